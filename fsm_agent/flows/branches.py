@@ -18,7 +18,6 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process import (
     CHILDREN,
     NOT_BEGUN,
-    NOTES,
     FlowProcess,
     RunContext,
     StateChild,
@@ -29,6 +28,7 @@ from fsm_agent.flows.process import (
 )
 from fsm_agent.flows.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.states import EachState, GatherState, LiveState, ParallelState, SubflowState
+from fsm_agent.flows.table import NOTES
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 

@@ -50,12 +50,18 @@ from fsm_agent.functions.toolset import Toolset
 from fsm_agent.runtime.world import World
 from fsm_agent.validation import Rights, check, shown
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
-if TYPE_CHECKING:
-    from fsm_agent.flows.flow import Flow
-if TYPE_CHECKING:
-    from fsm_agent.flows.flow import Flow
+
+_NAME = "a string such as 'support'"
+_REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
+_LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
+Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
+NO_AGENTS: Agents = {}
+
+
+# States that may be abandoned: those with a time, and members for which others were enough.  A function that is running
+# then has no one to report to; if it must not run twice, its outcome would stay in doubt for ever.
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
@@ -108,6 +114,9 @@ def _once_in(states: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[
             yield from [f"{name} of its agent {agent.name}" for name in once_of(agent.functions, (agent,))]
 
 
+# Arguments
+
+
 def check_arguments(flow: Flow[Any]) -> None:
     """Refuse arguments that no run could use.
 
@@ -146,8 +155,6 @@ def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or is_right(value)
 
 
-_NAME = "a string such as 'support'"
-
 _RIGHTS: Rights = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
@@ -164,9 +171,8 @@ _RIGHTS: Rights = (
     ("world", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
 )
 
-_REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
 
-_LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
+# The table
 
 
 def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
@@ -513,9 +519,7 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
         raise FlowError(f"{where}: expected a way from {stuck[0]} to an end, got only failures; add a row to an end")
 
 
-Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
-
-NO_AGENTS: Agents = {}
+# Roles: names in place of agents, until `Flow.bound` says which agent each is
 
 
 def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:

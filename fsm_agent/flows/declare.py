@@ -50,6 +50,14 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import deps_of_second
 from fsm_agent.validation import check, shown
 
+A1 = TypeVar("A1", default=Any)
+A2 = TypeVar("A2", default=Any)
+A3 = TypeVar("A3", default=Any)
+I = TypeVar("I")  # noqa: E741  # an item
+E = TypeVar("E", default=Any)  # the data of a flow, which a lambda does not tell
+S = TypeVar("S")  # the data of another flow
+_Options: TypeAlias = StateOptions[Any]  # decorators do not know the data yet
+
 
 class AnyState(Generic[D]):
     """Several states: its methods are those of each of them, and return the rows of all.
@@ -131,22 +139,6 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         if any(state is other for other in states[:number]):
             raise FlowError(f"any_state: expected each state once, got {state.name!r} twice; leave one out")
     return AnyState(*states)
-
-
-A1 = TypeVar("A1", default=Any)
-
-A2 = TypeVar("A2", default=Any)
-
-A3 = TypeVar("A3", default=Any)
-
-
-I = TypeVar("I")  # noqa: E741  # an item
-
-E = TypeVar("E", default=Any)  # the data of a flow, which a lambda does not tell
-
-S = TypeVar("S")  # the data of another flow
-
-_Options: TypeAlias = StateOptions[Any]  # decorators do not know the data yet
 
 
 def _pure(what: str, function: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.call.process import wakes_at_s
 from fsm_agent.errors import FsmAgentError, UsageError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.record import FlowResult
     from fsm_agent.flows.run import FlowRun
 

@@ -12,6 +12,7 @@ from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import Agents
 from fsm_agent.flows.process import name_in, outcome_of
+from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.states import (
     CallState,
     FunctionState,
@@ -26,9 +27,8 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Event
 from fsm_agent.validation import check, shown
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.run import FlowRun
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:

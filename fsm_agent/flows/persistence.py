@@ -13,9 +13,10 @@ from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
-from fsm_agent.flows.process import NOTES, RunContext
+from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import step_name
 from fsm_agent.flows.run import FlowRun, restore
+from fsm_agent.flows.table import NOTES
 from fsm_agent.store.claiming import Definition
 
 if TYPE_CHECKING:

@@ -45,12 +45,16 @@ from fsm_agent.functions.context import Made, check_deps, deps_for, is_maker
 from fsm_agent.messages.events import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.world import World
 from fsm_agent.validation import shown
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.runtime.inner_calls import InnerCalls
+
+FlowOutcome: TypeAlias = Outcome | Edited
+NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
+BEGINNING = (Begin("begin"),)
 
 
 class RunContext:
@@ -143,15 +147,6 @@ class RunContext:
             made = agent._own_world if client is None else agent._world_with(client)
             self._worlds[key] = made.changed(approve=approve), agent
         return self._worlds[key][0]
-
-
-NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
-
-FlowOutcome: TypeAlias = Outcome | Edited
-
-NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
-
-BEGINNING = (Begin("begin"),)
 
 
 class StateResult(NamedTuple):

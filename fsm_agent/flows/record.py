@@ -1,4 +1,4 @@
-"""Records: the whole state of a run of a flow, and of the members of a state."""
+"""What a run of a flow knows, waits for and has come to: its records, the effects that only flows have, its result."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.validation import check
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.run import FlowRun
+
+D = TypeVar("D")
 
 
 class AwaitAnswer(EffectValue, frozen=True):
@@ -76,9 +78,6 @@ class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
     data: msgspec.Raw
     by: str = ""  # who changed them, for people
     at_s: float = 0.0
-
-
-D = TypeVar("D")
 
 
 class FlowResult(JsonResult, Generic[D]):

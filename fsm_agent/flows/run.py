@@ -1,4 +1,4 @@
-"""A run of a flow: a process that follows the flow's table."""
+"""A run of a flow: a process that follows the flow's table; what it waits for in words; its forks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process import (
     CHILDREN,
     NOT_BEGUN,
-    NOTES,
     FlowProcess,
     RunContext,
     StateChild,
@@ -41,16 +40,15 @@ from fsm_agent.flows.process import (
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, FlowResult, Timer, step_name
 from fsm_agent.flows.snapshot import document_of, present_name, record_from
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
-from fsm_agent.flows.table import EDITED, KEPT, STAYS, UNTIL_KNOWN, due_at_s
+from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN, due_at_s
 from fsm_agent.flows.values import Failure, Misfit
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.reply import Usage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")
-
 _BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
 
 

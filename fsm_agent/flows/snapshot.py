@@ -1,4 +1,7 @@
-"""Restore a run of a flow from its snapshot, in another process."""
+"""Runs of flows as JSON: written, read in another process, and upgraded to the present version of the flow.
+
+A document holds the records of children, each in the format of its kind.  The flow tells which kind a child is.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,15 @@ from fsm_agent.flows.states import CallState, End, LiveState, ParallelState, Sub
 from fsm_agent.flows.values import case_name
 from fsm_agent.validation import check, plain_json, shown
 
-if TYPE_CHECKING:
-    from fsm_agent.flows.flow import Flow
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
 
 FORMAT: Literal[1] = 1
+_OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
+_OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answer:warmly, warmly/model:0
+_BY_KEY = ("once", "children", "settled")  # parts of a record
+_BY_STATE = ("first_due_at_s", "inbox")
+_NO_FIELDS: Mapping[str, Any] = {}
 
 
 class Document(Value, frozen=True):
@@ -85,6 +91,9 @@ def _child_json(state: Any, record: Any) -> msgspec.Raw:
             fields = {**differing(record), "state": str(record.state), "children": children}
             return msgspec.Raw(to_json(MembersJson(**fields)).encode())
     return msgspec.Raw(to_json(record).encode())
+
+
+# Read
 
 
 class _Position(msgspec.Struct):
@@ -286,13 +295,7 @@ def present_name(flow: Flow[Any], version: int, name: str) -> str:
     return str(present)
 
 
-_OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
-
-_OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answer:warmly, warmly/model:0
-
-_BY_KEY = ("once", "children", "settled")  # parts of a record
-
-_BY_STATE = ("first_due_at_s", "inbox")
+# Upgrades
 
 
 def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -354,9 +357,6 @@ def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.P
 def _step(step: Mapping[str, Any], states: Mapping[str, str], named: Callable[[str], str]) -> dict[str, Any]:
     ends = {end: states.get(step[end], step[end]) for end in ("source", "to")}
     return {**step, **ends, **({"key": named(step["key"])} if step.get("key", "begin") != "begin" else {})}
-
-
-_NO_FIELDS: Mapping[str, Any] = {}
 
 
 def reshaped(

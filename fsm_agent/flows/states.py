@@ -29,16 +29,19 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.validation import shown
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")  # the data of a flow
-
+A = TypeVar("A")  # what a state gives
+B = TypeVar("B")  # one of its types
 PARALLEL = 32  # members of `each` that run at once
-
 Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
-
 Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
+ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
+FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.table`
+Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
+Action: TypeAlias = Callable[[D, A], D] | None
 
 
 class TimeOptions(TypedDict, Generic[D], total=False):
@@ -94,18 +97,6 @@ class ExecuteOptions(StateOptions[D], Generic[D], total=False):
 TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
     tuple(sorted(kind.__optional_keys__)) for kind in (TimeOptions, StateOptions, WaitOptions, ExecuteOptions)
 )
-
-A = TypeVar("A")  # what a state gives
-
-B = TypeVar("B")  # one of its types
-
-ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
-
-FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.table`
-
-Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
-
-Action: TypeAlias = Callable[[D, A], D] | None
 
 
 class State(Generic[D]):

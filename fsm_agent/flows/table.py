@@ -1,4 +1,14 @@
-"""The whole table of a flow, with default rows for what the user's rows leave open, and its machine."""
+"""The whole table of a flow, and its machine: default rows for what the user's rows leave open, and rows of all states.
+
+A cancellation and the deadline end a run, unless a row of the user's takes them.  Each is taken once in a run.  Such
+rows have guards of the flow's own, their ``rule``:
+
+- ``first_time``: The row of the user; it is not taken a second time.
+- ``until_known``: A function is running that must not run twice.  The run stays there until its result is known, and
+  takes the row of the state that follows.
+- ``meanwhile``: The state is part of what a row for every state leads to, such as a compensation, which is not to begin
+  anew.  The run stays there.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +29,27 @@ from fsm_agent.flows.states import ENDS, FIRST_TIME, End, FunctionState, LiveSta
 from fsm_agent.flows.values import ANY
 from fsm_agent.validation import shown
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
-if TYPE_CHECKING:
-    from fsm_agent.flows.states import LiveState
+
+UNTIL_KNOWN, MEANWHILE = "until_known", "meanwhile"
+STAYS = (UNTIL_KNOWN, MEANWHILE)  # rules of rows that stay in their state
+SEEDED = "Seeded"
+FAILED = End("Failed", is_failure=True)
+CANCELLED = End("Cancelled", is_failure=True)
+EXPIRED = End("Expired", is_failure=True)
+RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
+EDITED = "edited"  # the trigger of a step by which a person has changed the data, in a fork
+KEPT = "kept"  # an answer that came early
+NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
+_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
+_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
 
 
-def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
+# What guards and actions take
+
+
+def takes_answer(guard: Callable[..., Any]) -> bool:
     """Return whether a guard is given what came as well as the data.
 
     A function of ``*args`` is.  A default of the second parameter would leave it open, and what was meant as a constant
@@ -33,12 +57,11 @@ def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
 
     Args:
         guard: The guard.
-        answer: What came, for the error.
 
     Raises:
         FlowError: It says what was expected, and what the guard takes.
     """
-    name, right = getattr(guard, "__name__", repr(guard)), f"the parameters (data, {answer}) or (data)"
+    name, right = getattr(guard, "__name__", repr(guard)), "the parameters (data, answer) or (data)"
     try:
         signature = inspect.signature(guard, follow_wrapped=False)  # that of a partial function is its own
         if _is_open(signature):  # as that of a decorator's function, behind which is what it decorates
@@ -88,9 +111,7 @@ def _signature_text(signature: inspect.Signature) -> str:
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
 
 
-UNTIL_KNOWN, MEANWHILE = "until_known", "meanwhile"
-
-STAYS = (UNTIL_KNOWN, MEANWHILE)  # rules of rows that stay in their state
+# Rows for ends, in every state
 
 
 class _EveryState(State[Any]):
@@ -153,21 +174,7 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
             yield Row(state, row.trigger, state, is_default=True, rule=UNTIL_KNOWN)
 
 
-SEEDED = "Seeded"
-
-FAILED = End("Failed", is_failure=True)
-
-CANCELLED = End("Cancelled", is_failure=True)
-
-EXPIRED = End("Expired", is_failure=True)
-
-RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
-
-EDITED = "edited"  # the trigger of a step by which a person has changed the data, in a fork
-
-KEPT = "kept"  # an answer that came early
-
-_NOTES = ("started", "interrupted", "run_again")
+# The table
 
 
 class TableEntry(NamedTuple):
@@ -233,7 +240,7 @@ def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
         if flow.early:
             yield TableEntry(KEPT, state.name, state.name, None)
         if isinstance(state, FunctionState) and state.function.once:
-            for note in _NOTES:
+            for note in NOTES:
                 yield TableEntry(note, state.name, state.name, None)
 
 
@@ -317,9 +324,7 @@ def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any
         yield row.to
 
 
-_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
-
-_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
+# Times
 
 
 def check_time(here: str, state: LiveState[Any, Any]) -> None:

@@ -1,4 +1,7 @@
-"""The data of an orchestrator, whose methods are the guards and actions of its table; all are pure."""
+"""The data of an orchestrator, its team, and its result.
+
+The methods of a `Job` and of a `Team` are the guards and actions of the table; all are pure.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
@@ -14,6 +17,7 @@ from fsm_agent.agents.delegation.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.effects import Request
 from fsm_agent.call.limits import Limits
+from fsm_agent.clients.client import Client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.flows.checks import once_of, refused
@@ -32,6 +36,7 @@ from fsm_agent.flows.orchestrator.plan import (
     written,
 )
 from fsm_agent.flows.record import FlowResult
+from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.values import AnswerTypes, case_name
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
@@ -39,12 +44,13 @@ from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.values import is_worded, prompt_text
 from fsm_agent.validation import check, shown, wrong
 
-if TYPE_CHECKING:
-    from fsm_agent.flows.run import FlowRun
-if TYPE_CHECKING:
-    from fsm_agent.clients.client import Client
-
+T = TypeVar("T")
+P = TypeVar("P", Strategy, NewSteps)
 STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesigns are used up"
+_RIGHT = (
+    "an Agent, an AgentBase, a function of the task, a Function of one argument (of a flow, flow.as_function(…)),"
+    " or an object with an expertise and an execute(task)"
+)
 
 
 @dataclass(frozen=True)
@@ -303,10 +309,7 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
     return Attempt(w.step.step_id, w.step.description, w.agent, status, text, w.error, wave=wave)
 
 
-_RIGHT = (
-    "an Agent, an AgentBase, a function of the task, a Function of one argument (of a flow, flow.as_function(…)),"
-    " or an object with an expertise and an execute(task)"
-)
+# Agents of the members of a team: of agents, functions, flows, objects with an expertise
 
 
 def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
@@ -381,9 +384,6 @@ class _Caller(SyncVerbs):
         if results[0].is_error:
             raise ProviderError(f"the function {self._function!r} failed: {results[0].text}", retryable=False)
         return Reply.of(results[0].text)
-
-
-T = TypeVar("T")
 
 
 class OrchestrationResult(FlowResult[Job]):
@@ -500,9 +500,6 @@ class OrchestrationResult(FlowResult[Job]):
             return found[-1]
         known = ", ".join(dict.fromkeys(output.kind for output in self._job.outputs.values())) or "none"
         raise LookupError(f"expected an output of the type {case_name(kind)}, got none (types of the outputs: {known})")
-
-
-P = TypeVar("P", Strategy, NewSteps)
 
 
 class Team:

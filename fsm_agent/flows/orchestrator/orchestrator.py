@@ -1,4 +1,4 @@
-"""An orchestrator: a flow whose plan comes from a model, and whose steps a team of agents does."""
+"""An orchestrator: a flow whose plan comes from a model, and whose steps a team of agents does; its table."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ from fsm_agent.store.store import Store
 from fsm_agent.validation import check, shown, wrong
 
 AnyJob: TypeAlias = str | Payload | Job
+
+VALIDATOR = "validator"
+STEPS = 100_000  # states that a run enters at most: far above what the limits of the orchestrator allow
 
 
 class TeamState(CallState[StepWork, Any]):
@@ -324,11 +327,6 @@ def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: Live
 def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:
     """Return the state of a row with each of the triggers that the row is for."""
     return {(row.source, event_name(row.trigger, case)) for case in cases_of(row)}
-
-
-VALIDATOR = "validator"
-
-STEPS = 100_000  # states that a run enters at most: far above what the limits of the orchestrator allow
 
 
 class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):

@@ -1,4 +1,4 @@
-"""The words of an orchestrator: blueprints, strategies, steps, loops and limits."""
+"""The plan of an orchestrator, the limits, and the data of one step, with the guards and actions of its table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from fsm_agent.messages.message import Message
 from fsm_agent.validation import wrong
 
 MOST_STEPS = 200  # of a strategy
-
 MOST_TEXT = 50_000  # characters of each text of a step
-
 MOST_NAME = 200  # characters of each of its names
+MOST_INTENT = 1_000_000  # characters that an agent is asked at most
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")  # spaces are stripped elsewhere: here they would take quadratic time
+_WORD = re.compile(r"[^\W_]+")
+_COMMON = frozenset(["content", "output", "result", "data", "text", "value", "step", "the", "a", "of", "and", "to"])
+_TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
+_MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
 @dataclass(frozen=True)
@@ -309,13 +313,7 @@ class OrchestratorConfig:
             raise wrong("unmatched", self.unmatched, "'error' or 'empty'", FlowError)
 
 
-MOST_INTENT = 1_000_000  # characters that an agent is asked at most
-
-_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")  # spaces are stripped elsewhere: here they would take quadratic time
-
-_WORD = re.compile(r"[^\W_]+")
-
-_COMMON = frozenset(["content", "output", "result", "data", "text", "value", "step", "the", "a", "of", "and", "to"])
+# Placeholders of intents: the outputs of earlier steps, found by name, or by common words, without a model
 
 
 class TooLong(ValueError):
@@ -392,9 +390,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return "".join(parts)
 
 
-_TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
-
-_MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
+# The data of one step
 
 
 @dataclass(frozen=True)
