@@ -1,6 +1,6 @@
 """Flows: state machines of the user's own, whose states wait for agents, functions, people, time and other flows.
 
-`states`, `declare`, `table` and `checks` are about what is declared; `record`, `process`, `branches` and `run` decide
+`states`, `declare`, `table` and `checks` are about what is declared; `record`, `process`, `members` and `run` decide
 while a flow runs, and are pure.  A `Flow` drives its runs by the same two loops, stores and journals as an `Agent` its
 calls.  No agent knows of flows.
 """

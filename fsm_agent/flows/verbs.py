@@ -29,8 +29,10 @@ from fsm_agent.call.lost_approvals import lost_approval
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.clients.client import Client
 from fsm_agent.errors import SnapshotError, UsageError, hint
-from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
-from fsm_agent.flows import branches as members  # noqa: F401  # registers the members of states
+from fsm_agent.flows import (
+    activities,  # noqa: F401  # registers how effects of flows are performed
+    members,  # noqa: F401  # registers the members of states
+)
 from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
