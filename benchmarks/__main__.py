@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.classes import HOWS, Quality, classified, examples, qualities
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.models import (
+from fsm_agent.cli.options import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
     BaseUrl,
@@ -23,11 +23,10 @@ from fsm_agent.cli.models import (
     Model,
     connected,
     is_embedded,
+    settings_and_limits,
     settings_of,
 )
-from fsm_agent.cli.options import settings_and_limits
-from fsm_agent.cli.render import json_text
-from fsm_agent.cli.reporting import reporting
+from fsm_agent.cli.output import json_text, reporting
 from fsm_agent.cli.terminal import Screen
 
 app = typer.Typer()
@@ -59,7 +58,7 @@ def bench(
         name, measurements = "", list[costs.RequestTiming]()
         if model is not None:
             with Screen() as screen, connected(model, base_url, screen) as (client, name):
-                screen.standing.state = f"asking {plain(name)}"
+                screen.status.state = f"asking {plain(name)}"
                 options = EMBEDDED_SETTINGS if is_embedded(model, base_url) else {}
                 measurements += costs.ask(client, settings_and_limits(options)[0], requests)
         typer.echo("measuring; this takes ten seconds", err=True)
@@ -85,7 +84,7 @@ def classify(
         found = []
         for one in classified(client, items, settings.changed(max_tokens=None)):
             found.append(one)
-            screen.standing.state = f"asking {plain(name)}: {len(found)} of {len(items)} texts"
+            screen.status.state = f"asking {plain(name)}: {len(found)} of {len(items)} texts"
         measured = qualities(found, items)
         if as_json:
             screen.line(json_text({"model": name, "texts": len(items), "qualities": [_plain(one) for one in measured]}))

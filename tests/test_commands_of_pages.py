@@ -113,13 +113,13 @@ def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path
     (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/flows.md"]) if 'Flow("letters"' in code]
     declared = re.sub(r'"(?:anthropic|openai):[^"]*"', '"openai-chat:gpt-5-mini"', example.partition("models = {")[0])
     (tmp_path / "shop.py").write_text(declared)
-    listed, checked, drawn, run, answered, continued, replayed, forked = reader("docs/flows.md", ["Hi.", "Hi.", "1"])
-    assert [code for code, _ in (listed, checked, drawn, run, answered, continued, replayed, forked)] == [
-        *(0, 0, 0),
+    checked, drawn, run, answered, continued, replayed, forked = reader("docs/flows.md", ["Hi.", "Hi.", "1"])
+    assert [code for code, _ in (checked, drawn, run, answered, continued, replayed, forked)] == [
+        *(0, 0),
         3,  # it waits for a person
         *(0, 0, 0, 0),
     ]
-    assert "review" in listed[1]
+    assert "review" in checked[1]
     assert (tmp_path / "letters.svg").read_text().rstrip().endswith("</svg>")
     assert "fsm-agent flows answer shop:letters letter-18 review" in run[1]
     assert "post: Hi. under letter-18/sending#4" in answered[1] + continued[1]
@@ -130,8 +130,8 @@ def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path
 @pytest.mark.system
 def test_the_commands_of_the_page_on_agents_work_in_a_copy_of_the_project(reader: Any, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "project", tmp_path, dirs_exist_ok=True)
-    checked, run, listed, schema = reader("docs/agents.md", ['{"text": "A city of rain.", "confidence": 0.9}'])
-    assert [code for code, _ in (checked, run, listed, schema)] == [0, 0, 0, 0]
+    checked, run, schema = reader("docs/agents.md", ['{"text": "A city of rain.", "confidence": 0.9}'])
+    assert [code for code, _ in (checked, run, schema)] == [0, 0, 0]
     assert "A city of rain." in run[1]
     assert '"properties"' in (tmp_path / "agent.schema.json").read_text()
 

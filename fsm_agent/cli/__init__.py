@@ -1,16 +1,14 @@
 """The command ``fsm-agent``: its entry point, and its message when its extra is missing.
 
-`commands` has the commands, `options` their arguments, `render` and `terminal` their output; `agents`, `demo` and
-`runs` are folders.  Nothing else in the package needs any of it.
+`commands` has the commands, `options` their arguments, `output` and `terminal` what they tell.  Nothing else in the
+package needs any of it.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,32 +18,16 @@ EXTRA = ("typer", "rich")  # needed by the command only
 
 if TYPE_CHECKING:
     from fsm_agent.cli.commands import app as app
-    from fsm_agent.cli.terminal_hook import TerminalHook as TerminalHook
+    from fsm_agent.cli.live_output import TerminalHook as TerminalHook
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
             "commands": "app",
-            "terminal_hook": "TerminalHook",
+            "live_output": "TerminalHook",
         },
         needs=dict.fromkeys(EXTRA, "'fsm-agent[cli]'"),
     )
-
-NARROW = 60  # columns of a terminal: with fewer, boxes would leave no room for the names in them
-_USE_RICH = "TYPER_USE_RICH"  # which Typer reads when it is imported
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Make Typer, at import, write help and errors without boxes on a narrow terminal."""
-    if _USE_RICH in os.environ or shutil.get_terminal_size().columns >= NARROW:
-        yield
-        return
-    os.environ[_USE_RICH] = "0"
-    try:
-        yield
-    finally:
-        del os.environ[_USE_RICH]
 
 
 def _open_streams() -> None:
@@ -62,9 +44,7 @@ def main() -> None:
         with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        with _readable():
-            commands = import_module("fsm_agent.cli.commands")
-        commands.app(prog_name="fsm-agent")
+        import_module("fsm_agent.cli.commands").app(prog_name="fsm-agent")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA:

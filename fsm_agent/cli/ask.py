@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import shlex
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from typing import Annotated, Any
 
 import typer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.result import CallResult
-from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.models import (
+from fsm_agent.cli.options import (
     EMBEDDED,
     Approve,
     BaseUrl,
@@ -25,23 +21,27 @@ from fsm_agent.cli.models import (
     Many,
     Model,
     NamedPrompt,
+    OptionalStore,
     Quiet,
     SettingsAndLimits,
     code_for,
     connected,
-    kept_in,
+    load_object,
+    open_if_named,
+    pairs,
     settings_of,
+    store_option,
+    written_task,
 )
-from fsm_agent.cli.options import attachments_of, dialog_of, pairs, store_option, written_task
-from fsm_agent.cli.render import Approver, answer
-from fsm_agent.cli.reporting import option, reporting
+from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, option, reporting
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.cli.terminal_hook import overview
 from fsm_agent.errors import CallSuspended
 from fsm_agent.messages.reply import Settings
+from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
+NOT_KEPT = "the call was not kept; ask again with --approve, or with --store runs.db to answer later"
+_PLAIN_TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
 def ask(
@@ -56,132 +56,98 @@ def ask(
     function: Functions = None,
     prompt: NamedPrompt = None,
     var: Annotated[Many, typer.Option(help="A variable of the prompt, as name=value. Repeatable.")] = None,
-    attach: Annotated[
-        Many, typer.Option("--attach", "-a", metavar="FILE|URL", help="A picture, a PDF or a text. Repeatable.")
-    ] = None,
     system: Annotated[str, typer.Option(help="The system prompt.")] = "",
     output: Annotated[
         str | None, typer.Option(metavar="TYPE", help="The type of the answer, printed as JSON: int, or module:name.")
     ] = None,
-    schema: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file with the JSON Schema of the answer, printed as JSON.")
-    ] = None,
-    extract: Annotated[bool, typer.Option("--extract", "-x", help="Print the first code block of the answer.")] = False,
-    usage: Annotated[bool, typer.Option("--usage", "-u", help="Show rounds, tokens and cost on stderr.")] = False,
     setting: SettingsAndLimits = None,
-    store: Annotated[
-        str | None, typer.Option(help="The file, or its address, to keep the call in, as a run to resume.")
-    ] = None,
-    run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
+    store: OptionalStore = None,
+    run_id: Annotated[str | None, typer.Option(help="The name of the run in the store; by default a new one.")] = None,
     approve: Approve = False,
     as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Ask a model, and let it call functions."""
-    # The output of functions is not the answer.
     lines = LineWriter(as_json)
-    with (
-        reporting(debug, lines, has_set=True),
-        Screen(quiet=quiet) as screen,
-        redirect_stdout(sys.stderr),
-        kept_in(store) as kept,
-    ):
+    with reporting(debug, lines), Screen(quiet=quiet) as screen, open_if_named(store) as runs:
         functions, chosen = code_for(model, base_url, function, prompt, screen, approve=approve)
-        settings, limits = settings_of(
-            model, base_url, setting, on_cut="accept"
-        )  # a cut answer is visible to the person
-        kind = _type(output, schema, chosen)
-        task = option("task", lambda: written_task(task, is_needed=chosen is None and not var))
-        files = option("--attach", attachments_of, attach or ())
-        dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system, files)
+        settings, limits = settings_of(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
+        kind = str if output is None else option("--output", _output_type, output, chosen)
+        asked = _asked(task, chosen, var)
         if run_id is not None and store is None:
             raise typer.BadParameter(
                 "expected a store for the run, got none; pass --store runs.db", param_hint="--run-id"
-            )
-        if extract and (as_json or kind is not str):
-            raise typer.BadParameter(
-                "expected text to take code from, got JSON; leave --json and the type out", param_hint="--extract"
             )
         with connected(model, base_url, screen) as (client, name):
             agent: Agent[Any, Any] = Agent(
                 client,
                 functions=functions,
                 name="ask",
+                system=system,
                 output=kind,
                 limits=limits,
                 settings=settings,
                 approve=(lambda _: True) if approve else Approver(screen),
-                store=kept,
+                store=runs,
             )
-            run = None if kept is None else run_id or secrets.token_hex(4)
-            call = agent.prepare(dialog, run_id=run)
-            in_store = "" if store is None else store_option(store)
-            command = "" if run is None else f"fsm-agent runs answer {run} {in_store}"
+            run = None if runs is None else run_id or secrets.token_hex(4)
+            call = agent.prepare(asked, run_id=run)
+            where = "" if store is None else store_option(store)
             if store is not None and run_id is None:
-                screen.tell(f"run {run} in {in_store.removeprefix('--store ')}")
-            asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
+                screen.tell(f"run {run} in {where.removeprefix('--store ')}")
             try:
-                result = answer(
+                drive_and_show(
                     lambda sink: agent.run(call, sink),
                     screen,
-                    lines=lines,
+                    lines,
                     model=name,
-                    command=command,
-                    otherwise=_NOT_KEPT,
-                    shown=_shown(kind, screen, extract=extract),
+                    command="" if run is None else f"fsm-agent runs answer {shlex.quote(run)} {where}",
+                    otherwise=NOT_KEPT,
+                    shown=None if output is None else _as_json_of(kind),
                 )
             except (CallSuspended, KeyboardInterrupt, typer.Abort):
                 if run is not None:
-                    screen.tell(f"to continue: fsm-agent runs resume {run} {in_store}{asked}")
+                    words = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
+                    screen.tell(f"to continue: fsm-agent runs resume {shlex.quote(run)} {where}{words}")
                 raise
-            for line in overview(result) if usage else ():
-                typer.echo(line, err=True)
 
 
-_NOT_KEPT = "the call was not kept; ask again with --approve, or with --store runs.db to answer later"
+def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
+    """Return what is asked: a text, or a prompt with its variables."""
+    task = option("task", lambda: written_task(task, is_needed=prompt is None))
+    if prompt is None:
+        for name in option("--var", pairs, var or ()):
+            raise typer.BadParameter(f"expected a prompt with the variable {name!r}, got none", param_hint="--var")
+        if not task:
+            raise typer.BadParameter("expected something to ask, got nothing; pass a text", param_hint="task")
+        return task
+    values = option("--var", pairs, [*([] if task is None else [f"task={task}"]), *(var or ())])
+    return option("--prompt", lambda: prompt(**values))
 
 
-def _type(output: str | None, schema: str | None, prompt: Prompt | None) -> Any:
-    """Return the type of the answer."""
-    if output is None and schema is None:
-        return str
-    if output is not None and schema is not None:
-        raise typer.BadParameter("expected one type, got --output as well; leave one out", param_hint="--schema")
+def _output_type(named: str, prompt: Prompt | None) -> Any:
+    """Return the type that ``module:name`` names, or one of ``str``, ``int``, ``float`` and ``bool``.
+
+    Raises:
+        UsageError: It is no type that an answer can have.
+        ConfigError: There is no such module or name.
+    """
     if prompt is not None and (prompt.output is not str or prompt.parser is not None):
         raise typer.BadParameter(
-            "expected a prompt without a type, got one with a type of its own; leave the option out",
-            param_hint="--output, --schema",
+            "expected a prompt without a type, got one with a type of its own; leave --output out",
+            param_hint="--output",
         )
-    from fsm_agent.cli.schemas import output_type, schema_type
-
-    return option("--output", output_type, output) if output is not None else option("--schema", schema_type, schema)
-
-
-def _shown(kind: Any, screen: Screen, *, extract: bool) -> Callable[[CallResult[Any]], str] | None:
-    """Return what words a result; None: its text does."""
-    if kind is not str:
-        from pydantic import TypeAdapter
-
-        return lambda result: TypeAdapter(kind).dump_json(result.output, indent=2).decode()
-    return (lambda result: first_block(result.text, screen)) if extract else None
+    found = _PLAIN_TYPES.get(named) or load_object(named, "output")
+    Output(found)  # refuses what JSON cannot be
+    return found
 
 
-def first_block(text: str, screen: Screen) -> str:
-    """Return the contents of the first code block in a text; without one, all of it, and say so."""
-    fence, block = "", list[str]()
-    for line in text.splitlines():
-        found = _FENCE.fullmatch(line)
-        if not fence:
-            fence = found[1] if found else ""
-        elif found and found[1].startswith(fence) and not found[2].strip():
-            break
-        else:
-            block.append(line)
-    if not fence:
-        screen.tell("the answer has no code block; this is all of it")
-        return text
-    return "\n".join(block)
+def _as_json_of(kind: Any) -> Callable[[CallResult[Any]], str]:
+    """Return what writes a result as JSON."""
+    from pydantic import TypeAdapter
+
+    return lambda result: TypeAdapter(kind).dump_json(result.output, indent=2).decode()
 
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.models import (
+from fsm_agent.cli.options import (
     EMBEDDED,
     Approve,
     BaseUrl,
@@ -22,17 +21,27 @@ from fsm_agent.cli.models import (
     Functions,
     JsonLines,
     Model,
+    OptionalStore,
     Quiet,
     SettingsAndLimits,
     code_for,
     connected,
     is_embedded,
-    kept_in,
+    open_if_named,
     settings_of,
+    store_option,
 )
-from fsm_agent.cli.render import Approver, answer
-from fsm_agent.cli.reporting import FAILED, INTERRUPTED, error_text, is_ending, reporting
-from fsm_agent.cli.runs.picture import picture
+from fsm_agent.cli.output import (
+    FAILED,
+    INTERRUPTED,
+    Approver,
+    LineWriter,
+    drive_and_show,
+    error_text,
+    is_ending,
+    reporting,
+)
+from fsm_agent.cli.run_tables import run_picture
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
@@ -57,29 +66,38 @@ class Chat:
         agent: Answers; it has a store.
         name: The conversation in its store.
         screen: The output.
-        store: The store's path, for the commands that answer a question; empty: it is in memory.
         lines: The events as lines of JSON, if that is the output; a turn ends with its result or failure.
+        where: The option that names the store, for the commands that answer a question; empty: it is in memory.
     """
 
-    def __init__(
-        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: LineWriter | None = None
-    ) -> None:
+    def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, lines: LineWriter, where: str) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
-        self._store = store
-        self._lines = lines or LineWriter(is_on=False)
+        self._lines = lines
+        self._where = where
         self._after: Dialog | None = None  # what the next turn follows, if not the newest one
         self._run = ""  # that of the last turn
         self.has_failed = False
 
-    def take(self, line: str) -> bool:
-        """Answer a line, or do as the command in it says; return False if it ends the chat.
+    def converse(self, lines: Iterator[str]) -> None:
+        """Take line after line; an error is told, and the chat goes on.
 
         Raises:
-            CallSuspended: The turn waits for an answer from elsewhere.
-            FsmAgentError: The store failed, or another OS process answers in the same conversation.
+            CallSuspended: A turn waits for an answer from elsewhere.
         """
+        for line in lines:
+            try:
+                if not self._take(line):
+                    return
+            except CallSuspended:
+                raise
+            except FsmAgentError as error:
+                self.has_failed = True
+                error_line(error_text(error))
+
+    def _take(self, line: str) -> bool:
+        """Answer a line, or do as the command in it says; return False if it ends the chat."""
         word, _, rest = line.strip().partition(" ")
         match word, rest.strip():
             case "", _:
@@ -110,18 +128,17 @@ class Chat:
         run = f"{self._conversation.name}-{secrets.token_hex(4)}"
         call = self._conversation.prepare(task, run_id=run, after=self._after)
         self._run = run
-        command = f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(self._store)}" if self._store else ""
         try:
-            answer(
+            drive_and_show(
                 lambda sink: self._conversation.run(call, sink),
                 self._screen,
-                lines=self._lines,
+                self._lines,
                 model=self._agent.client.name,
-                command=command,
+                command=f"fsm-agent runs answer {shlex.quote(run)} {self._where}" if self._where else "",
             )
         except CallFailed as error:
             self.has_failed = True
-            error_line(error_text(error, has_set=True))
+            error_line(error_text(error))
         except KeyboardInterrupt:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
@@ -169,7 +186,7 @@ class Chat:
         if not self._run:
             self._screen.tell("nothing to draw: no turn was taken here")
             return
-        self._screen.show(picture(read(self._agent.runs.all, self._run), self._screen.out.width))
+        self._screen.show(run_picture(read(self._agent.runs.all, self._run), self._screen.out.width))
 
 
 def chat_lines(screen: Screen) -> Iterator[str]:
@@ -192,23 +209,6 @@ def chat_lines(screen: Screen) -> Iterator[str]:
         yield line
 
 
-def converse(chat: Chat, lines: Iterator[str]) -> None:
-    """Take line after line.
-
-    Raises:
-        CallSuspended: A turn waits for an answer from elsewhere.
-    """
-    for line in lines:
-        try:
-            if not chat.take(line):
-                return
-        except CallSuspended:
-            raise
-        except FsmAgentError as error:
-            chat.has_failed = True
-            error_line(error_text(error))
-
-
 def chat(
     name: Annotated[str, typer.Argument(help="The conversation, which --store keeps under this name.")] = "chat",
     model: Model = EMBEDDED,
@@ -216,7 +216,7 @@ def chat(
     function: Functions = None,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
     setting: SettingsAndLimits = None,
-    store: Annotated[str | None, typer.Option(help="The file, or its address, to keep the conversation in.")] = None,
+    store: OptionalStore = None,
     approve: Approve = False,
     as_json: JsonLines = False,
     quiet: Quiet = False,
@@ -224,10 +224,10 @@ def chat(
 ) -> None:
     """Talk with a model: each line is a turn. /help shows the commands."""
     lines = LineWriter(as_json)
-    with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
+    with reporting(debug, lines), Screen(quiet=quiet) as screen:
         functions, _ = code_for(model, base_url, function, None, screen, approve=approve)
         settings, limits = settings_of(model, base_url, setting, on_cut="accept")
-        with connected(model, base_url, screen) as (client, _), kept_in(store) as kept:
+        with connected(model, base_url, screen) as (client, _), open_if_named(store) as runs:
             agent = Agent(
                 client,
                 functions=functions,
@@ -236,11 +236,11 @@ def chat(
                 limits=limits,
                 settings=settings,
                 approve=(lambda _: True) if approve else Approver(screen),
-                store=Runs(MemoryStore()) if kept is None else kept,
+                store=Runs(MemoryStore()) if runs is None else runs,
             )
-            talk = Chat(agent, name, screen, "" if store is None else str(store), lines)
+            talk = Chat(agent, name, screen, lines, "" if store is None else store_option(store))
             try:
-                converse(talk, chat_lines(screen))
+                talk.converse(chat_lines(screen))
             finally:
                 if store is not None:
                     talk.tell_how_to_continue(sys.argv[1:], name)

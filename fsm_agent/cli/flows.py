@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from typing import Annotated, Any
@@ -18,23 +17,31 @@ from pydantic import ValidationError
 
 from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.agents.config import imported, within
+from fsm_agent.agents.config import within
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.cli.drawings import AsFormat, AtLevel, Output, draw
-from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.models import Debug, Deps, Json, JsonLines, Quiet
-from fsm_agent.cli.options import load_deps, modules_here, store_option
-from fsm_agent.cli.render import Approver, add_answers, json_text
-from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
-from fsm_agent.cli.runs.reading import opened
-from fsm_agent.cli.runs.tables import whereabouts
+from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
+from fsm_agent.cli.options import (
+    Debug,
+    Deps,
+    Json,
+    JsonLines,
+    OptionalStore,
+    Quiet,
+    check_client,
+    load_deps,
+    load_module,
+    open_store,
+    store_option,
+)
+from fsm_agent.cli.output import SUSPENDED, Approver, LineWriter, add_answers, error_text, json_text, option, reporting
+from fsm_agent.cli.run_tables import whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.flows.paths import outcomes_of, state_at
+from fsm_agent.flows.paths import agents_of, outcomes_of, state_at
 from fsm_agent.flows.record import AwaitAnswer
 from fsm_agent.flows.states import End, LiveState, State, WaitState
 from fsm_agent.functions.schema import described_errors
@@ -42,17 +49,9 @@ from fsm_agent.messages.events import Event
 from fsm_agent.prompts.type_text import name_of, prompt_schema
 from fsm_agent.store.store import Run
 
-app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
+app = typer.Typer(no_args_is_help=True, help="Flows: check, draw and run them, answer their questions.")
 
 Module = Annotated[str, typer.Argument(help="A module with flows, or module:name.")]
-FlowStore = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        envvar="FSM_AGENT_STORE",
-        help="The file to keep the run in, or its address; by default the flow's own store.",
-    ),
-]
 Named = Annotated[
     str,
     typer.Argument(
@@ -62,28 +61,19 @@ Named = Annotated[
 ]
 
 
-@app.command("list")
-def list_flows(module: Module, as_json: Json = False, debug: Debug = False) -> None:
-    """List the flows of a module: their states, and what each waits for."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
-        flows = option("module", load_flows, module)
-        if as_json:
-            screen.line(json_text([_row(flow) for flow in flows]))
-            return
-        for flow in flows:
-            row = _row(flow)
-            screen.line(f"{flow.name}({row['data']})", "bold")
-            for name, waits in row["states"].items():
-                screen.prose(f"{name}: {waits}", indent="  ", hang="    ")
-            screen.prose(f"ends: {', '.join(row['ends'])}", indent="  ", hang="    ")
-
-
 @app.command()
-def check(module: Module, debug: Debug = False) -> None:
-    """Import a module, which checks its flows; the error names the row or the state, and what was expected."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
-        for flow in option("module", load_flows, module):
-            screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are valid")
+def check(module: Module, as_json: Json = False, debug: Debug = False) -> None:
+    """Import a module, which checks its flows; show their states and what each waits for, or what is wrong."""
+    with reporting(debug), Screen() as screen:
+        rows = [_row(flow) for flow in option("module", load_flows, module)]
+        if as_json:
+            screen.line(json_text(rows))
+            return
+        for row in rows:
+            screen.line(f"{row['name']}({row['data']}): {len(row['states'])} states and {row['rows']} rows are valid")
+            for name, waits in row["states"].items():
+                screen.prose(f"{name}: {waits}", indent=2)
+            screen.prose(f"ends: {', '.join(row['ends'])}", indent=2)
 
 
 @app.command()
@@ -100,7 +90,7 @@ def diagram(
     debug: Debug = False,
 ) -> None:
     """Draw a flow, or a part of it."""
-    with reporting(debug), redirect_stdout(sys.stderr):
+    with reporting(debug), Screen():
         found = _one(flow)
         states = [option("--around", _state, found, name) for name in around or ()]
         drawn = flow_diagram(
@@ -122,7 +112,7 @@ def run(
     data: Annotated[
         str | None, typer.Argument(help="What it works on, as JSON; without it, the run of --run-id is continued.")
     ] = None,
-    store: FlowStore = None,
+    store: OptionalStore = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     deps: Deps = None,
     as_json: JsonLines = False,
@@ -131,9 +121,11 @@ def run(
 ) -> None:
     """Run a flow, or continue a run; a person at the terminal approves the functions of its agents."""
     lines = LineWriter(as_json)
-    with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    with reporting(debug, lines), Screen(quiet=quiet) as screen:
         found = _one(flow)
         given = option("--deps", load_deps, deps, [found])
+        for agent in agents_of(found):
+            check_client(agent.client)  # before a run is made
         if data is None and run_id is None:
             raise typer.BadParameter("expected data, or --run-id of a run to continue, got neither", param_hint="data")
         if store is None and found.store is None:
@@ -159,12 +151,12 @@ def answer(
     run: Annotated[str, typer.Argument(help="The name of the run.")],
     state: Annotated[str, typer.Argument(help="The state that asks, or has early=True; or the key of its question.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
-    store: FlowStore = None,
+    store: OptionalStore = None,
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
     debug: Debug = False,
 ) -> None:
     """Answer a question of a run; its driver, now or later, continues with the answer."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+    with reporting(debug), Screen() as screen:
         found = _one(flow)
         if store is None and found.store is None:
             raise typer.BadParameter(
@@ -190,7 +182,7 @@ def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Ite
     if store is None:
         yield flow, ""
         return
-    with opened(store, must_exist=must_exist) as runs:
+    with open_store(store, must_exist=must_exist) as runs:
         yield replace(flow, store=runs), f" {store_option(store)}"
 
 
@@ -202,8 +194,7 @@ def load_flows(named: str) -> list[Flow[Any]]:
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
-    with modules_here():
-        module = imported(module_name, named)
+    module = load_module(module_name, named)
     listed = [within(module, path, named)] if colon else [*vars(module).values()]
     found = [item.flow if isinstance(item, Orchestrator) else item for item in listed]
     flows = list({id(one): one for one in found if isinstance(one, Flow)}.values())

@@ -1,152 +1,110 @@
-"""The options that commands share, and what they stand for: a client, functions, a prompt, settings."""
+"""The commands ``fsm-agent models`` and ``fsm-agent providers``: what ``--model`` may name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated
+import os
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from fsm_agent.call.limits import Limits
-from fsm_agent.cli.options import load_function, pairs, settings_and_limits
-from fsm_agent.cli.reporting import option
+from fsm_agent._internal.redaction import shown_url
+from fsm_agent.cli.options import Debug, Json
+from fsm_agent.cli.output import json_text, option, reporting
+from fsm_agent.cli.run_tables import text_table
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.clients.client import client_for
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
-from fsm_agent.functions.function import Function
-from fsm_agent.messages.reply import Settings
-from fsm_agent.prompts.library import named_prompt
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.providers.catalog import split_model
+from fsm_agent.providers.catalog import PROVIDERS, split_model
 from fsm_agent.providers.provider import Provider
 
-if TYPE_CHECKING:
-    from fsm_agent.store.runs import Runs
 
-EMBEDDED = "local:"
-GUESSES = (
-    "about two in three simple calls of this small model are right, and it may call a function that does not fit; check"
-    " its arguments or name a larger model"
-)
-EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
-
-Model = Annotated[
-    str,
-    typer.Option("--model", "-m", help="The model, as provider:model; local: is the small embedded one."),
-]
-BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
-JsonLines = Annotated[
-    bool, typer.Option("--json", help="Print each event as a line of JSON; the last is the result or the failure.")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
-Functions = Annotated[
-    list[str] | None,
-    typer.Option("--function", help="A function that the model may call, as module:name. Repeatable."),
-]
-NamedPrompt = Annotated[
-    str | None,
-    typer.Option(
-        "--prompt",
-        help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")]
-Deps = Annotated[
-    str | None,
-    typer.Option(
-        "--deps",
-        metavar="MODULE:NAME",
-        help="The deps of functions, or what makes them.",
-    ),
-]
-Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
-Many = list[str] | None
-SettingsAndLimits = Annotated[
-    Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
-]
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="hf:owner/repo or hf:owner/repo:Q4_K_M: print its file, or the command that fetches it."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the models on this machine, and those recommended, each with the command that fetches it."""
+    with reporting(debug), Screen() as screen:
+        if name is not None:
+            screen.line(str(hub.find_cached(option("name", _hub_model, name))))
+            return
+        here = _models_here()
+        if as_json:
+            screen.line(json_text({"here": here, "recommended": [one._asdict() for one in hub.RECOMMENDED]}))
+            return
+        for row in here:
+            screen.line(f"{row['name']}  {int(str(row['size_bytes'])) / 1e6:.0f} MB")
+        if not here:
+            screen.tell("no model is here yet; the embedded one is fetched on first use")
+        screen.line("recommended:", "bold")
+        for one in hub.RECOMMENDED:
+            screen.line(f"local:{one.name}")
+            screen.prose(f"{one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}", indent=2)
+            screen.line(f"  {hub.command_to_fetch(hub.hub_model(one.name))}")
 
 
-def code_of(
-    functions: list[str] | None, prompt: str | None, *, trusted: bool = True
-) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt that the options name.
-
-    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation, unless
-    the model is not trusted to call the right one.
-    """
-    named = [option("--function", load_function, function) for function in functions or ()]
-    chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
-    if not trusted:
-        return named, chosen
-    if chosen is not None and chosen.offers:
-        chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
-    return [_chosen(function) for function in named], chosen
+def _hub_model(name: str) -> hub.HubModel:
+    return hub.hub_model(split_model(name)[1] if name.startswith("local:") else name)
 
 
-def code_for(
-    model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool
-) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt for a model; say so if it may call one that does not fit."""
-    is_guess = guesses(model, base_url)
-    named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
-    if is_guess and (named or (chosen is not None and chosen.offers)):
-        screen.tell(GUESSES)
-    return named, chosen
+def _models_here() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    cached = [*hub.cached_models()] if hub.is_installed() else []
+    usual = find_model()
+    if usual is not None and usual not in [one.path for one in cached]:
+        name = f"local: ({SMOLLM2.name})" if SMOLLM2.is_at(usual) else "local:"
+        rows.append({"name": name, "path": str(usual), "size_bytes": usual.stat().st_size})
+    rows += [{"name": f"local:{one.model}", "path": str(one.path), "size_bytes": one.size_bytes} for one in cached]
+    return rows
 
 
-def _chosen(function: Function) -> Function:
-    return Function.of(function, needs_approval=False) if function.needs_approval is None else function
+def providers(as_json: Json = False, debug: Debug = False) -> None:
+    """List the providers of models: whether their keys are set, their wires and addresses."""
+    with reporting(debug), Screen() as screen:
+        rows = [_row(PROVIDERS[name]) for name in sorted(PROVIDERS)]
+        screen.line(json_text(rows)) if as_json else screen.show(_table(rows, screen.columns))
 
 
-def settings_of(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
-    """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
-    if is_embedded(model, base_url):
-        defaults |= EMBEDDED_SETTINGS
-    return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
+def _row(entry: Provider) -> dict[str, Any]:
+    """Return a provider as plain values; of the variables of the environment, only whether they are set."""
+    has_choice = entry.other_wire is not None and not entry.is_wire_fixed
+    address = entry.base_url_variable
+    return {
+        "name": entry.name,
+        "wires": [entry.codec.name, *([entry.other_wire.codec.name] if entry.other_wire and has_choice else [])],
+        "keys": [{"variable": name, "is_set": _is_set(name)} for name in entry.key_variables],
+        "key_is_needed": bool(entry.key_variables) and not entry.key_is_optional,
+        "base_url": entry.base_url and shown_url(entry.base_url),
+        "base_url_variable": address and {"variable": address, "is_set": _is_set(address)},
+        "is_embedded": entry.is_embedded,
+    }
 
 
-def provider_of(model: str) -> tuple[Provider, str]:
-    """Return the provider and the name of the model that ``--model`` names.
-
-    Raises:
-        ConfigError: There is no such provider.
-    """
-    return option("--model", split_model, model)
+def _table(rows: list[dict[str, Any]], width: int | None) -> RenderableType:
+    cells = [(row["name"], _key(row), " or ".join(row["wires"]), _address(row)) for row in rows]
+    return text_table(("provider", "key", "wires", "address"), cells, width)
 
 
-def is_embedded(model: str, base_url: str | None) -> bool:
-    """Return whether the model runs in a process of its own on this machine."""
-    return base_url is None and provider_of(model)[0].is_embedded
+def _is_set(variable: str) -> bool:
+    return bool(os.environ.get(variable))
 
 
-def guesses(model: str, base_url: str | None) -> bool:
-    """Return True if the model calls no function by itself: one is chosen and filled in for it, and may be wrong."""
-    if not is_embedded(model, base_url):
-        return False
-    provider, name = provider_of(model)
-    path = find_model(name or None)
-    served = SMOLLM2.alias if path is None or SMOLLM2.is_at(path) else path.stem
-    return provider.profile_of(served).function_calls == "guided"
+def _variable_text(variable: dict[str, Any]) -> str:
+    return f"{variable['variable']} ({'set' if variable['is_set'] else 'not set'})"
 
 
-@contextmanager
-def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
-    """Yield a client and the name of its model."""
-    with client_for(model, base_url=base_url) as client:
-        embedded = is_embedded(model, base_url)
-        if (check := getattr(client, "check_available", None)) is not None and not embedded:
-            check()  # a missing key is told before a run begins, which would be left in the store
-        screen.resume()
-        yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
+def _key(row: dict[str, Any]) -> str:
+    texts = " or ".join([_variable_text(variable) for variable in row["keys"]])
+    return texts + ("" if row["key_is_needed"] else ", optional") if texts else "none"
 
 
-def kept_in(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return the runs of the store that was named, to be opened; it is made if need be."""
-    if store is None:
-        return nullcontext()
-    from fsm_agent.cli.runs.reading import opened
-
-    return opened(store, must_exist=False)
+def _address(row: dict[str, Any]) -> str:
+    if row["is_embedded"]:
+        return "this machine"
+    texts = [row["base_url"]] if row["base_url"] else []
+    texts += [_variable_text(row["base_url_variable"])] if row["base_url_variable"] else []
+    return " or ".join(texts) or "that of --base-url"

@@ -1,43 +1,145 @@
-"""Convert the options of a command line to functions, agents, prompts and settings."""
+"""The options that commands share, and what they stand for: a store, a client, functions, agents, settings."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Annotated, Any
 
+import typer
 from pydantic_core import from_json
 
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.config import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.limits import Limits
+from fsm_agent.cli.output import option
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.clients.client import client_for
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import check_deps
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.message import Attachment, Document, Image, Message, bytes_of, is_url, url_suffix
 from fsm_agent.messages.reply import Settings
-from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.prompts.template import render
+from fsm_agent.providers.catalog import split_model
+from fsm_agent.providers.provider import Provider
+from fsm_agent.store.runs import Runs
 from fsm_agent.validation import shown
 
 MAX_PIPED_BYTES = 10_000_000
-MAX_ATTACHED_BYTES = 50_000_000
-_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
+EMBEDDED = "local:"
+EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
+GUESSES = (
+    "about two in three simple calls of this small model are right, and it may call a function that does not fit; check"
+    " its arguments or name a larger model"
+)
+_NAMED_STORE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+Many = list[str] | None
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="The model, as provider:model; local: is the small embedded one.")
+]
+BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print each event as a line of JSON; the last is the result or the failure.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+Functions = Annotated[
+    Many, typer.Option("--function", help="A function that the model may call, as module:name. Repeatable.")
+]
+NamedPrompt = Annotated[
+    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")]
+Deps = Annotated[
+    str | None, typer.Option("--deps", metavar="MODULE:NAME", help="The deps of functions, or what makes them.")
+]
+Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
+SettingsAndLimits = Annotated[
+    Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
+]
+_STORE = typer.Option(
+    "--store", envvar="FSM_AGENT_STORE", help="A file, postgresql://host/database, or module:name of a store."
+)
+StoreOption = Annotated[str, _STORE]
+OptionalStore = Annotated[str | None, _STORE]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
+AgentsModule = Annotated[str, typer.Option("--agents", help="The module with the agents, or module:name.")]
+By = Annotated[str | None, typer.Option(help="Who does it; by default the user of this OS process.")]
 
 
-def load_function(named: str) -> Function:
-    """Return the function that ``module:name`` names; modules in the working directory are found, too.
+@contextmanager
+def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_only: bool = False) -> Iterator[Runs]:
+    """Yield the runs of a store, and close it.
+
+    Args:
+        store: Its path; its address in Postgres; or ``module:name`` of a `Store`, of `Runs`, or of a function that
+            returns one.
+        must_exist: What is not there is not made.
+        makes: The option of the command that would make it.
+        read_only: Nothing is made or written, except by a store that code makes.
 
     Raises:
-        UsageError: The name has another form, or its object cannot be called by a model.
+        UsageError: There is no store at this path, or a folder.
+        ConfigError: There is no such module or name.
+    """
+    is_there = "://" in store or Path(store).exists()
+    found: Any = store
+    if _NAMED_STORE.fullmatch(store) and not is_there:
+        named = load_object(store, "store")
+        found, read_only = named() if isinstance(named, FunctionType) else named, False
+    elif must_exist and not is_there:
+        remedy = f"; pass {makes} to make it" if makes else ""
+        raise UsageError(f"expected a store that 'ask --store' or Agent(store=…) has made, got {store!r}{remedy}")
+    signing_key = os.environ.get(KEY_VARIABLE) or None
+    runs = found if isinstance(found, Runs) else Runs(found, signing_key=signing_key, read_only=read_only)
+    try:
+        yield runs
+    finally:
+        runs.close()
+
+
+def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
+    """Return the runs of the store that was named, if one was, to be opened; it is made if need be."""
+    return nullcontext() if store is None else open_store(store, must_exist=False)
+
+
+def store_option(store: str) -> str:
+    """Return the option that names a store, for a command that people are shown; a password is left out."""
+    return f"--store {shlex.quote(shown_store(store))}"
+
+
+def shown_store(store: str) -> str:
+    """Return the path or address of a store without a password."""
+    scheme, colon, rest = store.partition("://")
+    if not (colon and "@" in rest):
+        return store
+    login, _, place = rest.rpartition("@")
+    return f"{scheme}://{login.partition(':')[0]}@{place}"
+
+
+def load_object(named: str, kind: str = "object") -> Any:
+    """Return what ``module:name`` names; modules in the working directory are found, too.
+
+    Raises:
+        UsageError: The name has another form.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
-    return Function.of(load_callable(named))
+    with modules_here():
+        return loaded(named, kind)
 
 
 def load_callable(named: str) -> Any:
@@ -53,15 +155,14 @@ def load_callable(named: str) -> Any:
     return target
 
 
-def load_object(named: str, kind: str = "object") -> Any:
-    """Return what ``module:name`` names.
+def load_function(named: str) -> Function:
+    """Return the function that ``module:name`` names.
 
     Raises:
-        UsageError: The name has another form.
+        UsageError: The name has another form, or its object cannot be called by a model.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
-    with modules_here():
-        return loaded(named, kind)
+    return Function.of(load_callable(named))
 
 
 def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
@@ -82,11 +183,14 @@ def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
     return deps
 
 
-def _show_value(value: object) -> str:
-    try:
-        return shown(value)
-    except Exception:  # of the `__repr__` of a user's class
-        return f"a {type(value).__name__}"
+def load_module(name: str, named: str) -> Any:
+    """Return a module, which may be in the working directory.
+
+    Raises:
+        ConfigError: There is no such module, or it cannot be imported.
+    """
+    with modules_here():
+        return imported(name, named)
 
 
 def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
@@ -99,7 +203,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
-    module = _import_module(module_name, named)
+    module = load_module(module_name, named)
     if colon:
         target = within(module, path, named)
         found = [*target.values()] if isinstance(target, Mapping) else target
@@ -122,9 +226,11 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
     return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
 
 
-def _import_module(name: str, named: str) -> Any:
-    with modules_here():
-        return imported(name, named)
+def _show_value(value: object) -> str:
+    try:
+        return shown(value)
+    except Exception:  # of the `__repr__` of a user's class
+        return f"a {type(value).__name__}"
 
 
 @contextmanager
@@ -140,113 +246,91 @@ def modules_here(*folders: Path) -> Iterator[None]:
             sys.path.append(folder)  # last from now on: nothing here hides installed modules
 
 
-def written_task(task: str | None, *, is_needed: bool) -> str | None:
-    """Return the task, after what is piped into the command: ``cat report.txt | fsm-agent ask "Sum it up."``.
+def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tuple[list[Function], Prompt | None]:
+    """Return the functions and the prompt that the options name.
 
-    Args:
-        task: The task; '-', or None if one is needed, is what is piped in.
-        is_needed: There is no prompt that could stand without one.
+    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation, unless
+    the model is not trusted to call the right one.
+    """
+    named = [option("--function", load_function, function) for function in functions or ()]
+    chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
+    if not trusted:
+        return named, chosen
+    if chosen is not None and chosen.offers:
+        chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
+    return [_chosen(function) for function in named], chosen
+
+
+def code_for(
+    model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool = False
+) -> tuple[list[Function], Prompt | None]:
+    """Return the functions and the prompt for a model; say so if it may call one that does not fit."""
+    is_guess = guesses(model, base_url)
+    named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
+    if is_guess and (named or (chosen is not None and chosen.offers)):
+        screen.tell(GUESSES)
+    return named, chosen
+
+
+def _chosen(function: Function) -> Function:
+    return Function.of(function, needs_approval=False) if function.needs_approval is None else function
+
+
+def provider_of(model: str) -> tuple[Provider, str]:
+    """Return the provider and the name of the model that ``--model`` names.
 
     Raises:
-        UsageError: What is piped in is too long.
+        ConfigError: There is no such provider.
     """
-    if task is None and not is_needed:
-        return None
-    if task != "-" and sys.stdin.isatty():
-        return task
-    piped = _piped()
-    if task is None or task == "-":
-        return piped or None
-    return f"{piped}\n\n{task}" if piped else task
+    return option("--model", split_model, model)
 
 
-def _piped() -> str:
-    data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)
-    if len(data) > MAX_PIPED_BYTES:
-        raise UsageError(f"pipe: expected at most {MAX_PIPED_BYTES} bytes, got more; pipe in a part, or pass -a FILE")
-    return data.decode("utf-8", "replace").strip()
+def is_embedded(model: str, base_url: str | None) -> bool:
+    """Return whether the model runs in a process of its own on this machine."""
+    return base_url is None and provider_of(model)[0].is_embedded
 
 
-def attachments_of(sources: Iterable[str]) -> list[Attachment]:
-    """Return the pictures, PDFs and texts at these paths and http(s) URLs.
+def guesses(model: str, base_url: str | None) -> bool:
+    """Return True if the model calls no function by itself: one is chosen and filled in for it, and may be wrong."""
+    if not is_embedded(model, base_url):
+        return False
+    from fsm_agent.clients.local.model import SMOLLM2, find_model
+
+    provider, name = provider_of(model)
+    path = find_model(name or None)
+    served = SMOLLM2.alias if path is None or SMOLLM2.is_at(path) else path.stem
+    return provider.profile_of(served).function_calls == "guided"
+
+
+@contextmanager
+def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
+    """Yield a client and the name of its model.
+
+    A missing key or address is told here, before a run begins, which would be left in the store.
+    """
+    with client_for(model, base_url=base_url) as client:
+        embedded = is_embedded(model, base_url)
+        if not embedded:
+            check_client(client)
+        screen.resume()
+        yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
+
+
+def check_client(client: Any) -> None:
+    """Check the key and the address of a client, if it has any.
 
     Raises:
-        UsageError: One is none of these, or all of them are too large.
+        ConfigError: One is missing.
     """
-    found = [_attachment(source) for source in sources]
-    size = sum(len(item.data or b"") for item in found)
-    if size > MAX_ATTACHED_BYTES:
-        raise UsageError(f"files: expected at most {MAX_ATTACHED_BYTES} bytes in all, got {size}")
-    return found
+    if (check := getattr(client, "check_available", None)) is not None:
+        check()
 
 
-def _attachment(source: str) -> Attachment:
-    if is_url(source):
-        return Image.of(source) if url_suffix(source) in _PICTURES else Document.of(source)
-    data = bytes_of(Path(source), "attachment")
-    try:
-        return Image.of(data)
-    except UsageError:
-        pass
-    try:
-        return Document.of(data, name=Path(source).name)
-    except UsageError:
-        kinds = "a PNG, JPEG, GIF or WebP picture, a PDF, or text in UTF-8"
-        raise UsageError(f"expected {kinds}, got {source!r}") from None
-
-
-def dialog_of(
-    task: str | None,
-    prompt: Prompt | None,
-    variables: Mapping[str, str],
-    system: str,
-    attachments: Sequence[Attachment] = (),
-) -> Dialog:
-    """Return the dialog of a task.
-
-    Args:
-        task: Text; of a prompt, its variable ``task``.
-        prompt: The prompt that holds the task, if any.
-        variables: More variables of the prompt.
-        system: The system prompt's text; empty for none.
-        attachments: What goes with the text.
-
-    Raises:
-        UsageError: The task is empty, or the variables are not those of the prompt.
-    """
-    values = dict(variables)
-    if task is not None and "task" in values:
-        raise UsageError(f"variable 'task': expected one value, got two: {task!r:.60} and {values['task']!r:.60}")
-    if task is not None:
-        values["task"] = task
-    if not (task or prompt):
-        raise UsageError("expected something to ask, got nothing; pass a text, or a prompt")
-    expected = prompt.variables if prompt else frozenset({"task"})
-    if unknown := sorted(values.keys() - expected):
-        there = (", ".join(sorted(expected)) or "it has none") if prompt else "none, without a prompt"
-        raise UsageError(f"expected a variable of the prompt ({there}), got {unknown[0]!r}")
-    if missing := sorted(expected - values.keys()):
-        raise UsageError(f"expected the variable {missing[0]!r} of the prompt, got none; pass '{missing[0]}=…'")
-    text = render(prompt.template, values) if prompt else values["task"]
-    messages = [Message.of("system", system)] if system else []
-    return Dialog([*messages, Message.of("user", text, *attachments)], top_prompt=prompt)
-
-
-def pairs(options: Iterable[str]) -> dict[str, str]:
-    """Return the value of each ``name=value``.
-
-    Raises:
-        UsageError: One has another form, or a name occurs twice.
-    """
-    values: dict[str, str] = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not (name and equals):
-            raise UsageError(f"expected 'name=value', got {option!r}")
-        if name in values:
-            raise UsageError(f"{name}: expected one value, got two: {values[name]!r} and {value!r}")
-        values[name] = value
-    return values
+def settings_of(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
+    """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
+    if is_embedded(model, base_url):
+        defaults |= EMBEDDED_SETTINGS
+    return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
 
 
 def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
@@ -282,15 +366,63 @@ def _valid(kind: type, values: Mapping[str, Any]) -> Any:
         raise UsageError(str(error)) from error
 
 
-def store_option(store: str) -> str:
-    """Return the option that names a store, for a command that people are shown; a password is left out."""
-    return f"--store {shlex.quote(shown_store(store))}"
+def pairs(options: Iterable[str]) -> dict[str, str]:
+    """Return the value of each ``name=value``.
+
+    Raises:
+        UsageError: One has another form, or a name occurs twice.
+    """
+    values: dict[str, str] = {}
+    for given in options:
+        name, equals, value = given.partition("=")
+        if not (name and equals):
+            raise UsageError(f"expected 'name=value', got {given!r}")
+        if name in values:
+            raise UsageError(f"{name}: expected one value, got two: {values[name]!r} and {value!r}")
+        values[name] = value
+    return values
 
 
-def shown_store(store: str) -> str:
-    """Return the path or address of a store without a password."""
-    scheme, colon, rest = store.partition("://")
-    if not (colon and "@" in rest):
-        return store
-    login, _, place = rest.rpartition("@")
-    return f"{scheme}://{login.partition(':')[0]}@{place}"
+def written_task(task: str | None, *, is_needed: bool) -> str | None:
+    """Return the task, after what is piped into the command: ``cat report.txt | fsm-agent ask "Sum it up."``.
+
+    Args:
+        task: The task; '-', or None if one is needed, is what is piped in.
+        is_needed: There is no prompt that could stand without one.
+
+    Raises:
+        UsageError: What is piped in is too long.
+    """
+    if task is None and not is_needed:
+        return None
+    if task != "-" and sys.stdin.isatty():
+        return task
+    data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)
+    if len(data) > MAX_PIPED_BYTES:
+        raise UsageError(f"pipe: expected at most {MAX_PIPED_BYTES} bytes, got more; pipe in a part")
+    piped = data.decode("utf-8", "replace").strip()
+    if task is None or task == "-":
+        return piped or None
+    return f"{piped}\n\n{task}" if piped else task
+
+
+def seconds_of(span: str, option: str = "--older-than") -> float:
+    """Return the seconds of a span of time, the value of an option.
+
+    Raises:
+        typer.BadParameter: It is no span of time.
+    """
+    if (found := _SPAN.fullmatch(span)) is None:
+        raise typer.BadParameter(
+            f"expected a span of time such as 90s, 15m, 12h, 30d or 8w, got {span!r}", param_hint=option
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def user_or(by: str | None) -> str:
+    """Return who does it: by default the user of this OS process; empty: not known."""
+    if by is not None:
+        return by
+    with suppress(OSError, KeyError, ImportError):
+        return getpass.getuser()
+    return ""

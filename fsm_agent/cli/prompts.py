@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent prompts …``: see prompts in files and in packages, and check all of them."""
+"""The commands ``fsm-agent prompts …``: check all prompts in files and in packages, and show one."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.models import Debug, Json
-from fsm_agent.cli.options import load_object
-from fsm_agent.cli.render import json_text
-from fsm_agent.cli.reporting import FAILED, option, reporting
+from fsm_agent.cli.options import Debug, Json, load_object
+from fsm_agent.cli.output import FAILED, json_text, option, reporting
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
 from fsm_agent.prompts.files import HANDLERS
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.prompts.template import PromptFileError
 from fsm_agent.validation import shown
 
-app = typer.Typer(no_args_is_help=True, help="Prompts in files: list them, check all of them, show one.")
+app = typer.Typer(no_args_is_help=True, help="Prompts in files: check all of them, show one.")
 
 Directory = Annotated[
     list[Path] | None, typer.Option("--directory", help="Where the files are; by default 'prompts'. Repeatable.")
@@ -31,28 +27,6 @@ Directory = Annotated[
 Package = Annotated[str | None, typer.Option(help="A package with a folder 'prompts'.")]
 NamesOption = Annotated[str | None, typer.Option("--names", help="A mapping of what files may name, as module:name.")]
 _DEFAULTS = {kind: getattr(Prompt(""), f"on_{kind}") for kind in HANDLERS}
-
-
-@app.command("list")
-def list_prompts(
-    directory: Directory = None,
-    package: Package = None,
-    names: NamesOption = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """List prompts: their variables, their outputs, their functions."""
-    with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
-        rows = [_row(prompts, name) for name in prompts.names()]
-        if as_json:
-            screen.line(json_text(rows))
-            return
-        for row in rows:
-            screen.line(_format_signature(row), "red" if "problems" in row else "")
-            for line in _details(row, ("functions", "hosted_tools")):
-                screen.line(f"  {line}")
-        if not rows:
-            screen.tell(f"no prompts in {_places(prompts)}")
 
 
 @app.command()
@@ -63,20 +37,25 @@ def check(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check all prompts, and what their files name; exit with 1 if anything is wrong."""
-    with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
-        count, problems = len(prompts.names()), prompts.problems()
-        if not (count or problems):
-            raise UsageError(f"expected prompts in {_places(prompts)}, got none; add a file such as 'shop/count.jinja'")
+    """Check all prompts, and what their files name; list those in order, and exit with 1 if anything is wrong."""
+    with reporting(debug), Screen() as screen, _open_prompts(directory, package, names) as prompts:
+        found, problems = prompts.names(), prompts.problems()
+        if not (found or problems):
+            places = " or ".join([repr(str(path)) for path in prompts.directories])
+            raise UsageError(f"expected prompts in {places}, got none; add a file such as 'shop/count.jinja'")
         if as_json:
-            screen.line(json_text({"prompts": count, "problems": [problem._asdict() for problem in problems]}))
+            report = {"prompts": len(found), "problems": [problem._asdict() for problem in problems]}
+            screen.line(json_text(report))
         else:
+            for name in found:
+                if (signature := _signature(prompts, name)) is not None:
+                    screen.line(signature)
             for problem in problems:
                 screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
                 for line in problem.text.splitlines():
-                    screen.prose(line, indent="  ", hang="  ")
+                    screen.prose(line, indent=2)
             wrong = f"{len(problems)} problem(s)" if problems else "no problems"
-            screen.line(f"{count} prompt(s) checked: {wrong}")
+            screen.line(f"{len(found)} prompt(s) checked: {wrong}")
         if problems:
             raise typer.Exit(FAILED)
 
@@ -91,15 +70,16 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show a prompt: its variables, its settings and its template."""
-    with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
+    with reporting(debug), Screen() as screen, _open_prompts(directory, package, names) as prompts:
         prompt, file = prompts(name), prompts.file(name)
         row = _describe_prompt(prompt, file)
         if as_json:
             screen.line(json_text({**row, "template": prompt.template}))
             return
         screen.line(_format_signature(row), "bold")
-        for line in _details(row, [key for key in row if key not in ("prompt", "variables", "output")]):
-            screen.line(f"  {line}")
+        for key, value in row.items():
+            if key not in ("prompt", "variables", "output") and value:
+                screen.line(f"  {key.replace('_', ' ')}: {one_line(_words(value))}")
         screen.line()
         screen.line(prompt.template)
 
@@ -125,13 +105,12 @@ def _mapping(named: str) -> Mapping[str, Any]:
     return found
 
 
-def _row(prompts: Prompts, name: str) -> dict[str, Any]:
+def _signature(prompts: Prompts, name: str) -> str | None:
+    """Return the signature of a prompt; None: it has problems, which are told."""
     try:
-        return _describe_prompt(prompts(name), prompts.file(name))
-    except PromptFileError as error:
-        return {"prompt": name, "problems": [problem._asdict() for problem in error.problems]}
-    except UsageError as error:
-        return {"prompt": name, "problems": [{"file": str(prompts.file(name)), "line": 0, "text": str(error)}]}
+        return _format_signature(_describe_prompt(prompts(name), None))
+    except UsageError:
+        return None
 
 
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
@@ -163,20 +142,10 @@ def _named(item: Any) -> str:
 
 def _format_signature(row: Mapping[str, Any]) -> str:
     """Return a prompt as Python would write its signature."""
-    if "problems" in row:
-        return f"{row['prompt']}: {len(row['problems'])} problem(s), see 'prompts check'"
     return f"{row['prompt']}({', '.join(row['variables'])}) -> {row['output']}"
 
 
-def _details(row: Mapping[str, Any], keys: Any) -> Iterator[str]:
-    for key in keys:
-        if value := row.get(key):
-            if isinstance(value, list):
-                value = ", ".join(value)
-            elif isinstance(value, Mapping):
-                value = ", ".join([f"{name}={item!r}" for name, item in value.items()])
-            yield f"{key.replace('_', ' ')}: {plain(one_line(str(value)))}"
-
-
-def _places(prompts: Prompts) -> str:
-    return " or ".join([repr(str(path)) for path in prompts.directories])
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return ", ".join([f"{name}={item!r}" for name, item in value.items()]) if isinstance(value, Mapping) else str(value)

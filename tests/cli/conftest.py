@@ -46,7 +46,7 @@ def model(monkeypatch: pytest.MonkeyPatch, named: list[str]) -> Iterator[Callabl
 
     def asked(*entries: Any) -> Script:
         scripts.append(Script(*entries))
-        monkeypatch.setattr("fsm_agent.cli.models.client_for", client_for)
+        monkeypatch.setattr("fsm_agent.cli.options.client_for", client_for)
         return scripts[-1]
 
     yield asked

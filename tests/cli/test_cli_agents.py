@@ -1,8 +1,7 @@
-"""Do the commands of agents list, check and run what a person has configured?"""
+"""Do the commands of agents check and run what a person has configured?"""
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -45,14 +44,6 @@ def _crew(here: Path) -> None:
     for kind in ("Eraser", "Broken", "Bug"):
         (here / f"{kind.lower()}.toml").write_text(f'agent_type = "crew:{kind}"\nmodel = "house:m"\n')
     register_client("house", lambda model: Script(function_call("erase", path="x"), "It is gone."))
-
-
-def test_the_list_has_the_classes_of_modules_and_configurations():
-    assert "crew:Eraser" in ran("agents", "list", "eraser.toml").stdout
-    listed = json.loads(ran("agents", "list", "crew", "--json").stdout)
-    assert listed["eraser"]["class"] == "crew:Eraser"
-    assert (listed["eraser"]["description"], listed["broken"]["agent_group"]) == ("Erases files.", ["one"])
-    assert "'nowhere'" in refused("agents", "list", "nowhere")
 
 
 def test_check_reports_each_file_and_what_is_missing(here: Path):
@@ -98,3 +89,10 @@ def test_an_error_of_the_users_code_is_one_line_with_its_place_and_without_keys(
     assert "bug of fsm-agent" not in last
     assert KEY not in last
     assert len(last) < 600
+
+
+def test_a_run_without_a_key_is_not_begun(here: Path):
+    text = 'agent_type = "crew:Eraser"\nmodel = "openai:gpt-5-mini"\nname = "real"\nstore = "runs.db"\n'
+    (here / "real.toml").write_text(text)
+    assert "OPENAI_API_KEY" in refused("agents", "run", "real.toml", "Erase x.")
+    assert not (here / "runs.db").exists()

@@ -1,4 +1,4 @@
-"""Does ``ask`` take pipes, files and types, print the answer alone, and keep a call that waits?"""
+"""Does ``ask`` take pipes and types, print the answer alone, and keep a call that waits?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from command_line import CONTROLS, EVIL, KEY, MODEL, lines_of, ran, refused
 
 from fsm_agent.cli import app
-from fsm_agent.cli.models import code_of, guesses
+from fsm_agent.cli.options import code_of, guesses
 from fsm_agent.errors import AuthFailed
 from fsm_agent.messages import Message, Reply, Usage
 from fsm_agent.testing import Script, function_call
@@ -53,10 +53,6 @@ def look() -> str:
 ADD = ("--function", "tools:add")
 REMOVE = ("--function", "tools:remove")
 STORE = ("--store", "runs.db")
-DOT = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c020000000b4944415478da6364f80f0001050101"
-    "2718e3660000000049454e44ae426082"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -251,49 +247,12 @@ class TestTask:
         ended = ran("ask", "Sum it up.", input=b"x" * 10_000_001, code=2)
         assert "10000000" in ended.stderr
 
-    def test_files_are_known_by_their_bytes(self, here: Path, model: Callable[..., Script]):
-        (here / "dot.data").write_bytes(DOT)
-        (here / "bill").write_bytes(b"%PDF-1.7 a bill")
-        (here / "notes.md").write_text("# Notes")
-        script = model("Seen.")
-        names = ("dot.data", "bill", "notes.md", "https://example.org/cat.png")
-        ask("What is this?", *[word for name in names for word in ("-a", name)])
-        kinds = [type(part).__name__ for part in script.requests[0].messages[0].parts]
-        assert kinds == ["Text", "Image", "Document", "Document", "Image"]
-
-    @pytest.mark.parametrize("path", ["thing.bin", "empty", "none", "/dev/zero"])
-    def test_what_no_model_reads_is_refused(self, here: Path, path: str):
-        (here / "thing.bin").write_bytes(b"\x00\x01\x02")
-        (here / "empty").touch()
-        assert path in refused("ask", "?", *MODEL, "-a", path, code=2)
-
     def test_a_type_makes_json(self, here: Path, model: Callable[..., Script]):
         (here / "people.py").write_text("import enum\nclass Mood(enum.Enum):\n    GOOD = 'good'\n    BAD = 'bad'\n")
         for named, answer, printed in (("people:Mood", "good", "good"), ("int", "42", 42)):
             model(answer)
             assert json.loads(ask("?", "--output", named).stdout) == printed
         assert "nothing" in refused("ask", "?", *MODEL, "--output", "nothing:here")
-
-    def test_the_first_code_block_and_the_usage(self, model: Callable[..., Script]):
-        model("Here:\n````python\n```\nprint(1)\n````\nor\n```\nprint(2)\n```\n")
-        ended = ask("Write it.", "--extract", "--usage")
-        assert ended.stdout == "```\nprint(1)\n"
-        assert "tokens in, " in ended.stderr
-
-    @pytest.mark.parametrize(
-        ("answer", "printed"),
-        [
-            ("Here:\n```python\nprint(1)\n```\nor\n```\nprint(2)\n```\n", "print(1)\n"),
-            ("~~~~\na ``` b\n~~~~", "a ``` b\n"),
-            ("```python\ncut off", "cut off\n"),
-            ("``` not a fence ```\n```\n1\n```", "1\n"),
-            ("No code.", "No code.\n"),
-        ],
-    )
-    def test_where_a_code_block_begins_and_ends(self, answer: str, printed: str, model: Callable[..., Script]):
-        model(answer)
-        ended = ask("Write it.", "-x", "--quiet")
-        assert (ended.stdout, ended.stderr) == (printed, "")
 
 
 @pytest.mark.parametrize(

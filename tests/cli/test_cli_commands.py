@@ -52,7 +52,7 @@ class TestErrors:
 
     def test_an_unknown_command_is_guessed_and_colours_are_for_terminals(self):
         assert "'ask'" in refused("aks", code=2)
-        for words in (["providers", "list"], ["--help"], ["ask", "--help"]):
+        for words in (["providers"], ["--help"], ["ask", "--help"]):
             assert "\x1b" not in ran(*words).output
 
 
@@ -79,12 +79,12 @@ class TestProviders:
     def test_the_list_says_what_is_set_and_never_its_value(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", "https://me:hunter22@example.com/v1")
-        rows = {row["name"]: row for row in json.loads(ran("providers", "list", "--json").stdout)}
+        rows = {row["name"]: row for row in json.loads(ran("providers", "--json").stdout)}
         assert rows["openai"]["keys"] == [{"variable": "OPENAI_API_KEY", "is_set": True}]
         assert rows["groq"]["keys"] == [{"variable": "GROQ_API_KEY", "is_set": False}]
         assert rows["openai"]["wires"] == ["openai-responses", "openai-chat"]
         assert rows["local"]["is_embedded"]
-        for told in (ran("providers", "list").stdout, json.dumps(rows)):
+        for told in (ran("providers").stdout, json.dumps(rows)):
             assert "OPENAI_API_KEY" in told
             assert KEY not in told
             assert "hunter22" not in told
@@ -141,13 +141,15 @@ class TestServers:
     def test_the_inspector_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch):
         with closing(Runs(here / "runs.db")):
             pass
-        assert "'nothing.db'" in refused("inspect", "nothing.db", "--no-browser")
-        assert "no_such_module" in refused("inspect", "runs.db", "--no-browser", "--agents", "no_such_module")
+        assert "'nothing.db'" in refused("inspect", "--store", "nothing.db", "--no-browser")
+        assert "no_such_module" in refused(
+            "inspect", "--store", "runs.db", "--no-browser", "--agents", "no_such_module"
+        )
         for name in [*sys.modules]:
             if name.startswith("fsm_agent.web.") and name.endswith(".server"):
                 monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "uvicorn", None)
-        assert "fsm-agent[inspect]" in refused("inspect", "runs.db", "--no-browser")
+        assert "fsm-agent[inspect]" in refused("inspect", "--store", "runs.db", "--no-browser")
 
 
 def test_a_shell_completes_commands_and_options():

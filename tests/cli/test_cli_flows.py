@@ -77,18 +77,14 @@ def _post(here: Path) -> None:
     (here / "bare.py").write_text("x = 1\n")
 
 
-def test_the_list_and_the_check_name_states_and_what_is_wrong(here: Path):
-    listed = ran("flows", "list", "post")
+def test_check_names_states_and_what_is_wrong(here: Path):
+    listed = ran("flows", "check", "post")
     for name in ("letters(Letter)", "drafting", "Approve | Change", "sent, refused"):
         assert name in listed.stdout
     assert "the module is imported" in listed.stderr
-    (row,) = json.loads(ran("flows", "list", "post:words", "--json").stdout)
+    (row,) = json.loads(ran("flows", "check", "post:words", "--json").stdout)
     assert (row["name"], row["start"], row["rows"]) == ("words", "asking", 1)
-    assert [line.partition(":")[0] for line in ran("flows", "check", "post").stdout.splitlines()] == [
-        "letters",
-        "outer",
-        "words",
-    ]
+    assert re.findall(r"^(\w+)\(Letter\): \d states", listed.stdout, re.M) == ["letters", "outer", "words"]
     sys.modules.pop("post")
     (here / "post.py").write_text(MODULE.replace("    review.done(sent, of=Approve),\n", ""))
     told = refused("flows", "check", "post")
@@ -115,8 +111,8 @@ def test_a_picture_has_every_state_or_those_around_some():
     [
         (("run", "post", "{}"), 2, "letters, outer, words"),
         (("run", "post:nothing", "{}"), 1, "nothing"),
-        (("list", "bare"), 2, "'bare'"),
-        (("list", "nowhere"), 1, "nowhere"),
+        (("check", "bare"), 2, "'bare'"),
+        (("check", "nowhere"), 1, "nowhere"),
         (("run", "post:letters", '{"abut": 1}'), 2, "about"),
         (("run", "post:letters", "rain"), 2, "'rain'"),
         (("run", "post:letters"), 2, "--run-id"),
@@ -280,3 +276,9 @@ def test_a_flow_with_a_store_of_its_own_keeps_its_runs_there(name: str):
 @pytest.mark.usefixtures("_own")
 def test_a_run_of_no_store_cannot_be_answered():
     assert "--store" in refused("flows", "answer", "own:naps", "x", "nap", "true", code=2)
+
+
+def test_a_run_without_a_key_is_not_begun(here: Path):
+    (here / "post.py").write_text(MODULE.replace('Script(*["Dear friend"] * 9)', '"groq:m"'))
+    assert "GROQ_API_KEY" in refused(*RUN, '{"about": "x"}', "--run-id", "l1", *STORE)
+    assert not (here / "runs.db").exists()

@@ -42,7 +42,7 @@ def cache(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_in_the_cache_is_listed_beside_what_is_recommended(cache: Path):
-    listed = json.loads(ran("models", "list", "--json").stdout)
+    listed = json.loads(ran("models", "--json").stdout)
     here = {row["name"]: row for row in listed["here"]}
     models = {f"local:hf:{repo}:{name}" for repo, names in FILES.items() for name in names}
     split, picture, page = ("local:hf:o/many:many-fp16-0", "local:hf:o/many:mmproj", "local:hf:o/one:README")
@@ -51,7 +51,7 @@ def test_what_is_in_the_cache_is_listed_beside_what_is_recommended(cache: Path):
     }
     one = here["local:hf:o/one:one.Q8_0.gguf"]
     assert (Path(one["path"]).read_bytes(), one["size_bytes"]) == (b"GGUFone.Q8_0.gguf", 17)
-    shown = ran("models", "list").stdout
+    shown = ran("models").stdout
     for row in listed["recommended"]:
         repo = row["name"].removeprefix("hf:").partition(":")[0]
         assert f"local:{row['name']}\n" in shown
@@ -70,7 +70,7 @@ def test_what_is_in_the_cache_is_listed_beside_what_is_recommended(cache: Path):
     ],
 )
 def test_the_file_that_is_meant_is_found(name: str, file: str):
-    assert Path(ran("models", "path", name).stdout.strip()).read_bytes() == b"GGUF" + file.encode()
+    assert Path(ran("models", name).stdout.strip()).read_bytes() == b"GGUF" + file.encode()
 
 
 @pytest.mark.parametrize(
@@ -82,26 +82,26 @@ def test_the_file_that_is_meant_is_found(name: str, file: str):
     ],
 )
 def test_what_is_not_there_is_fetched_by_the_command_that_is_named(name: str, words: list[str]):
-    for command in (["models", "path", name], ["ask", "?", "--model", f"local:{name}"]):
+    for command in (["models", name], ["ask", "?", "--model", f"local:{name}"]):
         told = refused(*command)
         assert repr(name) in told
         assert shlex.split(told.partition("run: ")[2]) == ["hf", "download", *words]
 
 
 def test_a_name_that_may_mean_several_files_is_not_guessed():
-    assert "'a.gguf', 'deep/b.gguf'" in refused("models", "path", "hf:o/odd")
+    assert "'a.gguf', 'deep/b.gguf'" in refused("models", "hf:o/odd")
 
 
 @pytest.mark.parametrize(
     "name", ["hf:", "hf:o", "hf:o/", "hf:/r", "hf:o/r/x", "hf:o/..", "hf:o/r:../x", "hf:o/r:/x", "hf:o /r", "o/r"]
 )
 def test_what_names_nothing_on_the_hub_is_refused(name: str):
-    assert repr(name) in refused("models", "path", name)
+    assert repr(name) in refused("models", name)
 
 
 def test_a_model_of_the_cache_may_be_the_usual_one(cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", "hf:o/one")
-    names = [row["name"] for row in json.loads(ran("models", "list", "--json").stdout)["here"]]
+    names = [row["name"] for row in json.loads(ran("models", "--json").stdout)["here"]]
     assert names.count("local:hf:o/one:one.Q8_0.gguf") == 1
     assert "local:" not in names
 
@@ -113,5 +113,5 @@ def test_what_was_downloaded_and_is_no_model_is_named():
 def test_without_the_extra_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
-    assert "fsm-agent[hub]" in refused("models", "path", "hf:o/one")
-    assert json.loads(ran("models", "list", "--json").stdout)["recommended"]
+    assert "fsm-agent[hub]" in refused("models", "hf:o/one")
+    assert json.loads(ran("models", "--json").stdout)["recommended"]

@@ -231,7 +231,8 @@ class TestShow:
             "│ ╰─●  4  0.0 s  model:1  functions_asked  refund(order='A-17', amount=19.5)",
         ]
         finish(store, "one", Denied("because " * 50))
-        assert max(map(len, runs("show", "one").splitlines())) <= 80
+        shown = ran("runs", "show", "one", env={"TTY_COMPATIBLE": "1", "NO_COLOR": "1"}).stdout
+        assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines())) <= 80
 
     def test_as_data(self, store: Path):
         begin(store, "one")

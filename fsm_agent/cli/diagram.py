@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fsm_agent.cli.models import Debug
-from fsm_agent.cli.reporting import reporting
+from fsm_agent.cli.options import Debug
+from fsm_agent.cli.output import reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.diagrams.arrows import Level
 from fsm_agent.diagrams.diagram import lifecycle
@@ -42,8 +42,7 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     """
     if output is not None:
         path = write(diagram, output, format and format.value)
-        with Screen() as screen:
-            screen.tell(f"diagram written to {path}")
+        Screen().tell(f"diagram written to {path}")
         return
     if format is Format.PNG and sys.stdout.isatty():
         raise typer.BadParameter("expected a file for png, got the terminal; pass --output FILE", param_hint="--format")

@@ -1,7 +1,6 @@
 """The commands ``fsm-agent runs …``.
 
-All but `replay`, `resume` and some forks need no code of an agent: they read journals and post letters.  More than 300
-lines, because the options of a command are the parameters of its function.
+All but `replay`, `resume` and some forks need no code of an agent: they read journals and post signals.
 """
 
 from __future__ import annotations
@@ -10,24 +9,27 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
-from fsm_agent.cli.drawings import AsFormat, Output, draw
-from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.models import (
+from fsm_agent.cli.diagram import AsFormat, Output, draw
+from fsm_agent.cli.options import (
     EMBEDDED,
+    AgentsModule,
     BaseUrl,
+    By,
     Debug,
     Functions,
     Json,
@@ -36,60 +38,54 @@ from fsm_agent.cli.models import (
     Model,
     NamedPrompt,
     Quiet,
-    code_of,
+    RunName,
+    StoreOption,
+    code_for,
     connected,
-    guesses,
+    load_callable,
+    load_runnables,
+    open_store,
+    seconds_of,
     settings_of,
+    store_option,
+    user_or,
 )
-from fsm_agent.cli.options import load_callable, load_runnables, store_option
-from fsm_agent.cli.render import Approver, json_text
-from fsm_agent.cli.render import answer as show_answer
-from fsm_agent.cli.reporting import option, reporting
-from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
-from fsm_agent.cli.runs.picture import picture, why_of
-from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
-from fsm_agent.cli.runs.tables import (
+from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, error_text, json_text, option, reporting
+from fsm_agent.cli.run_tables import (
     OPTIONS,
     UNDRIVEN,
+    counts_table,
     differences_table,
     head_lines,
     processes_table,
     questions_table,
+    run_picture,
     runs_table,
     waits_for,
+    why_of,
 )
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
-from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
+from fsm_agent.errors import CallSuspended, FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.history import UNKNOWN, EntryReading, RunReading, parting, read
 from fsm_agent.store.history import as_json as parting_json
-from fsm_agent.store.listing import is_undriven
+from fsm_agent.store.listing import is_undriven, wanted
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import RunFilter
-
-if TYPE_CHECKING:
-    from fsm_agent.flows import run as forking
-else:
-    forking = deferred("fsm_agent.flows.run")
+from fsm_agent.store.store import Page, Run, RunFilter
+from fsm_agent.store.turns import turns_back
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, continue them.")
 
-AgentsModule = Annotated[
-    str,
-    typer.Option(
-        "--agents",
-        help="The module with the agents, or module:name.",
-    ),
-]
+RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")]
 
 
 @app.command("list")
 def list_runs(
-    store: StorePath,
+    store: StoreOption,
     asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one on each line.")] = False,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
     state: Annotated[str | None, typer.Option(help="Only those that rest in this state, as Backoff or Stuck.")] = None,
@@ -115,7 +111,7 @@ def list_runs(
     debug: Debug = False,
 ) -> None:
     """List runs, the last changed first."""
-    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
+    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         which = RunFilter(
             agent=agent,
             state=state,
@@ -140,8 +136,7 @@ def list_runs(
             screen.line(json_text({**listed, "has_more": True} if has_more else listed))
             return
         if found:
-            table = questions_table(found, screen.columns) if asked else runs_table(found, screen.columns)
-            screen.show(table, is_whole=True)
+            screen.show((questions_table if asked else runs_table)(found, screen.columns))
         elif found.next is None:
             screen.tell("no question is open" if asked else "no such runs")
         if found.next is not None:
@@ -151,28 +146,28 @@ def list_runs(
 
 
 @app.command()
-def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = False) -> None:
+def show(store: StoreOption, run: RunName, as_json: Json = False, debug: Debug = False) -> None:
     """Show a run: what it waits for, its path through the states, each entry of its journal."""
-    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
+    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         reading = read(runs, run)
         if as_json:
             screen.line(json_text(_shown_json(reading)))
         else:
             for text, style in head_lines(reading):
-                screen.prose(text, style, hang="  ")
+                screen.prose(text, style)
             if reading.entries:
                 screen.line()
-                screen.show(picture(reading, screen.out.width))
+                screen.show(run_picture(reading, screen.columns))
             if len(reading.processes) > 1:
                 screen.line()
-                screen.show(processes_table(reading, screen.columns), is_whole=True)
+                screen.show(processes_table(reading, screen.columns))
         if not reading.is_sound:
             raise UsageError(f"the journal of the run {run!r} is damaged: {reading.verdict}")
 
 
 @app.command()
 def replay(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     agents: AgentsModule,
     step: Annotated[
@@ -183,7 +178,7 @@ def replay(
     debug: Debug = False,
 ) -> None:
     """Fold the journal with the agent's present code, and verify every entry; --step shows the run as it was then."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
+    with reporting(debug), Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
             _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
@@ -209,7 +204,7 @@ def replay(
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
         for entry in entries:
             if why := why_of(entry):
-                screen.prose(f"entry {entry.n} ({one_line(entry.key)}): {why}", hang="  ")
+                screen.prose(f"entry {entry.n} ({one_line(entry.key)}): {why}")
         if awaits := waits_for(row, time.time()):
             screen.prose(f"waits for {one_line(awaits)}" if not is_undriven(row, time.time()) else UNDRIVEN)
 
@@ -245,7 +240,7 @@ def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
 
 @app.command()
 def fork(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
     step: Annotated[
@@ -265,8 +260,8 @@ def fork(
     debug: Debug = False,
 ) -> None:
     """Make another run that continues from an entry of this one, which does not change; the fork does not start yet."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
-        at, who = None if step is None else _step(step), user() if by is None else by
+    with reporting(debug), Screen() as screen, open_store(store) as runs:
+        at, who = None if step is None else _step(step), user_or(by)
         if agents is None:
             if data is not None or isinstance(at, str):
                 what = "--data" if data is not None else "--step"
@@ -275,11 +270,13 @@ def fork(
                 )
             runs.fork(run, at, name, by=who)
         else:
+            from fsm_agent.flows.run import edit_json
+
             definition, _ = _code_of(runs, run, agents)
             past = runs.at(run, at, definition)
             if data is not None and not hasattr(past, "flow"):
                 raise typer.BadParameter(f"expected the run of a flow, which has data, got {past}", param_hint="--data")
-            edit = "" if data is None else forking.edit_json(past, past.flow.data_of(data), who)
+            edit = "" if data is None else edit_json(past, past.flow.data_of(data), who)
             runs.fork(run, past.journal.n, name, definition, by=who, edit=edit)
         forked = header_of(runs.store.load(name, after=None).header).forked
         assert forked is not None
@@ -288,7 +285,7 @@ def fork(
 
 @app.command()
 def diagram(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     format: AsFormat = None,
     output: Output = None,
@@ -298,7 +295,7 @@ def diagram(
     debug: Debug = False,
 ) -> None:
     """Draw the states of an agent call or of a flow, and the path that a run took through them."""
-    with reporting(debug), opened(store, read_only=True) as runs:
+    with reporting(debug), open_store(store, read_only=True) as runs:
         reading = read(runs, run)
         if inside not in reading.processes:
             raise UsageError(f"expected a path inside the run {run!r}, got {inside!r}{hint(inside, reading.processes)}")
@@ -315,14 +312,14 @@ def diagram(
 
 @app.command()
 def diff(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     other: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare with.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show where two runs diverge: the first entry that differs, and its differences."""
-    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
+    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = parting(a, b)
         if as_json:
@@ -330,17 +327,17 @@ def diff(
             return
         if where.beginning:
             screen.line("they begin differently:")
-            screen.show(differences_table((run, other), where.beginning, screen.columns), is_whole=True)
+            screen.show(differences_table((run, other), where.beginning, screen.columns))
         if where.n is None:
             screen.prose(f"their {len(a.entries)} entries are the same, but for times and names")
         else:
             screen.line(f"they part at entry {where.n}:")
-            screen.show(differences_table((run, other), where.entry, screen.columns), is_whole=True)
+            screen.show(differences_table((run, other), where.entry, screen.columns))
 
 
 @app.command()
 def export(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     redact: Annotated[
         str | None, typer.Option(help="A function of an outcome that returns it without secrets, as module:name.")
@@ -349,7 +346,7 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Write the journal of a run as lines of JSON: its header and its entries."""
-    with reporting(debug), opened(store, read_only=True) as runs:
+    with reporting(debug), open_store(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
@@ -370,7 +367,7 @@ def _escape(text: str) -> str:
 
 @app.command()
 def answer(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     key: Annotated[
         str | None,
@@ -400,7 +397,7 @@ def answer(
 ) -> None:
     """Post the answer to a question of a run; its driver, now or later, continues with it."""
     at_s = time.time()
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), open_store(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
             raise typer.BadParameter("expected --deny or --cancel with a reason, got neither", param_hint="--reason")
         outcomes = {
@@ -423,7 +420,7 @@ def answer(
         for question in runs.store.get(run).waits:
             if question.key == key:  # if none is, the store tells who has answered it
                 _check_option(question, answers[0])
-        runs.answer(run, {key or "": answers[0]}, by=user() if by is None else by)
+        runs.answer(run, {key or "": answers[0]}, by=user_or(by))
         about = f"to {one_line(key)}" if key else "to the run"
         screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
 
@@ -438,7 +435,7 @@ def _check_option(question: Question, outcome: Outcome) -> None:
 
 @app.command()
 def resume(
-    store: StorePath,
+    store: StoreOption,
     run: RunName,
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
@@ -450,9 +447,9 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Continue a run of 'ask --store' that was answered or interrupted; ask for approvals at a terminal."""
-    lines, shown = LineWriter(as_json), Screen(quiet=quiet)
-    with reporting(debug, lines), opened(store) as runs, shown as screen, redirect_stdout(sys.stderr):
-        functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
+    lines = LineWriter(as_json)
+    with reporting(debug, lines), Screen(quiet=quiet) as screen, open_store(store) as runs:
+        functions, chosen = code_for(model, base_url, function, prompt, screen)
         settings, limits = settings_of(model, base_url, setting)
         if limits != Limits():
             raise typer.BadParameter(
@@ -464,10 +461,10 @@ def resume(
                 client, functions=functions, name=name, settings=settings, approve=Approver(screen), store=runs
             )
             try:
-                show_answer(
+                drive_and_show(
                     lambda sink: agent.runs.resume(run, prompt=chosen, sink=sink),
                     screen,
-                    lines=lines,
+                    lines,
                     model=model_name,
                     command=f"fsm-agent runs answer {shlex.quote(run)} {store_option(store)}",
                 )
@@ -476,8 +473,190 @@ def resume(
                 raise
 
 
-for _command in (cancel, retry, requeue, stats, backup, delete, prune):
-    app.command()(_command)
+@app.command()
+def cancel(
+    store: StoreOption,
+    names: RunNames,
+    reason: Annotated[str, typer.Option(help="Why, for people.")] = "",
+    by: By = None,
+    debug: Debug = False,
+) -> None:
+    """Cancel runs; the driver of each, the present or the next, ends it."""
+    with reporting(debug), open_store(store) as runs, Screen() as screen:
+
+        def act(name: str) -> str:
+            runs.cancel(name, reason, by=user_or(by))
+            return "is to be cancelled; its next driver ends it"
+
+        _each(screen, names, act)
+
+
+@app.command()
+def retry(store: StoreOption, names: RunNames, by: By = None, debug: Debug = False) -> None:
+    """Continue failed runs from before their failures; steps that succeeded are not repeated."""
+    with reporting(debug), open_store(store) as runs, Screen() as screen:
+
+        def act(name: str) -> str:
+            step = runs.retry(name, by=user_or(by))
+            return f"continues from step {step}, and is due"
+
+        _each(screen, names, act)
+
+
+@app.command()
+def requeue(store: StoreOption, names: RunNames, by: By = None, debug: Debug = False) -> None:
+    """Make resting or stuck runs due now, so that a worker takes them."""
+    with reporting(debug), open_store(store) as runs, Screen() as screen:
+
+        def act(name: str) -> str:
+            return "is due now" if runs.requeue(name, by=user_or(by)) else "was due already"
+
+        _each(screen, names, act)
+
+
+def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> None:
+    """Do something with each run, and tell it; refused ones do not keep the others from it.
+
+    Raises:
+        UsageError: Some were refused.
+    """
+    refused: list[FsmAgentError] = []
+    for name in names:
+        try:
+            screen.line(f"{one_line(name)} {act(name)}")
+        except FsmAgentError as error:
+            if len(names) == 1:
+                raise
+            refused.append(error)
+            screen.tell(error_text(error), "red")
+    if refused:
+        raise UsageError(f"{len(refused)} of {len(names)} runs were refused")
+
+
+@app.command()
+def stats(store: StoreOption, as_json: Json = False, debug: Debug = False) -> None:
+    """Count runs by agent and state: how many there are, have failed, ask a question or are stuck.
+
+    Also show how long ago the oldest one last changed.
+    """
+    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
+        counts = runs.store.stats()
+        if as_json:
+            screen.line(json_text(to_builtins(counts)))
+        elif counts:
+            screen.show(counts_table(counts, screen.columns))
+        else:
+            screen.tell("no runs")
+
+
+@app.command()
+def backup(
+    store: StoreOption,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a file that does not exist yet.")],
+    debug: Debug = False,
+) -> None:
+    """Copy a store in SQLite, whole and consistent, while workers run; the copy is a store."""
+    with reporting(debug):
+        if "://" in store:
+            right = "copy one in Postgres with pg_dump --schema=…, see docs/runs.md"
+            raise UsageError(f"expected a store in SQLite, got one in Postgres; {right}")
+        with open_store(store, read_only=True) as runs, Screen() as screen:
+            copied: Callable[[Path], int] | None = getattr(runs.store, "backup", None)
+            if copied is None:
+                raise UsageError(f"expected a SqliteStore, got {type(runs.store).__name__}, which cannot be copied")
+            count = copied(file)
+            screen.line(f"{count:,} bytes copied to {one_line(str(file))}")
+
+
+@app.command()
+def delete(
+    store: StoreOption,
+    names: RunNames,
+    force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete runs that have not ended without asking.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Delete runs, with their journals, posts and questions; asks about those that have not ended."""
+    with reporting(debug), open_store(store) as runs, Screen() as screen:
+        for name in names:
+            conversation = runs.needed_by(name)
+            if conversation and force:
+                screen.tell(
+                    f"the conversation {conversation!r} cannot be continued: it is read from {one_line(name)}", "yellow"
+                )
+            elif conversation:
+                raise UsageError(
+                    f"the conversation {conversation!r} is read from the run {name!r}, and cannot be continued"
+                    " without it; nothing was deleted: pass --force to delete it all the same"
+                )
+        if not yes:
+            _ask_about(screen, [row for row in map(runs.store.get, names) if not row.is_ended])
+        for name in names:
+            runs.store.delete(name)
+            screen.line(f"deleted {one_line(name)}")
+
+
+def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
+    """Ask whether runs that have not ended are to be deleted.
+
+    Raises:
+        UsageError: There is no terminal to ask at.
+        typer.Abort: They are not.
+    """
+    if not going:
+        return
+    named = ", ".join([one_line(row.id) for row in going[:3]]) + (f" and {len(going) - 3} more" if going[3:] else "")
+    what = f"{named} {'has' if len(going) == 1 else 'have'} not ended"
+    if not sys.stdin.isatty():
+        raise UsageError(f"{what}; nothing was deleted: pass --yes to delete all, or use 'runs cancel'")
+    if screen.ask(f"{what}. Delete all the same? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise typer.Abort
+
+
+@app.command()
+def prune(
+    store: StoreOption,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Delete those that ended longer ago: 90s, 15m, 12h, 30d or 8w.")
+    ] = None,
+    keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many, the newest.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Delete runs that have ended, by age and count; open runs are left alone."""
+    with reporting(debug), open_store(store) as runs, Screen() as screen:
+        if older_than is None and keep is None:
+            raise typer.BadParameter("expected an age or a count, got neither; pass --older-than 30d or --keep 1000")
+        max_age_s = None if older_than is None else seconds_of(older_than)
+        found = runs.prune(max_age_s=max_age_s, keep=keep, is_dry=dry_run)
+        _say_pruned(screen, found, dry_run=dry_run, as_json=as_json)
+
+
+def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        screen.line(
+            json_text({"deleted": [] if dry_run else [run.id for run in found], "found": [run.id for run in found]})
+        )
+        return
+    for run in found:
+        screen.line(one_line(run.id))
+    what = "run" if len(found) == 1 else "runs"
+    screen.tell(f"{len(found)} {what} would be deleted" if dry_run else f"{len(found)} {what} deleted")
+
+
+def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tuple[Page, bool]:
+    """Return the turns of a conversation that the filters take, the newest first, and whether there are more.
+
+    Raises:
+        UsageError: There is no such conversation.
+    """
+    head = runs.store.head(conversation)
+    if not head.version:
+        raise UsageError(f"expected a conversation in this store, got {conversation!r}, which it does not have")
+    asked = wanted(None, limit, which)
+    found = [*islice((run for run in turns_back(runs.journals, head) if asked.takes_run(run)), limit + 1)]
+    return Page(found[:limit]), len(found) > limit
 
 
 def _shown_json(reading: RunReading) -> dict[str, Any]:

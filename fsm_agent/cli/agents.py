@@ -1,11 +1,10 @@
-"""The commands ``fsm-agent agents …``."""
+"""The commands ``fsm-agent agents …``: check the configurations of agents, and run them."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,65 +12,44 @@ from typing import Annotated, Any
 
 import typer
 from pydantic_core import to_jsonable_python
-from rich.cells import cell_len
-from rich.table import Table
-from rich.text import Text
 
-from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.config import AgentConfig, imported
-from fsm_agent.agents.config_files import SUFFIXES
-from fsm_agent.agents.registry import AGENTS, build_agent
-from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
-from fsm_agent.cli.options import modules_here, pairs
-from fsm_agent.cli.render import Approver, json_text, tell_waits
-from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text, in_options, option, reporting
-from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
+from fsm_agent.agents.registry import build_agent
+from fsm_agent.cli.options import (
+    GUESSES,
+    Approve,
+    Debug,
+    JsonLines,
+    Many,
+    check_client,
+    guesses,
+    modules_here,
+    pairs,
+)
+from fsm_agent.cli.output import (
+    FAILED,
+    SUSPENDED,
+    Approver,
+    LineWriter,
+    error_text,
+    in_options,
+    json_text,
+    option,
+    reporting,
+    tell_waits,
+)
+from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.messages.events import Event, Where
 
-_LEAST = 40  # columns next to the names
-app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: list, check and run them.")
+NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"
+app = typer.Typer(no_args_is_help=True, help="Agents of configurations: check them, run them, their schema.")
 
-Module = Annotated[
-    Many,
-    typer.Option("--module", help="A module to import, for the agents in it. Repeatable."),
-]
+Module = Annotated[Many, typer.Option("--module", help="A module to import, for the agents in it. Repeatable.")]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")]
-
-
-@app.command("list")
-def list_agents(
-    sources: Annotated[Many, typer.Argument(metavar="[MODULE|FILE]...", help="Modules, or configurations.")] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """List the classes of agents that modules and configurations have."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
-        for source in sources or ():
-            if source.endswith(SUFFIXES):
-                with _build_agent(Path(source), (), {}):
-                    pass
-            else:
-                _import([source])
-        ours = __name__.partition(".")[0]
-        users = {kind: cls for kind, cls in sorted(AGENTS.items()) if cls.__module__.partition(".")[0] != ours}
-        found = {kind: _described(cls) for kind, cls in users.items()}
-        if as_json:
-            screen.line(json_text(found))
-        elif found and screen.columns is not None and screen.columns < max(TABLE_WIDTH, _names_width(found) + _LEAST):
-            for kind, about in found.items():
-                screen.prose(f"{kind}: {about['class']}", "bold", hang="  ")
-                for key in ("description", "capabilities", "agent_group"):
-                    if value := about[key]:
-                        screen.prose(value if isinstance(value, str) else ", ".join(value), indent="  ", hang="  ")
-        elif found:
-            screen.show(_table(found), is_whole=True)
-        else:
-            screen.tell("no agents are registered; name a module, as in fsm-agent agents list my_agents")
 
 
 @app.command()
@@ -82,7 +60,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Check configurations: keys, values, and everything that they name; no model is asked."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+    with reporting(debug), Screen() as screen:
         problems = [error for file in files if (error := _check_config(file, module, available, screen))]
         for error in problems:
             error_line(in_options(str(error)))
@@ -124,15 +102,17 @@ def run(
 ) -> None:
     """Have the agent of a configuration do a task."""
     lines = LineWriter(as_json)
-    with reporting(debug, lines), Screen() as screen, redirect_stdout(sys.stderr):
+    with reporting(debug, lines), Screen() as screen:
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
         with _build_agent(file, module, overrides) as agent:
+            for sub in agent.agents.values():
+                check_client(sub.client)  # before a run is made
             watched = _watch_agent(agent, _Steps(screen, lines), screen, approve)
             try:
                 output = watched(watched.prompt(task=task, **values) if values else task)
             except CallSuspended as waiting:
-                answers = tell_waits(waiting, screen, _command_for(waiting, watched), _NOT_KEPT)
+                answers = tell_waits(waiting, screen, _command_for(waiting, watched), NOT_KEPT)
                 told = {"waits_for": [effect.key for effect in waiting.call.effects], "answer_with": answers}
                 lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, **told)
                 raise
@@ -179,9 +159,6 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
     return f"fsm-agent runs answer {shlex.quote(journal.run)} --store {shlex.quote(str(store))}"
 
 
-_NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"
-
-
 class _Steps:
     """A hook that shows the steps of calls."""
 
@@ -209,12 +186,6 @@ class _StepsOfCall:
         self._steps.show(event, self._where)
 
 
-def _import(modules: Many) -> None:
-    with modules_here():
-        for module in modules or ():
-            imported(module, module)
-
-
 @contextmanager
 def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
     """Yield the agent of a configuration; modules are found in its folder, too."""
@@ -224,33 +195,3 @@ def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterato
         agent = build_agent(file, **overrides)
     with agent:
         yield agent
-
-
-def _described(cls: type[AgentBase[Any]]) -> dict[str, Any]:
-    return {
-        "class": f"{cls.__module__}:{cls.__qualname__}",
-        "description": cls.description,
-        "capabilities": list(cls.capabilities),
-        "agent_group": list(cls.agent_group),
-    }
-
-
-def _names_width(found: dict[str, dict[str, Any]]) -> int:
-    """Return the columns of the names of agents and classes, which are not broken."""
-    longest = (max(map(cell_len, names)) for names in ([*found], [about["class"] for about in found.values()]))
-    return sum(longest)
-
-
-def _table(found: dict[str, dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("agent_type", "class", "description", "capabilities", "sub-agents"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("agent_type", "class"))
-    for kind, about in found.items():
-        cells = (
-            kind,
-            about["class"],
-            about["description"],
-            *map(", ".join, (about["capabilities"], about["agent_group"])),
-        )
-        table.add_row(*[Text(plain(cell)) for cell in cells])
-    return table

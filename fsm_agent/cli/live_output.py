@@ -1,4 +1,4 @@
-"""`TerminalHook`: what ``fsm-agent ask`` shows of a call, and an overview of it, for any agent."""
+"""The output of a call as it is driven, and `TerminalHook`, which shows it of any agent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fsm_agent.messages.reply import Usage
 _LOG = logging.getLogger("fsm_agent.hooks")
 
 
-class Showing:
+class LiveOutput:
     """The events of a call on a screen, its text as it comes.
 
     Args:
@@ -124,7 +124,7 @@ class _ShownCall:
     def __init__(self, hook: TerminalHook, where: Where) -> None:
         self._hook = hook
         self._where = where
-        self._showing = Showing(hook._screen)
+        self._output = LiveOutput(hook._screen)
 
     def on_event(self, event: Event) -> None:
         """Show an event."""
@@ -142,7 +142,7 @@ class _ShownCall:
         if isinstance(event, Done):
             result: Any = event.result
             if result.record.state == State.COMPLETED:
-                self._showing.finish(result.text or "")
+                self._output.finish(result.text or "")
             else:
                 screen.tell(f"{whose}ended without an answer: {result.record.ending.reason}")
             if self._hook._has_overview:
@@ -155,4 +155,4 @@ class _ShownCall:
         elif is_one_of_many and isinstance(event, Stepped | FunctionStarted | FunctionEnded):
             screen.take(Inside(self._where.call, event))
         else:
-            self._showing.take(event)
+            self._output.take(event)

@@ -1,1 +1,0 @@
-"""The commands ``fsm-agent agents …``, and the project that ``new`` writes."""

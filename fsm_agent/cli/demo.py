@@ -1,0 +1,426 @@
+"""The command ``fsm-agent demo``: five parts that show what an agent does, on a real model.
+
+Designed for what 135 million parameters do reliably: a sum through a function after two worked turns, an answer of a
+given type by constrained decoding, a classification by log probabilities.  Any other model can play it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, Field
+from rich.table import Table
+from rich.text import Text
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.classification import Calibration, Classification
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval
+from fsm_agent.call.record import Reason, State
+from fsm_agent.cli.options import EMBEDDED, BaseUrl, Debug, Model, connected, is_embedded
+from fsm_agent.cli.output import FAILED, reporting
+from fsm_agent.cli.terminal import Screen, error_line, one_line, safe, shown_call, shown_function, shown_step
+from fsm_agent.clients.client import Client
+from fsm_agent.clients.local.model import SMOLLM2
+from fsm_agent.clients.local.server import local_server
+from fsm_agent.diagrams.diagram import trace_diagram, write
+from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.functions.function import Function, function
+from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
+from fsm_agent.messages.reply import Settings, Usage
+from fsm_agent.prompts.library import Prompts, packaged_prompts
+from fsm_agent.prompts.output import Output
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.providers.catalog import split_model
+from fsm_agent.testing import Script, function_call
+
+INTRODUCTION = (
+    "It runs on this machine, on one thread. With 135 million parameters it is very small: it can do what you see"
+    " here and little else. --model runs the demo with another model."
+)
+LABELS = ("positive", "negative")
+TEXTS = (  # half of each: the calibration assumes equally frequent labels
+    ("I love this phone, it is wonderful.", "positive"),
+    ("The food was cold and the waiter was rude.", "negative"),
+    ("What a beautiful day at the beach!", "positive"),
+    ("This film is boring and far too long.", "negative"),
+    ("The staff were kind and the room was spotless.", "positive"),
+    ("My order arrived broken and nobody helped me.", "negative"),
+)
+MAX_WRONG_LABELS = 1
+FILE, STORE, RUN = "notes.txt", "runs.db", "tidy"
+SETTINGS = Settings(temperature=0, seed=1, max_tokens=64)  # of the embedded model; others use their defaults
+_PROMPTS = Prompts("demo", directory=packaged_prompts())
+
+
+class Person(BaseModel):
+    """The person whom a text is about.  Every string has a greatest length, or a small model might never end it."""
+
+    name: str = Field(max_length=40)
+    age: int = Field(ge=0, le=150)
+    city: str = Field(max_length=40)
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+def read_number(text: str) -> int:
+    """Return the number that an answer is."""
+    return int(Output(int).parse(text))
+
+
+def eraser(directory: Path) -> Function:
+    """Return the function ``erase`` for one directory, which cannot reach outside of it."""
+
+    @function(needs_approval=True)
+    def erase(path: str) -> str:
+        """Erase a file."""
+        if Path(path).name != path:
+            raise ValueError(f"{path!r} is not a file in this directory")
+        (directory / path).unlink()
+        return f"{path} is erased"
+
+    return erase
+
+
+erase = eraser(Path())  # for the other processes: of their working directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of a part; one without an output or a problem was left out."""
+
+    title: str
+    output: str = ""
+    calls: Sequence[AgentCall] = ()
+    problem: str = ""
+
+    @property
+    def verdict(self) -> Text:
+        """One word about it."""
+        if self.problem:
+            return Text("failed", "bold red")
+        return Text("ok" if self.output else "left out", "green")
+
+
+class Demo:
+    """The parts, each played on the screen.
+
+    Args:
+        screen: The output.
+        client: The client of the model.
+        settings: Those of the model.
+        reach: The options and the environment by which another OS process reaches the same model.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        client: Client,
+        settings: Settings,
+        reach: tuple[Sequence[str], Mapping[str, str]],
+    ) -> None:
+        self._screen = screen
+        self._reach = reach
+        self._agent = Agent(client, name="demo", system=_PROMPTS("system").template, settings=settings)
+        self._is_speaking = False
+        self.results: list[Result] = []
+
+    def play(self) -> None:
+        """Play all parts.
+
+        Raises:
+            CallFailed: The request to the model failed.
+        """
+        for part in (self._add_up, self._extract, self._recover, self._classify, self._approve_elsewhere):
+            self.results.append(result := part())
+            if result.problem:
+                self._line(f"not as it should be: {one_line(result.problem)}", "bold red")
+
+    def _add_up(self) -> Result:
+        title = "A sum, through a function"
+        about = "After two worked examples, the model calls add(), gets the result, and answers with it."
+        script = Script(
+            *(function_call("add", a=40, b=3), "The answer is 43."),
+            *(function_call("add", a=310, b=75), "The answer is 385."),
+        )
+        tasks = ("What is 40 + 3?", "Add 310 and 75.")
+        call, problem = self._play(title, about, _PROMPTS("task"), {"a": 17, "b": 25}, worked=(script, [add], tasks))
+        added = [one for one in call.record.function_calls if one.name == "add" and one.succeeded]
+        if not problem and not any(sorted(map(str, one.arguments.values())) == ["17", "25"] for one in added):
+            problem = "the model did not call add(a=17, b=25)"
+        elif not problem and "42" not in str(call.output):
+            problem = f"the answer {call.output!r:.80} does not say 42"
+        return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+
+    def _extract(self) -> Result:
+        title, expected = "A typed answer, held to a schema", Person(name="Maria Silva", age=34, city="Lisbon")
+        about = "The answer must be a Person(name, age, city); the schema lets the model write nothing else."
+        text = "Maria Silva is 34 years old and lives in Lisbon."
+        call, problem = self._play(title, about, _PROMPTS("extract"), {"text": text})
+        if not problem and call.output != expected:
+            problem = f"the answer {call.output!r} is not {expected!r}"
+        return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+
+    def _recover(self) -> Result:
+        title = "A parse error, recovered"
+        about = (
+            "The answer should be a number, but the model is free to answer in a sentence, and often does. It is then"
+            " told what was wrong and asked again, held to the schema. The failed answer leaves the dialog."
+        )
+        call, problem = self._play(title, about, _PROMPTS("count"), {})
+        if not problem and call.output != 7:
+            problem = f"the answer {call.output!r} is not 7"
+        elif not problem and not call.record.parse_errors:
+            self._line("The first answer was a number: the exception branch (ParseException) was not needed.", "dim")
+        return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+
+    def _classify(self) -> Result:
+        title, prompt = "A classification, by log probabilities", _PROMPTS("sentiment")
+        about = (
+            f"The model labels {len(TEXTS)} texts; this is the first. It does not write the label: the framework reads"
+            " how likely each label is as the next token, compared with how likely that label is on average."
+        )
+        self._begin(title, about, prompt.render(text=TEXTS[0][0]).text)
+        calls, found = list[AgentCall](), list[Classification[str]]()
+        agent = self._agent.changed(settings=self._agent.settings.changed(max_tokens=None))
+        for text, _ in TEXTS:
+            try:
+                found.append(agent.classify(text, LABELS, prompt=prompt))
+            except UsageError as error:
+                return self._left_out(title, str(error))
+            except CallFailed as error:
+                if error.reason is Reason.MODEL_FAILED:
+                    raise
+                return Result(title=title, calls=calls, problem=f"{error.reason}: {error}")
+            calls += [result.call for result in found[-1].results]
+            if not found[-1].is_calibrated:
+                return self._left_out(title, "the model gives no log probabilities.", calls)
+        calibrated = [*map(Calibration.of_prior(found).applied, found)]
+        for (text, _), one in zip(TEXTS, calibrated, strict=True):
+            self._line(f"{one.label} ({one.p:.2f}): {text}", "green")
+        right = sum([one.label == label for (_, label), one in zip(TEXTS, calibrated, strict=True)])
+        output = f"{right} of {len(TEXTS)} labels right"
+        problem = "" if right >= len(TEXTS) - MAX_WRONG_LABELS else f"only {output}"
+        return Result(title=title, output=output, calls=calls, problem=problem)
+
+    def _approve_elsewhere(self) -> Result:
+        """Suspend a call in this process, approve it in a second, and continue it in a third.
+
+        They are ``fsm-agent runs answer`` and ``runs resume``, as a user would run them; what they share is a store.
+        """
+        with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
+            folder = Path(name)
+            (folder / FILE).write_text("Buy milk.")
+            agent = replace(self._agent, store=folder / STORE)
+            try:
+                return self._approve_in(folder, agent)
+            finally:
+                agent.runs.all.close()
+
+    def _approve_in(self, folder: Path, agent: Agent[Any, Any]) -> Result:
+        title, prompt = "An approval, in another process", _PROMPTS("erase").extend(functions=[eraser(folder)])
+        about = (
+            "erase() needs approval, and this process has no approver: the call is suspended and waits in a store. A"
+            " second process approves it, and a third continues the call with what is left of each budget."
+        )
+        examples = ("draft.txt", "old.txt")  # which are really erased; the model's part is scripted
+        script = Script(
+            *[part for path in examples for part in (function_call("erase", path=path), f"{path} is gone.")]
+        )
+        for path in examples:
+            (folder / path).touch()
+        tasks = [prompt(path=path) for path in examples]
+        call, problem = self._play(
+            title, about, prompt, {"path": FILE}, agent=agent, run_id=RUN, worked=(script, [], tasks)
+        )
+        asks = [effect for effect in call.effects if isinstance(effect, AskApproval)]
+        if not problem and not asks:
+            problem = f"the model did not ask for erase(path={FILE!r})"
+        if problem:
+            return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+        self._line(f"to be approved: {', '.join([shown_call(ask.call) for ask in asks])}")
+        entries = agent.runs.all.store.get(RUN).n
+        self._line(f"{_state_of(folder)}, and the call is a run of {entries} entries in {STORE}")
+        for ask in asks:
+            problem = problem or self._run_elsewhere(folder, "answer", RUN, ask.key, "--approve")
+        code = ("--prompt", prompt.path, "--function", f"{__name__}:erase", *self._reach[0])
+        problem = problem or self._run_elsewhere(folder, "resume", RUN, hidden=code)
+        ended = agent.runs.replay(RUN, prompt=prompt)
+        used = f"{ended.record.rounds} of {ended.record.limits.rounds} rounds, {ended.record.turn} requests"
+        self._line(f"{_state_of(folder)}; one call in several processes: {used}")
+        if not problem and (folder / FILE).exists():
+            problem = _state_of(folder)
+        return Result(title=title, output=str(ended.output), calls=[ended], problem=problem)
+
+    def _run_elsewhere(self, folder: Path, *words: str, hidden: Sequence[str] = ()) -> str:
+        """Run ``fsm-agent runs …`` in another process, show its output, and return the problem, if any."""
+        command = ["runs", *words, "--store", STORE]
+        path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # may be relative; the folder differs
+        plainly = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0", "PYTHONPATH": path}
+        last = ""
+        with subprocess.Popen(
+            [sys.executable, "-m", "fsm_agent", *command, *hidden],
+            cwd=folder,
+            env={**os.environ, **self._reach[1], **plainly},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            try:
+                more = " …" if hidden else ""
+                self._line(f"process {process.pid}, which runs: fsm-agent {' '.join(command)}{more}")
+                for line in process.stdout:
+                    last = one_line(line)
+                    self._line(f"| {last}", "cyan")
+            except BaseException:
+                process.kill()
+                raise
+        return f"the other process ended with status {process.returncode}: {last}" if process.returncode else ""
+
+    def _play(
+        self,
+        title: str,
+        about: str,
+        prompt: Prompt,
+        values: Mapping[str, Any],
+        *,
+        agent: Agent[Any, Any] | None = None,
+        run_id: str | None = None,
+        worked: tuple[Script, Sequence[Function], Sequence[Any]] | None = None,
+    ) -> tuple[AgentCall, str]:
+        """Begin a part, and drive its call; return it, and the problem with the model's answers, if any.
+
+        Raises:
+            CallFailed: The request to the model failed.
+        """
+        agent = agent or self._agent
+        self._begin(title, about, prompt.render(**values).text)
+        dialog = agent.init_dialog()
+        if worked is not None:  # turns as they should go: functions are really run, the model's part is scripted
+            script, functions, tasks = worked
+            teacher = Agent(script, functions=functions, approve=lambda _: True)
+            for task in tasks:
+                dialog = teacher.call(dialog.put(task)).dialog
+        call = agent.prepare(dialog.put(prompt(**values)), run_id=run_id)
+        try:
+            for event in agent.stream(call):
+                self._show(event)
+                self._screen.resume()
+        except CallFailed as error:
+            if error.reason is Reason.MODEL_FAILED:
+                raise
+        ending = call.record.ending
+        return call, f"{ending.reason}: {ending.detail}" if ending and call.state is State.FAILED else ""
+
+    def _begin(self, title: str, about: str, request: str) -> None:
+        self._screen.line()
+        self._screen.line(f"{len(self.results) + 1}  {title}", "bold")
+        self._line(about, "dim")
+        for n, line in enumerate(request.splitlines()):
+            self._line(line if n else f"asked: {line}")
+
+    def _show(self, event: Event) -> None:
+        self._screen.status.take(event)
+        match event:
+            case TextDelta():
+                lead = "" if self._is_speaking else "   model: "
+                self._screen.write(lead + event.text.replace("\n", "\n   "), "green")
+                self._is_speaking = True
+            case ReplyCompleted():
+                self._screen.end_line()
+                self._is_speaking = False
+            case Stepped():
+                self._is_speaking = False  # even of a reply that broke off
+                self._line(shown_step(event), "cyan")
+            case FunctionStarted() | FunctionEnded():
+                self._line(f"function: {shown_function(event)}", "yellow")
+
+    def _left_out(self, title: str, why: str, calls: Sequence[AgentCall] = ()) -> Result:
+        self._line(one_line(f"Left out: {why}"), "dim")
+        return Result(title=title, calls=calls)
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._screen.prose(text, style, indent=3)
+
+
+def _state_of(folder: Path) -> str:
+    return f"{FILE} is still there" if (folder / FILE).exists() else f"{FILE} is gone"
+
+
+def demo(
+    model: Model = EMBEDDED,
+    base_url: BaseUrl = None,
+    output: Annotated[Path | None, typer.Option(help="The file of the picture: .svg, .png, .dot or .mmd.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Show a real model at work: functions, types, a parse error, log probabilities, approval."""
+    with reporting(debug):
+        with Screen() as screen, connected(model, base_url, screen) as (client, name):
+            screen.line(f"The model is {name}.", "bold")
+            if name == SMOLLM2.name:
+                screen.prose(INTRODUCTION, "dim")
+            settings = SETTINGS if is_embedded(model, base_url) else Settings()
+            played = Demo(screen, client, settings, _reach(model, base_url))
+            played.play()
+            screen.line()
+            screen.show(_summary(played.results))
+            screen.line()
+            calls = [result.calls[0] for result in played.results if len(result.calls) == 1]
+            drawn = trace_diagram([step for call in calls for step in call.record.trace], title="fsm-agent demo")
+            screen.prose("The states that these calls went through:")
+            screen.line(str(write(drawn, output or _new_file())))
+        if problems := [result.problem for result in played.results if result.problem]:
+            error_line(f"{len(problems)} of {len(played.results)} parts failed: {'; '.join(problems)}")
+            raise typer.Exit(FAILED)
+
+
+def _new_file() -> str:
+    """Return a file for the picture; without `dot` it is in Mermaid, which https://mermaid.live draws."""
+    descriptor, name = tempfile.mkstemp(prefix="fsm-agent-demo-", suffix=".svg" if shutil.which("dot") else ".mmd")
+    os.close(descriptor)
+    return name
+
+
+def _reach(model: str, base_url: str | None) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Return how another process reaches this model; the embedded one, through the server that runs already."""
+    if not is_embedded(model, base_url):
+        return ("--model", model, *(("--base-url", base_url) if base_url else ())), {}
+    server = local_server(split_model(model)[1] or None)
+    settings = [f"temperature={SETTINGS.temperature}", f"seed={SETTINGS.seed}", f"max_tokens={SETTINGS.max_tokens}"]
+    options = ("--model", f"llamacpp:{server.model}", "--base-url", server.base_url)
+    return (*options, *[word for one in settings for word in ("--set", one)]), {"LLAMA_API_KEY": server.api_key}
+
+
+def _summary(results: Sequence[Result]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("", "part", "output", "rounds", "tokens", "time"):
+        table.add_column(
+            heading, overflow="fold", justify="right" if heading in ("rounds", "tokens", "time") else "left"
+        )
+    for result in results:
+        usage = sum((call.record.usage for call in result.calls), Usage())
+        traces = [call.record.trace for call in result.calls if call.record.trace]
+        duration_s = sum(trace[-1].at_s - trace[0].at_s for trace in traces)
+        figures = (
+            str(sum(call.record.rounds for call in result.calls)),
+            f"{usage.total_tokens:,}",
+            f"{duration_s:.1f} s",
+        )
+        table.add_row(result.verdict, result.title, safe(result.output or "-"), *figures)
+    return table

@@ -1,1 +1,0 @@
-"""The demo of the command line: five parts on the embedded model."""

@@ -1,0 +1,344 @@
+"""What a command tells: a call as it is driven, lines of JSON, and errors as exit codes and paragraphs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import typer
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval, FindOut
+from fsm_agent.call.result import CallResult
+from fsm_agent.cli.live_output import LiveOutput
+from fsm_agent.cli.terminal import MAX_SHOWN, Screen, discard_output, error_line, whole_call
+from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, FsmAgentError, UsageError
+from fsm_agent.messages.events import Done, Event, Suspended, Where
+from fsm_agent.messages.json_data import EXACT, event_data, masked_data
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.world import Verdict
+
+T = TypeVar("T")
+
+# 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
+FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
+MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of the error of a call that failed, and of the end of a longer one
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_ANSWERS = {AskApproval: "--approve", FindOut: "--result TEXT"}
+_WORDS = {"base_url": "--base-url", ", or give api_key": "", "path: ": "--output: "}  # of the library, and of commands
+_received: list[signal.Signals] = []
+
+
+class LineWriter:
+    """The events of one command as lines of JSON on stdout; the last is a ``result``, ``suspended`` or a ``failure``.
+
+    Args:
+        is_on: False: every method does nothing.
+    """
+
+    def __init__(self, is_on: bool = True) -> None:
+        self._out = sys.stdout if is_on else None  # functions that print do so elsewhere
+        self.has_ended = False
+
+    def __bool__(self) -> bool:
+        return self._out is not None
+
+    def take(self, event: Event, where: Where | None = None) -> None:
+        """Write an event, with its call if a command drives several; the last line tells what the last events would."""
+        if self._out is not None and not isinstance(event, Done | Suspended):
+            about = {} if where is None else {"call": where.call, "agent": where.agent}
+            self._write({**event_data(event), **about})
+            self.has_ended = False
+
+    def end(self, kind: str, **fields: Any) -> None:
+        """Write the last line: a ``result``, ``suspended`` or a ``failure``."""
+        if self._out is not None:
+            self._write(masked_data({"type": kind, **fields}, EXACT))
+            self.has_ended = True
+
+    def _write(self, data: Any) -> None:
+        assert self._out is not None
+        self._out.write(f"{json.dumps(data)}\n")
+        self._out.flush()
+
+
+def json_text(value: Any) -> str:
+    """Return ``value`` as JSON in ASCII, so that no text of a model controls the terminal."""
+    return json.dumps(value, indent=2)
+
+
+class Approver:
+    """An approver that asks the person at the terminal.
+
+    Args:
+        screen: Pauses for the question.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __call__(self, call: FunctionCall) -> Verdict:
+        """Return the verdict; None if no person is at the terminal."""
+        if not sys.stdin.isatty():
+            return None
+        request = whole_call(call)
+        if len(request) > MAX_SHOWN:
+            self._screen.pause()
+            typer.echo(request, err=True)
+            request = f"{call.name} with all of these {len(request):,} characters"
+        while True:
+            match self._screen.ask(f"May the model call {request}? [y/N]: ").strip().lower():
+                case "y" | "yes":
+                    return True
+                case "" | "n" | "no":
+                    return False
+                case _:
+                    typer.echo("Please answer y or n.", err=True)
+
+
+def drive_and_show(
+    drive: Callable[[Callable[[Event], None]], CallResult[Any]],
+    screen: Screen,
+    lines: LineWriter,
+    *,
+    model: str,
+    command: str,
+    otherwise: str = "",
+    shown: Callable[[CallResult[Any]], str] | None = None,
+) -> None:
+    """Drive a call and show its output: on a terminal as it comes, elsewhere when it is final.
+
+    Args:
+        drive: Drives the call, and gives its events to a sink.
+        screen: The output.
+        lines: The events as lines of JSON, if that is the output.
+        model: The model's name, which the last of these lines tells.
+        command: Answers a question of the run when its key and the answer follow; empty: the call is in no store.
+        otherwise: What to do about a question without such a command.
+        shown: Returns what is shown of the result, when it is final; None: its text.
+
+    Raises:
+        CallFailed: There is no answer.
+        CallSuspended: The call waits for an answer.
+    """
+    output = LiveOutput(screen, is_live=False if lines or shown is not None else None)
+
+    def sink(event: Event) -> None:
+        if lines:
+            screen.pause()
+            lines.take(event)
+        output.take(event)
+
+    try:
+        result = drive(sink)
+        screen.pause()
+        lines.end("result", **_call_fields(model, result.call))
+    except (CallFailed, CallSuspended) as error:
+        screen.pause()
+        kind, fields = "failure", dict[str, Any](exit_status=FAILED)
+        if isinstance(error, CallSuspended):
+            kind = "suspended"
+            fields = {"exit_status": SUSPENDED, "answer_with": tell_waits(error, screen, command, otherwise)}
+        if error.call.record.turn:
+            lines.end(kind, error=error_text(error), **fields, **_call_fields(model, error.call))
+        raise
+    finally:
+        screen.pause()
+    if not lines:
+        output.finish(result.text if shown is None else shown(result))
+    if (reply := result.record.reply) and reply.finish == "length":
+        screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
+
+
+def _call_fields(model: str, call: AgentCall) -> dict[str, Any]:
+    """Return what the last line tells of a call."""
+    return {"model": model, **CallResult(call).to_dict()}
+
+
+def tell_waits(error: CallSuspended, screen: Screen, command: str, otherwise: str = "") -> dict[str, str]:
+    """Show each function call that waits for approval, with every character; the error tells how to answer.
+
+    Args:
+        error: What the call waits for.
+        screen: The output.
+        command: Answers a question when its key and the answer follow; empty: the call is in no store.
+        otherwise: What to do without such a command.
+
+    Returns:
+        The command for each question, by its key.
+    """
+    commands = dict[str, str]()
+    for effect in error.call.effects:
+        if isinstance(effect, AskApproval):
+            screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
+        answer = next((words for kind, words in _ANSWERS.items() if isinstance(effect, kind)), "")
+        if command and answer:
+            commands[effect.key] = f"{command} {shlex.quote(effect.key)} {answer}"
+    add_answers(error, screen, commands, otherwise)
+    return commands
+
+
+def add_answers(error: Exception, screen: Screen, commands: Mapping[str, str], otherwise: str = "") -> None:
+    """Have an error tell how its question is answered; of several questions, a line each tells it as well."""
+    if len(commands) > 1:
+        for command in commands.values():
+            screen.tell(f"    {command}")
+    if how := next((f"answer with {command}" for command in commands.values()), otherwise):
+        error.add_note(how)
+
+
+def is_ending() -> bool:
+    """Return True if a signal ends the whole command; Ctrl-C may end only a part of it."""
+    return bool(_received)
+
+
+@contextmanager
+def _end_by_signals() -> Iterator[None]:
+    """Make signals end the command as Ctrl-C does, so that the terminal is restored and the last line written."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _received.append(signal.Signals(number))
+        interrupt: Any = signal.getsignal(signal.SIGINT)
+        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    _received.clear()
+    is_ours = threading.current_thread() is threading.main_thread()  # no other one may set handlers
+    ending = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ending:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def reporting(debug: bool, lines: LineWriter | None = None) -> Iterator[None]:
+    """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
+
+    Args:
+        debug: Whether tracebacks are shown.
+        lines: Lines of JSON, if they are the output; the last one tells the error, too.
+
+    Raises:
+        typer.Exit: Something went wrong.
+        typer.BadParameter: The command line is wrong.
+    """
+    try:
+        with _end_by_signals():
+            yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except BrokenPipeError:
+        discard_output()
+        raise typer.Exit(BROKEN_PIPE) from None
+    except (KeyboardInterrupt, typer.Abort):
+        message, status = (
+            (f"ended by {_received[0].name}", 128 + _received[0]) if _received else ("interrupted", INTERRUPTED)
+        )
+        _tell(lines, message, status)
+        raise typer.Exit(status) from None
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        status = FAILED if _waiting(error) is None else SUSPENDED
+        _tell(lines, error_text(error), status)
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # at the end it would fail once more
+            discard_output()
+        raise typer.Exit(status) from None
+
+
+def _tell(lines: LineWriter | None, error: str, status: int) -> None:
+    """Write an error; the last line of JSON as well, unless the call itself has.
+
+    If one stream fails, as on a full disk or after a terminal hung up, the other still gets its line.
+    """
+    with suppress(OSError, ValueError):  # the latter: it is closed
+        if lines and not lines.has_ended:
+            lines.end("suspended" if status == SUSPENDED else "failure", error=error, exit_status=status)
+    with suppress(OSError, ValueError):
+        error_line(error)
+
+
+def _waiting(error: Exception) -> Any:
+    """Return the call or the flow that waits for an answer; None: this is another error."""
+    if isinstance(error, CallSuspended):
+        return error.call
+    flow_errors = sys.modules.get("fsm_agent.flows.errors")  # else no flow was driven
+    return error.run if flow_errors is not None and isinstance(error, flow_errors.FlowSuspended) else None
+
+
+def error_text(error: Exception) -> str:
+    """Return an error for people."""
+    if (process := _waiting(error)) is not None:  # the error's own next step is one in Python
+        keys = ", ".join([repr(effect.key) for effect in process.effects])
+        return ": ".join([f"the run waits in {process.state} for {keys}", *getattr(error, "__notes__", ())])
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
+    if not isinstance(error, FsmAgentError):
+        where = _line_of_user(error) or "this is a bug of fsm-agent; --debug shows where it is"
+        return f"{type(error).__name__}: {error} ({where})"
+    message, cause = _shorten(in_options(str(error))), error.__cause__
+    if not isinstance(error, UsageError):
+        message = " ".join(message.split())
+    if isinstance(cause, Exception) and not isinstance(cause, FsmAgentError) and (at := _line_of_user(cause)):
+        message += f" ({at})"
+    return message
+
+
+def _shorten(message: str) -> str:
+    """Return a message that may quote an exception without keys, and without the middle of a long text."""
+    text = mask_keys(message)
+    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - END_SHOWN]} … {text[-END_SHOWN:]}"
+
+
+def _line_of_user(error: BaseException) -> str:
+    """Return the innermost line of the user's code in a traceback that our code called; empty if there is none."""
+    ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
+    is_called, found = False, ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if ours in path.parents:
+            is_called = is_called or frame.filename != __file__
+        elif is_called and not ({"site-packages", "dist-packages"} & {*path.parts} or library in path.parents):
+            found = f"{path.name}, line {frame.lineno}, in {frame.name}" if path.is_file() else found
+    return found
+
+
+def in_options(message: str) -> str:
+    """Return a message of the library in the words of the command line."""
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
+def option(option: str, take: Callable[..., T], *words: Any) -> T:
+    """Return the values of an option as ``take`` converts them.
+
+    Raises:
+        ConfigError: An object that they name does not exist; the message names the option, too.
+        typer.BadParameter: They are invalid.
+    """
+    try:
+        return take(*words)
+    except ConfigError as error:
+        if type(error) is not ConfigError or in_options(str(error)).startswith(option):
+            raise
+        raise ConfigError(f"{option}: {error}") from error
+    except UsageError as error:
+        message = in_options(str(error)).removeprefix("the document: ").removeprefix("limits.")
+        raise typer.BadParameter(plain(message), param_hint=option) from error

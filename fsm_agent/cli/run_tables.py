@@ -1,0 +1,425 @@
+"""Runs on a terminal: as tables, and as a lane for each state that a run was in."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fsm_agent._internal.durations import format_moment
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.call.outcomes import (
+    Begun,
+    Cancelled,
+    Denied,
+    FunctionFailed,
+    Injected,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    Stopped,
+)
+from fsm_agent.call.record import ContextUse, State
+from fsm_agent.cli.terminal import one_line, shown_call, whole_call
+from fsm_agent.messages.events import Question
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.store.history import RETRIED, EntryReading, RunReading
+from fsm_agent.store.listing import STUCK, is_undriven
+from fsm_agent.store.store import Run, RunCount
+
+UNDRIVEN = "no driver: due for a worker"
+OPTIONS = {  # of ``runs answer``, by the kind of the outcome
+    "approved": "--approve",
+    "modified": "--arguments JSON",
+    "denied": "--deny [--reason WHY]",
+    "returned": "--result TEXT",
+    "function_failed": "--failed TEXT",
+    "run_again": "--run-again",
+    "cancelled": "--cancel [--reason WHY]",
+}
+_ABOUT = 200  # characters of what an entry is about
+_KEY, _STEP, _WHY = 20, 20, 1_000  # characters of a key or a state, of triggers, of why a reply was refused
+_GAP, _LEAST, _LEAST_WHY = 2, 20, 40  # columns: between cells, of the folded column, of why a reply was refused
+_MOST_LANES = 16
+_FIRST = "model:0"  # the request that none precedes
+_STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
+_STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow
+
+
+def text_table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], width: int | None, *, numbers: Sequence[int] = ()
+) -> RenderableType:
+    """Return rows of untrusted text as a table; where a terminal has no room for one, as paragraphs.
+
+    The widest column is folded, and no word of another is broken: names are there to be copied.
+
+    Args:
+        headers: The words above the columns.
+        rows: The cells of each row.
+        width: Columns of the terminal; None: there is none.
+        numbers: The columns that are numbers.
+    """
+    lines = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
+    folded = max(range(1, len(widths)), key=widths.__getitem__)
+    if width is not None and sum(widths) - widths[folded] + _GAP * len(widths) + _LEAST > width:
+        return Group(*[text for line in lines for text in _paragraph(headers, line)])
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    for n, header in enumerate(headers):
+        justify: Any = "right" if n in numbers else "left"
+        table.add_column(Text(header), overflow="fold", justify=justify, no_wrap=n != folded)
+    for line in lines:
+        table.add_row(*map(Text, line))
+    return table
+
+
+def _paragraph(headers: Sequence[str], line: Sequence[str]) -> Iterator[RenderableType]:
+    yield Text(line[0], "bold", no_wrap=True, overflow="ignore")
+    about = ", ".join([f"{header}: {cell}" for header, cell in zip(headers[1:], line[1:], strict=True) if cell])
+    yield Padding(Text(about), (0, 0, 0, 2), expand=False)
+
+
+def runs_table(runs: Sequence[Run], width: int | None) -> RenderableType:
+    """Return a line for each run."""
+    now_s = time.time()
+    rows = [
+        (run.id, run.agent, run.state or "-", str(run.n), f"{_ago(run.updated_s, now_s)} ago", waits_for(run, now_s))
+        for run in runs
+    ]
+    return text_table(("run", "agent", "state", "entries", "changed", "waits for"), rows, width, numbers=(3, 4))
+
+
+def questions_table(runs: Sequence[Run], width: int | None) -> RenderableType:
+    """Return a line for each open question."""
+    now_s = time.time()
+    asked = [(run, question) for run in runs for question in run.waits]
+    rows = [
+        (
+            *(run.id, run.agent, question.key, question.kind, about_question(question)),
+            _ago(run.updated_s, now_s),
+            "" if question.until_s is None else format_moment(question.until_s),
+        )
+        for run, question in asked
+    ]
+    columns = 7 if any(row[-1] for row in rows) else 6
+    headers = ("run", "agent", "question", "kind", "about", "for", "until")
+    return text_table(headers[:columns], [row[:columns] for row in rows], width, numbers=(5,))
+
+
+def counts_table(counts: Sequence[RunCount], width: int | None) -> RenderableType:
+    """Return a line for each agent and state, and one for all."""
+    now_s = time.time()
+    groups: dict[tuple[str, str], list[RunCount]] = {}
+    for count in counts:
+        groups.setdefault((count.agent, count.state or "-"), []).append(count)
+    rows = [(*names, *_counted(found, now_s)) for names, found in groups.items()]
+    rows.append(("all", "", *_counted(counts, now_s)))
+    headers = ("agent", "state", "runs", "failed", "asking", "stuck", "oldest")
+    return text_table(headers, rows, width, numbers=range(2, 7))
+
+
+def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
+    """Yield how many runs there are, have failed, ask or are stuck, and how long ago the oldest last changed."""
+    for found in (
+        sum([count.count for count in counts]),
+        sum([count.count for count in counts if count.is_failed]),
+        sum([count.count for count in counts if count.waits_for]),
+        sum([count.count for count in counts if STUCK in count.waits_for]),
+    ):
+        yield f"{found:,}" if found else "-"
+    yield _ago(min([count.oldest_s for count in counts]), now_s)
+
+
+def processes_table(reading: RunReading, width: int | None) -> RenderableType:
+    """Return a line for each process inside of a run."""
+    rows = [
+        (path, one.name or one.kind, one.state, str(one.n), one.task) for path, one in reading.processes.items() if path
+    ]
+    return text_table(("inside", "what", "state", "entry", "task"), rows, width, numbers=(3,))
+
+
+def differences_table(
+    names: tuple[str, str], found: Sequence[tuple[str, Any, Any]], width: int | None
+) -> RenderableType:
+    """Return a line for each value that differs."""
+    return text_table(("", *names), [(where, _value(a), _value(b)) for where, a, b in found], width)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
+
+
+def waits_for(run: Run, now_s: float) -> str:
+    """Return what a run waits for, in a few words."""
+    if run.is_ended:
+        return ""
+    if run.holder is not None:
+        return f"driven by {run.holder}"
+    awaited = [f"{question.key} ({question.kind}){_until(question)}" for question in run.waits]
+    if is_undriven(run, now_s):  # also one that asks, when its driver was interrupted
+        awaited.append("a worker: it is due")
+    if awaited:
+        return ", ".join(awaited)
+    return "a post" if run.due_s is None else format_moment(run.due_s)
+
+
+def _until(question: Question) -> str:
+    """Return until when a question can be answered, as the end of what is said of it."""
+    return "" if question.until_s is None else f" until {format_moment(question.until_s)}"
+
+
+def whereabouts(run: Run, now_s: float) -> str:
+    """Return what a run does or waits for, as what is said of it: ``has ended``."""
+    if run.is_ended:
+        return "has ended"
+    return f"{'is' if run.holder is not None else 'waits for'} {waits_for(run, now_s)}"
+
+
+def about_question(question: Question, *, whole: bool = False) -> str:
+    """Return what a question is about: a function call as Python writes it, or its text."""
+    try:
+        about = msgspec.json.decode(question.about or "{}")
+    except msgspec.DecodeError:
+        return plain(question.about)
+    if isinstance(about, dict) and isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
+        call = FunctionCall(name=about["function"], arguments_json=about["arguments"])
+        return whole_call(call) if whole else shown_call(call)
+    texts = [about.get(name) for name in ("question", "problem")] if isinstance(about, dict) else []
+    return plain(next((text for text in texts if isinstance(text, str)), question.about))
+
+
+def head_lines(reading: RunReading) -> Iterator[tuple[str, str]]:
+    """Yield the lines above the picture of a run, each with a style."""
+    run, header = reading.run, reading.header
+    now_s = time.time()
+    where = run.state or ("begun" if run.n else "not begun")  # it is kept when a run rests
+    who = "flow" if reading.kind == "flow" else "agent"
+    yield f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold"
+    lasted = _ago(run.created_s, run.updated_s)
+    yield f"{format_moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"
+    if header.conversation:
+        behind = f", behind the run {one_line(header.follows)}" if header.follows else ""
+        yield f"turn {header.turn} of the conversation {one_line(header.conversation)!r}{behind}", "dim"
+    if header.forked is not None:
+        by = f", by {one_line(header.forked_by)}" if header.forked_by else ""
+        yield f"a fork of the run {one_line(header.forked[0])} after its step {header.forked[1]}{by}", "dim"
+    if reading.title:
+        yield f"{'task' if reading.kind == 'call' else 'data'}: {one_line(reading.title)}", ""
+    if header.extra:
+        yield f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""
+    if is_undriven(run, now_s):
+        yield UNDRIVEN, "yellow"
+    elif (waits := waits_for(run, now_s)) and not run.waits:
+        yield f"waits for {one_line(waits)}", ""
+    for question in run.waits:
+        about = about_question(question, whole=True)
+        named = shlex.join(map(one_line, (run.id, question.key)))  # names may come from clients of a service
+        right = one_line(", ".join([_option(question, kind) for kind in question.answers]))
+        yield "", ""
+        yield f"{one_line(question.key)} asks ({one_line(question.kind)}){_until(question)}: {about}", "bold yellow"
+        yield f"    fsm-agent runs answer {named} …", ""
+        yield f"    where … is one of: {right}", ""
+
+
+def _option(question: Question, kind: str) -> str:
+    """Return the option of ``runs answer`` for a kind of answer; of a flow's question, with the types that it takes."""
+    types = question.types if kind == "returned" else ()
+    return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
+
+
+def run_picture(reading: RunReading, width: int | None) -> RenderableType:
+    """Return the entries of a run, one a line, with its path through the states next to them.
+
+    Below a reply that was refused stands what the model was told.
+
+    Args:
+        reading: The run.
+        width: Columns of the terminal; None: there is none.
+    """
+    lanes = _Lanes(reading)
+    began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
+    cells = [
+        (
+            str(entry.n),
+            shown_duration(entry.at_s - began_s) if entry.at_s else "",
+            _key(entry.key),
+            one_line(_triggers(entry), _STEP),
+            _context_text(reading.uses.get(entry.key)),
+        )
+        for entry in reading.entries
+    ]
+    n, after, key, step, context = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    beside = "│ " * len(lanes.names)
+    lines = lanes.legend()
+    fence = reading.entries[0].line.fence
+    for entry, cell in zip(reading.entries, cells, strict=True):
+        if entry.line.fence != fence:
+            fence = entry.line.fence
+            lines.append(Text.assemble((beside, "dim"), (f"  claimed again, fence {fence}", "dim italic")))
+        drawn = lanes.line(entry)
+        drawn.append(f" {cell[0]:>{n}}  {cell[1]:>{after}}  ", "dim")
+        drawn.append(f"{cell[2]:<{key}}  ").append(f"{cell[3]:<{step}}  ", "bold")
+        if context:
+            drawn.append(f"{cell[4]:<{context}}  ", "dim")
+        by = f"by {entry.by}" if entry.by else ""
+        lines.append(drawn.append(one_line(": ".join(filter(None, [by, _about(entry)])), _ABOUT)))
+        if why := why_of(entry):
+            room = 10 * _WHY if width is None else max(_LEAST_WHY, width - len(beside))
+            parts = textwrap.wrap(why, room, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+            lines += [Text.assemble((beside, "dim"), (part, "yellow")) for part in parts]
+    for line in lines:
+        line.rstrip()
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)
+
+
+def _key(key: str) -> str:
+    """Return a key with its end, which tells more of it than its beginning."""
+    text = one_line(key)
+    return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
+
+
+def _triggers(entry: EntryReading) -> str:
+    """Return the triggers of an entry, without those by which processes inside begin."""
+    if entry.kind == RETRIED:
+        return RETRIED
+    return " ".join([trigger for path, trigger in entry.line.steps if not (path and trigger == "begun")])
+
+
+def _context_text(use: ContextUse | None) -> str:
+    """Return what a request showed the model, for people: its tokens, what was left out, whether it begins anew."""
+    if use is None:
+        return ""
+    tokens = use.reported if use.estimated is None else use.estimated
+    text = f"{use.messages or 0:,} messages" if tokens is None else f"{tokens:,} tokens"
+    if use.before is not None and use.estimated is not None and use.before > use.estimated:
+        text = f"{use.before:,} → {text}"
+    cached = f", {use.cached:,} cached" if use.cached else ""
+    is_new = not use.extends and use.key != _FIRST
+    return f"{text}{cached}, new beginning" if is_new else f"{text}{cached}"
+
+
+def _about(entry: EntryReading) -> str:
+    """Return what an entry says, for people: its outcome, and what has begun by it."""
+    if (step := entry.undoes_to) is not None:
+        return f"continues from step {step}"
+    begun = ", ".join([f"{one.path} ({one.name})" for one in entry.line.begun if one.name])
+    return "; ".join(filter(None, [_outcome_text(entry), begun and f"begins {begun}"]))
+
+
+def why_of(entry: EntryReading) -> str:
+    """Return what the model was told of a reply that was refused, or why the call failed by it, as one line."""
+    is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
+    if not entry.why or (is_end and entry.why in _outcome_text(entry)):
+        return ""
+    return f"{'the call failed' if is_end else 'the model was told'}: {one_line(entry.why, _WHY)}"
+
+
+def _outcome_text(entry: EntryReading) -> str:
+    match entry.outcome:
+        case Begun():
+            return ""
+        case Replied(reply=reply):
+            calls = "; ".join([shown_call(call) for call in reply.message.function_calls])
+            return calls or repr(reply.message.text or reply.refusal or "")
+        case ModelFailed(error=error, delay_s=delay_s):
+            failure = f"{error.kind}: {error.message}"
+            return f"{failure}; again after {shown_duration(delay_s)}" if delay_s else failure
+        case Returned(text=text, is_error=is_error):
+            return f"raised {text}" if is_error else f"→ {text}"
+        case Modified(arguments_json=text) | FunctionFailed(text=text):
+            return text
+        case Denied(reason=text) | Cancelled(reason=text) | Stopped(reason=text):
+            return text
+        case Injected(messages=messages):
+            return "; ".join([message.text for message in messages])
+        case None if entry.kind == "edited":
+            return json.dumps(entry.data.get("data"), ensure_ascii=False)
+        case None:
+            return f"{entry.kind} {bytes(entry.line.outcome).decode(errors='replace')}"
+    return ""
+
+
+class _Lanes:
+    """A lane for each state that a run was in: of a call in the order of its lifecycle, of a flow as they came.
+
+    Args:
+        reading: The run.
+    """
+
+    def __init__(self, reading: RunReading) -> None:
+        moves = reading.process.moves
+        visited = dict.fromkeys([name for move in moves for name in (move.step.source, move.step.to)])
+        is_call = reading.kind == "call"
+        names = [str(state) for state in State if str(state) in visited] if is_call else [*visited]
+        table = reading.table()
+        words = {} if table is None else table.states
+        self._styles = {str(state): style for state, style in _STYLES.items()}
+        self._styles |= {name: _STYLES_OF_WORDS.get(word, "bold cyan") for name, word in words.items()}
+        self._names_state = len(names) > _MOST_LANES  # in words then
+        self.names = [] if self._names_state or len(names) < len(visited) else names
+        self._now = moves[0].step.source if moves else ""
+        self._width = max([len(one_line(name, _KEY)) for name in visited], default=0)
+
+    def legend(self) -> list[Text]:
+        """Return a line for each lane."""
+        return [
+            Text.assemble(("│ " * n, "dim"), ("╭ ", "dim"), (one_line(name), self._style(name, "bold")))
+            for n, name in enumerate(self.names)
+        ]
+
+    def line(self, entry: EntryReading) -> Text:
+        """Return the beginning of an entry's line: from the lane of its source to that of its target."""
+        own = [move.step for move in entry.moves if not move.path]
+        source, to = (own[0].source, own[-1].to) if own else (self._now, self._now)
+        self._now = to
+        if self._names_state:
+            return Text(f"{one_line(to if own else '', _KEY):<{self._width}} ", self._style(to, "bold"))
+        if not self.names:
+            return Text()
+        here, there = self.names.index(source), self.names.index(to)
+        low, high = min(here, there), max(here, there)
+        drawn = Text()
+        for n in range(len(self.names)):
+            if n == there:
+                mark, style = ("●" if own else "┃"), self._style(to, "bold cyan")
+            elif n == here:
+                mark, style = ("╰" if here < there else "╯"), "cyan"
+            elif low < n < high:
+                mark, style = "─", "cyan"
+            else:
+                mark, style = "│", "dim"
+            drawn.append(mark, style)
+            drawn.append("─" if low <= n < high else " ", "cyan")
+        return drawn
+
+    def _style(self, name: str, otherwise: str) -> str:
+        return self._styles.get(name, otherwise)
+
+
+def _ago(since_s: float, now_s: float) -> str:
+    return shown_duration(max(0.0, now_s - since_s))
+
+
+def shown_duration(seconds: float) -> str:
+    """Return a span of time in its two largest units, at most."""
+    if not 0 <= seconds < 1e12:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min {int(seconds % 60)} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"

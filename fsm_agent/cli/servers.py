@@ -1,0 +1,193 @@
+"""The commands ``fsm-agent serve``, ``inspect`` and ``mcp serve``: servers for people and for programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fsm_agent.cli.options import (
+    KEY_VARIABLE,
+    Debug,
+    Deps,
+    OptionalStore,
+    StoreOption,
+    load_callable,
+    load_deps,
+    load_object,
+    load_runnables,
+    open_if_named,
+    open_store,
+    shown_store,
+)
+from fsm_agent.cli.output import option, reporting
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.errors import ConfigError, UsageError
+
+HOST = "127.0.0.1"
+TOKEN = "FSM_AGENT_TOKEN"
+CLOSE_S = 3  # until open streams are cut, once the server is stopped
+mcp = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as tools of an MCP server.")
+
+
+@contextmanager
+def _needing(extra: str) -> Iterator[None]:
+    """Have a library of an extra that is missing told with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{extra} needs {error.name}; run pip install 'fsm-agent[{extra}]'") from None
+
+
+def serve(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent or flow, as module:name.")],
+    store: OptionalStore = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address; another machine needs --user.")] = HOST,
+    user: Annotated[
+        str | None,
+        typer.Option(help="A function of a request that returns who sends it, or None to refuse it, as module:name."),
+    ] = None,
+    token: Annotated[
+        bool, typer.Option("--token", help="Print an address with a token, against other users of this machine.")
+    ] = False,
+    deps: Deps = None,
+    debug: Debug = False,
+) -> None:
+    """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
+    with reporting(debug), Screen() as screen:
+        if host not in (HOST, "localhost", "::1") and user is None:
+            raise typer.BadParameter(
+                "expected --user, your login, before other machines may connect, got none", param_hint="--host"
+            )
+        if token and user is not None:
+            raise typer.BadParameter("expected --token or --user, got both; leave one out", param_hint="--token")
+        found, _ = option("agent", load_runnables, agent)
+        if len(found) != 1:
+            names = ", ".join([one.name for one in found])
+            raise typer.BadParameter(
+                f"expected one agent or flow, got {names or 'none'} in {agent}; pass module:name", param_hint="AGENT"
+            )
+        known = None if user is None else option("--user", load_callable, user)
+        with _needing("serve"):
+            import uvicorn
+
+            from fsm_agent.web import serve as served
+            from fsm_agent.web.auth import require_token
+            from fsm_agent.web.follow import with_store
+        runnable = found[0] if store is None else with_store(found[0], store)
+        app: Any = served(runnable, user=known, deps=option("--deps", load_deps, deps, [runnable]))
+        if known is None and (token or os.environ.get(TOKEN)):
+            app, address = require_token(app, host=host, port=port, command="serve", token=_token())
+            screen.line(address)
+            screen.tell(f"{runnable.name}; anyone with the address is its user; Ctrl-C ends it")
+        else:
+            where = f"[{host}]" if ":" in host else host
+            screen.tell(f"{runnable.name} at http://{where}:{port}; Ctrl-C ends it")
+        config = uvicorn.Config(
+            app, host=host, port=port, log_level="warning", server_header=False, timeout_graceful_shutdown=CLOSE_S
+        )
+        server = uvicorn.Server(config)
+        server.run()
+        if not server.started:
+            raise UsageError(f"port {port} of {host} cannot be used")
+
+
+def _token() -> str | None:
+    """Return the token of the environment, which lets open pages stay open while the server restarts; None: unset."""
+    token = os.environ.get(TOKEN)
+    if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
+        raise ConfigError(
+            f"{TOKEN}: expected 20 to 200 letters, digits, - and _ that cannot be guessed, got another text"
+        )
+    return token or None
+
+
+def inspect(
+    store: StoreOption,
+    agents: Annotated[
+        str | None,
+        typer.Option(help="The module with the agents or flows: dialogs and data are then known at each step."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0: any.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs and change nothing.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show the runs in a store in a browser, live, and answer their questions there."""
+    with reporting(debug), Screen() as screen, open_store(store, read_only=read_only) as runs:
+        found, prompts = ([], []) if agents is None else option("--agents", load_runnables, agents)
+        with _needing("inspect"):
+            import uvicorn  # noqa: F401  # which the server imports when it runs
+
+            from fsm_agent.web.server import InspectorServer
+        file = Path(store)
+        server = InspectorServer(
+            runs,
+            port=port,
+            name=shown_store(store),
+            file=file if "://" not in store and file.exists() else None,
+            agents=found,
+            prompts=prompts,
+            is_read_only=read_only,
+        )
+        screen.line(server.url)
+        screen.tell("Ctrl-C ends it; the address lets anyone answer questions" if not read_only else "Ctrl-C ends it")
+        if not no_browser:
+            # A browser in a terminal ends before `open` returns: it would wait for pages that are not served yet.
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        with suppress(KeyboardInterrupt):
+            server.run()
+
+
+@mcp.callback()
+def _mcp() -> None:
+    """Functions, agents and flows as tools of an MCP server."""
+
+
+@mcp.command("serve")
+def serve_tools(
+    tools: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:NAME", help="A function, an agent, a flow, a list of these, or a ToolServer."),
+    ],
+    name: Annotated[str | None, typer.Option(help="The name of the server; by default that of the module.")] = None,
+    store: OptionalStore = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, on this machine; else over stdio.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of HTTP; 0: any that is free.")] = 8000,
+    debug: Debug = False,
+) -> None:
+    """Serve functions, agents and flows as tools, over stdio or HTTP, until the client goes or Ctrl-C.
+
+    What needs approval or must not run twice needs a store.
+    """
+    with reporting(debug), open_if_named(store) as runs:
+        with redirect_stdout(sys.stderr):  # what modules print is not the protocol
+            server = _tool_server(option("MODULE:NAME", load_object, tools), tools, name, runs)
+        if http:
+            server.run_http(port=port, ready=lambda url: typer.echo(f"{server.name}: {url}", err=True))
+        else:
+            server.run_stdio()
+
+
+def _tool_server(found: Any, named: str, name: str | None, runs: Any) -> Any:
+    with _needing("mcp"):
+        from fsm_agent.mcp import ToolServer, serve
+    if isinstance(found, ToolServer):
+        if name is not None or runs is not None:
+            raise typer.BadParameter(
+                f"expected functions, agents or flows, got the server {named}, which has its own",
+                param_hint="--name, --store",
+            )
+        return found
+    functions = found if isinstance(found, list | tuple) else [found]
+    name = name or named.partition(":")[0].rpartition(".")[2]
+    return serve(name, functions, store=runs, signing_key=os.environ.get(KEY_VARIABLE) or None)
