@@ -14,15 +14,13 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from operator import contains
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from urllib.parse import unquote
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from fsm_agent._internal.hints import guess
 from fsm_agent._internal.references import expanded
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.session import Link, MCPToolError, Target, background
@@ -31,9 +29,7 @@ from fsm_agent.messages.message import Document, Image
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult, ContentBlock, ResourceLink
-if TYPE_CHECKING:
-    from mcp_types import Tool
+    from mcp_types import CallToolResult, ContentBlock, ResourceLink, Tool
 
 Piece: TypeAlias = str | Image | Document
 
@@ -142,25 +138,6 @@ _NAME_CHARS = 64
 _HASH_CHARS = 6
 
 
-class ServerOptions(TypedDict, total=False):
-    """Options of every kind of server.
-
-    Attributes:
-        name: Its name in messages; by default that of the command or the host.
-        prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
-        timeout_s: Timeout of one tool call; reported to the model.
-        start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
-        adapt: Called with each function; returns the one to offer, such as one that needs approval, or None to drop
-            it.
-    """
-
-    name: str
-    prefix: str
-    timeout_s: float
-    start_timeout_s: float
-    adapt: Callable[[Function], Function | None]
-
-
 class MCPServer:
     """A server of the Model Context Protocol, whose tools are functions: ``Agent(…, functions=[server])``.
 
@@ -170,37 +147,53 @@ class MCPServer:
 
     The server's own requests, for sampling, elicitation and roots, are refused.
 
+    Args:
+        transport: How it is reached; see `stdio` and `http`, which have the other options.
+        name: Its name in messages; by default that of the command or the host.
+        prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
+        timeout_s: Timeout of one tool call; reported to the model.
+        start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
+        adapt: Called with each function; returns the one to offer, or None to drop it.
+
     Examples:
         >>> server = MCPServer.stdio("uvx", "mcp-server-time", prefix="time")     # it is started when it is first used
         >>> server.name
         'uvx'
     """
 
-    @with_options_shown(ServerOptions)
-    def __init__(self, transport: Transport, **options: Unpack[ServerOptions]) -> None:
-        if unknown := options.keys() - ServerOptions.__annotations__.keys():
-            options_text = ", ".join(ServerOptions.__annotations__)
-            raise UsageError(f"unknown option {min(unknown)!r} of an MCP server; there are: {options_text}")
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        name: str = "",
+        prefix: str = "",
+        timeout_s: float = 60.0,
+        start_timeout_s: float = 60.0,
+        adapt: Callable[[Function], Function | None] | None = None,
+    ) -> None:
         right = "MCPServer.stdio('command', …) or MCPServer.http('https://…')"
         check("transport of an MCP server", transport, hasattr(transport, "name"), right)
-        self.name = options.get("name") or transport.name
+        self.name = name or transport.name
         self._transport = transport
-        self._prefix = options.get("prefix", "")
-        self._adapt = options.get("adapt")
-        target = Target(name=self.name, transport=transport, start_timeout_s=options.get("start_timeout_s", 60.0))
+        self._prefix = prefix
+        self._adapt = adapt
+        target = Target(name=self.name, transport=transport, start_timeout_s=start_timeout_s)
         self._link = Link(target)
-        self._access = _Access(self._link, options.get("timeout_s", 60.0))
+        self._access = _Access(self._link, timeout_s)
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
 
     @classmethod
-    @with_options_shown(ServerOptions)
     def stdio(
         cls,
         command: str | Path,
         *args: str | Path,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
-        **options: Unpack[ServerOptions],
+        name: str = "",
+        prefix: str = "",
+        timeout_s: float = 60.0,
+        start_timeout_s: float = 60.0,
+        adapt: Callable[[Function], Function | None] | None = None,
     ) -> Self:
         """Return a server that is started as a child process and speaks over its stdin and stdout.
 
@@ -209,15 +202,30 @@ class MCPServer:
             args: Its arguments.
             env: Environment variables beside the few that every server gets (HOME, PATH, USER and the like).
             cwd: Its working directory.
-            options: See `ServerOptions`.
+            name: Its name in messages; by default that of the command or the host.
+            prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
+            timeout_s: Timeout of one tool call; reported to the model.
+            start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
+            adapt: Called with each function; returns the one to offer, such as one that needs approval, or None to drop
+                it.
         """
         transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
-        return cls(transport, **options)
+        return cls(
+            transport, name=name, prefix=prefix, timeout_s=timeout_s, start_timeout_s=start_timeout_s, adapt=adapt
+        )
 
     @classmethod
-    @with_options_shown(ServerOptions)
     def http(
-        cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[ServerOptions]
+        cls,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        sse: bool = False,
+        name: str = "",
+        prefix: str = "",
+        timeout_s: float = 60.0,
+        start_timeout_s: float = 60.0,
+        adapt: Callable[[Function], Function | None] | None = None,
     ) -> Self:
         """Return a server that is reached over HTTP.
 
@@ -225,12 +233,20 @@ class MCPServer:
             url: Its URL.
             headers: Sent with every request, such as ``Authorization``.
             sse: True for the old transport with two endpoints instead of streamable HTTP.
-            options: See `ServerOptions`.
+            name: Its name in messages; by default that of the command or the host.
+            prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
+            timeout_s: Timeout of one tool call; reported to the model.
+            start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
+            adapt: Called with each function; returns the one to offer, such as one that needs approval, or None to drop
+                it.
 
         Raises:
             ConfigError: The URL is invalid.
         """
-        return cls(Http(url=url, headers=dict(headers or {}), sse=sse), **options)
+        transport = Http(url=url, headers=dict(headers or {}), sse=sse)
+        return cls(
+            transport, name=name, prefix=prefix, timeout_s=timeout_s, start_timeout_s=start_timeout_s, adapt=adapt
+        )
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -393,21 +409,26 @@ _PARTS = ("mcpServers", "servers")  # the latter in VS Code
 _STDIO = ("command", "args", "env", "cwd")
 _HTTP = ("url", "headers")
 _KINDS = {"stdio": _STDIO, "http": _HTTP, "streamable-http": _HTTP, "streamableHttp": _HTTP, "sse": _HTTP}
-_COERCING = ConfigDict(coerce_numbers_to_str=True)
-_SHAPES: dict[str, tuple[TypeAdapter[Any], str]] = {
-    "command": (TypeAdapter(str), "a string"),
-    "args": (TypeAdapter(list[str], config=_COERCING), "a list of strings"),
-    "env": (TypeAdapter(dict[str, str], config=_COERCING), "an object of strings"),
-    "cwd": (TypeAdapter(str), "a string"),
-    "url": (TypeAdapter(str), "a string"),
-    "headers": (TypeAdapter(dict[str, str], config=_COERCING), "an object of strings"),
-    "type": (TypeAdapter(str), "a string"),
-    "disabled": (TypeAdapter(bool), "true or false"),
+_SHAPES: Mapping[str, Any] = {
+    "command": str,
+    "args": list[str],
+    "env": dict[str, str],
+    "cwd": str,
+    "url": str,
+    "headers": dict[str, str],
+    "type": str,
+    "disabled": bool,
 }
 
 
-@with_options_shown(ServerOptions)
-def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[ServerOptions]) -> dict[str, MCPServer]:
+def mcp_servers(
+    config: str | Path | Mapping[str, Any],
+    *,
+    prefix: str | None = None,
+    timeout_s: float = 60.0,
+    start_timeout_s: float = 60.0,
+    adapt: Callable[[Function], Function | None] | None = None,
+) -> dict[str, MCPServer]:
     """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
 
     ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
@@ -417,7 +438,10 @@ def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Server
 
     Args:
         config: A file, or the content of one.
-        options: Options of every server; see `ServerOptions`.  ``prefix`` is by default the server's name.
+        prefix: Prefix of the function names of every server; None: the server's name.
+        timeout_s: As of `MCPServer`, for every server.
+        start_timeout_s: The same.
+        adapt: The same.
 
     Returns:
         The servers by name, in the file's order.
@@ -431,8 +455,19 @@ def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Server
         ['time']
     """
     named = _servers(config if isinstance(config, Mapping) else _read_config_file(Path(config)))
-    made = {name: _server(name, entry, options) for name, entry in named.items()}
-    return {name: server for name, server in made.items() if server is not None}
+    transports = {name: _transport(f"MCP server {name!r}", entry) for name, entry in named.items()}
+    return {
+        name: MCPServer(
+            transport,
+            name=name,
+            prefix=name if prefix is None else prefix,
+            timeout_s=timeout_s,
+            start_timeout_s=start_timeout_s,
+            adapt=adapt,
+        )
+        for name, transport in transports.items()
+        if transport is not None
+    }
 
 
 def _read_config_file(path: Path) -> Mapping[str, Any]:
@@ -461,8 +496,8 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     )
 
 
-def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
-    label = f"MCP server {name!r}"
+def _transport(label: str, entry: Any) -> Transport | None:
+    """Return how a server is reached; None: it is disabled."""
     entry = _object(entry, label)
     for key in entry:
         if key not in _SHAPES:
@@ -471,12 +506,20 @@ def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
         return None
     settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
     kind = _kind(settings, label)
-    own = cast("ServerOptions", {"prefix": name, **options, "name": name})
     if _KINDS[kind] is _HTTP:
-        return MCPServer.http(settings["url"], headers=settings.get("headers"), sse=kind == "sse", **own)
-    return MCPServer.stdio(
-        settings["command"], *settings.get("args", ()), env=settings.get("env"), cwd=settings.get("cwd"), **own
-    )
+        return Http(url=settings["url"], headers=settings.get("headers", {}), sse=kind == "sse")
+    args, env = tuple(settings.get("args", ())), settings.get("env", {})
+    return Stdio(command=settings["command"], args=args, env=env, cwd=settings.get("cwd"))
+
+
+def _valid(key: str, value: Any, label: str) -> Any:
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(_SHAPES[key], config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
+    except ValidationError as error:  # without what was given, which may be secret
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
+        raise ConfigError(f"{key!r} of {label}: {problem}") from None
 
 
 def _kind(settings: Mapping[str, Any], label: str) -> str:
@@ -490,14 +533,6 @@ def _kind(settings: Mapping[str, Any], label: str) -> str:
         if key not in (*keys, "type", "disabled"):
             raise ConfigError(f"{label}: unknown key {key!r} of the type {kind!r}; known: {', '.join(keys)}")
     return str(kind)
-
-
-def _valid(key: str, value: Any, label: str) -> Any:
-    adapter, wanted = _SHAPES[key]
-    try:
-        return adapter.validate_python(value)
-    except ValidationError:
-        raise ConfigError(f"{key!r} of {label}: expected {wanted}, got another value") from None  # which may be secret
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:
