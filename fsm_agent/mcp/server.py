@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from os import PathLike
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import anyio
 from pydantic_core import from_json, to_json
@@ -20,14 +20,12 @@ from fsm_agent.call.limits import Limits
 from fsm_agent.call.signing import key_bytes
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.flows.as_function import FlowDelegate
-from fsm_agent.flows.flow import Flow
-from fsm_agent.flows.states import CallState, FunctionState, LiveState, SubflowState
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, Toolset
 from fsm_agent.mcp.transports import MAX_BYTES
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
+from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def task_of(name: str, arguments: dict[str, Any]) -> str:
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 
-class Asked(SyncVerbs):
+class ForcedCallModel(SyncVerbs):
     """A client whose reply requests the function in the task; when it has its result, it is done."""
 
     name = "mcp:client"
@@ -59,25 +57,7 @@ class Asked(SyncVerbs):
         return Reply(message=Message(role="assistant", parts=(call,)))
 
 
-class Needs(NamedTuple):
-    """What is known of a tool and of everything inside it."""
-
-    reason: str = ""  # why it needs a store; empty: nothing that is known needs one
-    is_open: bool = False  # some of its functions are known in a call alone, as those of an MCP server
-
-
-def needs_of(function: Function) -> Needs:
-    """Return whether a tool needs a store."""
-    reason, is_open = "", False
-    for item in _inside(function):
-        if isinstance(item, Function):
-            reason = reason or _reason(item, function)
-        else:
-            is_open = True
-    return Needs(reason, is_open)
-
-
-def problem_of(function: Function, *, has_store: bool) -> str:
+def why_not_served(function: Function) -> str:
     """Return why a function cannot be served, and the remedy; empty: it can."""
     tool = f"the tool {function.name!r}"
     if function.depends_on:
@@ -85,57 +65,7 @@ def problem_of(function: Function, *, has_store: bool) -> str:
         return f"{tool} depends on {needed}, but each call of a tool is a call of its own; pass depends_on=()"
     if function.delegate is not None and function.delegate.is_handoff:
         return f"{tool} takes the conversation over, but a server has no conversation; serve the agent itself"
-    reason = "" if has_store else needs_of(function).reason
-    return f"{tool} needs a store, because {reason}; pass store='runs.db'" if reason else ""
-
-
-def _reason(item: Function, tool: Function) -> str:
-    where = "it" if item is tool else f"its function {item.name!r}"
-    if item.needs_approval not in (None, False):
-        return f"{where} needs approval"
-    return f"{where} must not run twice" if item.once else ""
-
-
-def _inside(function: Function) -> Iterator[Any]:
-    """Yield a function and all functions inside it; None stands for functions that are known in a call alone."""
-    seen = set[int]()
-    left: list[Any] = [function]
-    while left:
-        item = left.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, Toolset):
-            left += item.functions
-        elif isinstance(item, Function):
-            yield item
-            if isinstance(item.delegate, FlowDelegate):
-                left += _of_flow(item.delegate.flow)
-            elif item.delegate is not None:
-                left += [offered for agent in item.delegate.agents for offered in _of_agent(agent)]
-        else:
-            yield None
-
-
-def _of_agent(agent: Any) -> Iterable[Any]:
-    """Return the functions of an agent and of its prompt, and the sources of others."""
-    own: tuple[Any, ...] = () if agent.prompt.is_borrowed else agent.prompt.offers
-    return (*own, *agent.functions)
-
-
-def _of_flow(flow: Flow[Any], agents: Any = None) -> Iterator[Any]:
-    agents = flow.agents or agents or {}
-    works: list[LiveState[Any, Any]] = list(flow.live)
-    while works:
-        work = works.pop()
-        works += work.members
-        if isinstance(work, FunctionState):
-            yield work.function
-        elif isinstance(work, SubflowState):
-            yield from _of_flow(work.flow, agents)
-        elif isinstance(work, CallState):
-            agent = work.agent_in(agents)
-            yield from (None,) if agent is None else _of_agent(agent)
+    return ""
 
 
 class BoundedLines:
@@ -179,13 +109,6 @@ ANSWER_WITHIN_S = 7 * 24 * 3600.0
 _SHUTDOWN_S = 5
 
 
-class Seal(NamedTuple):
-    """What protects the states that clients carry."""
-
-    key: bytes
-    valid_s: float
-
-
 def serve(
     name: str,
     functions: Functions[Any],
@@ -212,9 +135,8 @@ def serve(
     Args:
         name: The name of the server, and of the agent whose runs the store keeps.
         functions: What an `Agent` takes as its functions: functions, agents, flows, toolsets, MCP servers.
-        store: Where calls are kept as runs: a path, a `Store` or `Runs`.  A tool that needs approval, or that must not
-            run twice, needs one, and so does a tool with such a function inside: the store takes one answer to each
-            question.  Without one, calls that wait are carried by the client.
+        store: Where calls are kept as runs: a path, a `Store` or `Runs`.  None: in memory, so that what waits is lost
+            with the process, and another process takes no answer to it.
         signing_key: Seals what clients carry, 32 bytes or more: all processes that serve the same tools need the same
             key.  None: a new one, so that what waits is lost with the process.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
@@ -226,7 +148,7 @@ def serve(
         answer_within_s: How many seconds a client may take to answer.
 
     Raises:
-        UsageError: A tool needs a store, depends on others, or takes the conversation over; or the key is too short.
+        UsageError: A tool depends on others, or takes the conversation over; or the key is too short.
         ConfigError: The package ``mcp`` is missing.
 
     Examples:
@@ -238,15 +160,17 @@ def serve(
         >>> server.name
         'sums'
     """
-    agent: Agent[Any, str] = Agent(Asked(), functions=functions, name=name, limits=limits, hooks=hooks, store=store)
+    agent: Agent[Any, str] = Agent(
+        ForcedCallModel(), functions=functions, name=name, limits=limits, hooks=hooks, store=store
+    )
     for item in agent.functions:
         for offered in item.functions if isinstance(item, Toolset) else (item,):
             if isinstance(offered, Function):
-                _check(offered, has_store=store is not None)
+                _check(offered)
     right = "a number of seconds above 0"
     check("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
     key = os.urandom(32) if signing_key is None else key_bytes(signing_key)
-    server = ToolServer(agent, Seal(key, answer_within_s), deps, instructions=instructions, version=version)
+    server = ToolServer(agent, key, answer_within_s, deps, instructions=instructions, version=version)
     _ = server.official  # refuses a machine without the package
     return server
 
@@ -256,7 +180,8 @@ class ToolServer:
 
     Args:
         agent: Makes the calls of its tools.
-        seal: Protects the states that clients carry.
+        key: Seals the states that clients carry.
+        answer_within_s: How many seconds such a state is valid.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
             each call, of which ``user`` is whom the server's login knows.
         instructions: What the client's model is told about the server.
@@ -276,11 +201,19 @@ class ToolServer:
     """
 
     def __init__(
-        self, agent: Agent[Any, Any], seal: Seal, deps: Any = None, *, instructions: str = "", version: str = ""
+        self,
+        agent: Agent[Any, Any],
+        key: bytes,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        deps: Any = None,
+        *,
+        instructions: str = "",
+        version: str = "",
     ) -> None:
-        self.agent = agent
-        self._seal = seal
-        agent._check_deps(deps)
+        self._keeps = agent.store is not None  # what has ended; else memory would grow
+        self.agent = agent if self._keeps else agent.changed(store=MemoryStore())
+        self._key, self._answer_within_s = key, answer_within_s
+        self.agent._check_deps(deps)
         self._deps = deps
         self._about = {"instructions": instructions or None, "version": version}
 
@@ -303,7 +236,7 @@ class ToolServer:
                 raise
             problem = f"an MCP server needs a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
             raise ConfigError(problem) from error
-        return official_server(self.agent, self._deps, self._seal.key, self._seal.valid_s, self._about)
+        return official_server(self.agent, self._deps, self._key, self._answer_within_s, self._about, keeps=self._keeps)
 
     def run_stdio(self) -> None:
         """Serve one client over standard input and output, until it closes them."""
@@ -350,13 +283,13 @@ class ToolServer:
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-def _check(function: Function, *, has_store: bool) -> None:
+def _check(function: Function) -> None:
     """Refuse a function that cannot be served.
 
     Raises:
         UsageError: It says why, and what was expected.
     """
-    if problem := problem_of(function, has_store=has_store):
+    if problem := why_not_served(function):
         raise UsageError(problem)
 
 

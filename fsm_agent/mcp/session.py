@@ -32,12 +32,7 @@ from fsm_agent.providers.streams import mended
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import Tool
-if TYPE_CHECKING:
-    from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
-    from mcp_types import Tool
-if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
 T = TypeVar("T")
@@ -330,7 +325,9 @@ class Session:
     async def last_words(self) -> str:
         """Close the session; return the reason of its end and the last stderr of the server, as far as known."""
         await self.close()
-        return ": ".join(filter(None, [described(self._problem), self._stderr.text(self._target.transport.secrets)]))
+        return ": ".join(
+            filter(None, [describe_error(self._problem), self._stderr.text(self._target.transport.secrets)])
+        )
 
     async def _own(self) -> None:
         self._scope.deadline = self.home.loop.time() + self._target.start_timeout_s
@@ -360,7 +357,7 @@ class Session:
             case None:
                 return target.failure(f"did not answer in {target.start_timeout_s:g} s", stderr)
             case error:
-                return target.failure("cannot be used", described(error), stderr)
+                return target.failure("cannot be used", describe_error(error), stderr)
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[TransportStreams]:
@@ -487,7 +484,7 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def described(error: BaseException | None) -> str:
+def describe_error(error: BaseException | None) -> str:
     """Return the text of an error; "" if there is none."""
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__
 
@@ -582,7 +579,7 @@ class Link:
             return error
         if _is_closed(error):
             return self.target.failure(f"ended before {subject} answered", await session.last_words())
-        return MCPToolError(self.target.scrubbed(f"{subject}: {described(error)}"))
+        return MCPToolError(self.target.scrubbed(f"{subject}: {describe_error(error)}"))
 
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import logging
 import secrets
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -32,19 +31,16 @@ from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.questions import FormError
 from fsm_agent.call.record import State
 from fsm_agent.call.result import CallResult
-from fsm_agent.call.snapshots import snapshot
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.functions.context import deps_for
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.forms import answer, elicitation
-from fsm_agent.mcp.server import Needs, needs_of, own_stdin, problem_of, task_of
+from fsm_agent.mcp.server import own_stdin, task_of, why_not_served
 from fsm_agent.messages.events import Event, FunctionProgress, Inside, Question, Stepped
 from fsm_agent.messages.message import Attachment, Document, Image
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown, StoreError
 
-if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
@@ -113,10 +109,10 @@ def _json(data: Any) -> str:
 
 CANCELLED = "cancelled by the client"
 CANCEL_TIMEOUT_S = 5.0  # for a call to end by itself after its cancellation
-MAX_STATE_CHARS = 1_000_000
+MOST_WAITED = 1000  # calls that have waited, in memory
 
 
-async def driven(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
+async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
     """Return the call of a result that is awaited, however it ended, and also if it waits."""
     try:
         return (await result).call
@@ -124,43 +120,49 @@ async def driven(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
         return error.call
 
 
-class Calls(ABC):
-    """Begins and continues the calls of an agent.
+class Calls:
+    """Begins and continues the calls of an agent, as runs in its store.
+
+    A call that waits for an answer has a *state*, a text that its client sends back with the answer.  It is the name of
+    the run, so only one answer is taken, from any client.
 
     Args:
         agent: The agent.
         deps: What functions find in their `Context`.
+        keeps: Whether the store keeps runs that have ended; else one that never waited is deleted, and of those that
+            did, the oldest.
     """
 
-    def __init__(self, agent: Agent[Any, Any], deps: Any) -> None:
+    def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
         self._agent = agent
         self._deps = deps
+        self._keeps = keeps
+        self._waited = deque[str]()
 
-    @abstractmethod
     def new_name(self) -> str:
-        """Return a name for a call that begins."""
+        """Return a name for a call that begins, which cannot be guessed."""
+        return f"{self._agent.name}-{secrets.token_hex(16)}"
 
-    @abstractmethod
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
         """Drive a new call until it ends or waits."""
+        call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
+        return await drive_to_rest(self._agent.arun(call, progress.hear))
 
-    @abstractmethod
-    async def at(self, state: str) -> AgentCall[Any]:
+    async def at(self, name: str) -> AgentCall[Any]:
         """Return a call that waits.
 
         Raises:
-            FsmAgentError: There is none, or its state cannot be read.
+            RunUnknown: There is none.
         """
+        definition = self._agent._definition({"deps": self._deps})
+        call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, name, definition)
+        return call
 
-    @abstractmethod
-    async def go_on(
-        self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
-    ) -> AgentCall[Any]:
+    async def go_on(self, name: str, answers: Mapping[str, Outcome], by: str, progress: Progress) -> AgentCall[Any]:
         """Answer a call that waits, and drive it until it ends or waits again.
 
         Args:
-            call: The call.
-            state: Its state.
+            name: Its name.
             answers: Outcomes by the keys of its questions; none: it continues after a crash, say.
             by: Who answers, for people.
             progress: Hears its events.
@@ -168,78 +170,36 @@ class Calls(ABC):
         Raises:
             FsmAgentError: The answers were not taken.
         """
-
-    @abstractmethod
-    def state_of(self, name: str, call: AgentCall[Any]) -> str:
-        """Return the state of a call that waits; empty: it is too large to be carried."""
-
-    @abstractmethod
-    async def cancel(self, name: str, by: str) -> None:
-        """Cancel the call of this name, also while it is driven; it may have ended."""
-
-
-class StoredCalls(Calls):
-    """Calls whose runs are in the agent's store."""
-
-    def new_name(self) -> str:
-        """Return a name that cannot be guessed."""
-        return f"{self._agent.name}-{secrets.token_hex(16)}"
-
-    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
-        return await driven(self._agent.arun(call, progress.hear))
-
-    async def at(self, state: str) -> AgentCall[Any]:
-        definition = self._agent._definition({"deps": self._deps})
-        call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, state, definition)
-        return call
-
-    async def go_on(
-        self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
-    ) -> AgentCall[Any]:
-        return await driven(
-            self._agent.runs.aresume(state, answers or None, by=by, deps=self._deps, sink=progress.hear)
+        return await drive_to_rest(
+            self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
         )
 
-    def state_of(self, name: str, call: AgentCall[Any]) -> str:
-        return name
-
     async def cancel(self, name: str, by: str) -> None:
+        """Cancel the call of this name, also while it is driven; it may have ended."""
         with suppress(StoreError):  # it was not begun, or has ended
             await asyncio.to_thread(partial(self._agent.runs.all.cancel, name, CANCELLED, by=by))
             with suppress(FsmAgentError):  # it ends as cancelled, or its driver ends it
                 await self._agent.runs.aresume(name, deps=self._deps)
 
+    def note_wait(self, name: str) -> None:
+        """Note that a call waits, of which memory holds `MOST_WAITED`."""
+        if self._keeps or name in self._waited:
+            return
+        self._waited.append(name)
+        if len(self._waited) > MOST_WAITED:
+            self._delete(self._waited.popleft())
 
-class CarriedCalls(Calls):
-    """Calls in no store: the client carries those that wait."""
+    def note_end(self, name: str) -> None:
+        """Note that the client has the result of a call."""
+        if not self._keeps and name not in self._waited:
+            self._delete(name)
 
-    def new_name(self) -> str:
-        return ""
-
-    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user))
-        return await driven(self._agent.arun(call, progress.hear))
-
-    async def at(self, state: str) -> AgentCall[Any]:
-        return self._agent.restore(state, deps=self._deps)
-
-    async def go_on(
-        self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
-    ) -> AgentCall[Any]:
-        for key, outcome in answers.items():
-            call.advance(key, outcome)
-        return await driven(self._agent.arun(call, progress.hear))
-
-    def state_of(self, name: str, call: AgentCall[Any]) -> str:
-        document = snapshot(call)
-        return document if len(document) <= MAX_STATE_CHARS else ""
-
-    async def cancel(self, name: str, by: str) -> None:
-        """Do nothing: a call that is driven ends with its driver, and the client drops any other."""
+    def _delete(self, name: str) -> None:
+        with suppress(StoreError):  # it was not begun, or is driven
+            self._agent.runs.all.store.delete(name)
 
 
-async def undisturbed(work: Awaitable[AgentCall[Any]], calls: Calls, name: str, by: str) -> AgentCall[Any]:
+async def drive_shielded(work: Awaitable[AgentCall[Any]], calls: Calls, name: str, by: str) -> AgentCall[Any]:
     """Await the driver of a call; if this task is cancelled, cancel the call as well, and wait for its end.
 
     The driver has a task of its own: a cancellation by anyio repeats at each await, and would disturb the driver as it
@@ -255,31 +215,29 @@ async def undisturbed(work: Awaitable[AgentCall[Any]], calls: Calls, name: str, 
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
-        await _shielded(_cancelled(task, calls, name, by))
+        await _shield(_cancel_both(task, calls, name, by))
         raise
     return task.result()
 
 
-async def _cancelled(task: asyncio.Future[Any], calls: Calls, name: str, by: str) -> None:
-    if name:
-        await calls.cancel(name, by)
-        await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
+async def _cancel_both(task: asyncio.Future[Any], calls: Calls, name: str, by: str) -> None:
+    await calls.cancel(name, by)
+    await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
     task.cancel()
     await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
     if task.done() and not task.cancelled():
         task.exception()  # else it would be logged as never looked at
-    if name:
-        await calls.cancel(name, by)
+    await calls.cancel(name, by)
 
 
-async def _shielded(work: Awaitable[None]) -> None:
+async def _shield(work: Awaitable[None]) -> None:
     with anyio.CancelScope(shield=True):
         await asyncio.ensure_future(work)
 
 
-async def cancelled_at_rest(calls: Calls, name: str, by: str) -> None:
+async def cancel_resting(calls: Calls, name: str, by: str) -> None:
     """Cancel a call that is not driven, also in a task that was cancelled."""
-    await _shielded(calls.cancel(name, by))
+    await _shield(calls.cancel(name, by))
 
 
 LOG = logging.getLogger("fsm_agent.mcp")
@@ -287,8 +245,6 @@ MAX_ARGUMENT_CHARS = 1_000_000
 ANSWERED = "this question was answered before, or its call has ended"
 GOES_ON = "the call continues: another client drives it"
 NO_FORMS = "this call needs an answer of a person, but the client cannot ask its user: it has no elicitation"
-NO_STORE = "this call needs an answer of a person, which must be taken once, so the server needs a store"
-TOO_LARGE = "this call needs an answer of a person, but is too large to be carried, so the server needs a store"
 WAITS = "the call has not ended: it waits until a later time"
 
 Result = types.CallToolResult | types.InputRequiredResult
@@ -298,12 +254,10 @@ class _Refused(Exception):
     """The client is told why its request ends without a result of the function."""
 
 
-class Asks(NamedTuple):
+class ToolCall(NamedTuple):
     """The requests of one client for one tool."""
 
     calls: Calls
-    needs: Needs
-    is_stored: bool
     context: ServerRequestContext[Any, Any]
     params: types.CallToolRequestParams
 
@@ -340,15 +294,22 @@ class Asks(NamedTuple):
 
     async def _driven(self, progress: Progress) -> Result:
         name = self.params.request_state or self.calls.new_name()
+        try:
+            return await self._driven_until_it_waits(name, progress)
+        finally:
+            self.calls.note_end(name)  # unless it has waited
+
+    async def _driven_until_it_waits(self, name: str, progress: Progress) -> Result:
         call = await self._first(name, progress)
         while call.effects:
             questions = _questions(call)
-            state = await self._state(name, call, questions)
+            await self._check_questions(name, questions)
             if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 forms: Any = {question.key: elicitation(question) for question in questions}
-                return types.InputRequiredResult(input_requests=forms, request_state=state)
+                self.calls.note_wait(name)
+                return types.InputRequiredResult(input_requests=forms, request_state=name)
             answers = await self._elicited(name, questions)
-            call = await self._answered(call, name, state, answers, progress)
+            call = await self._answered(name, answers, progress)
         return result_of(call)
 
     async def _first(self, name: str, progress: Progress) -> AgentCall[Any]:
@@ -358,9 +319,9 @@ class Asks(NamedTuple):
             task = task_of(self.params.name, self.params.arguments or {})
             if len(task) > MAX_ARGUMENT_CHARS:
                 raise _Refused(f"the arguments: expected at most {MAX_ARGUMENT_CHARS} characters of JSON, got more")
-            return await undisturbed(self.calls.begin(name, task, self.user, progress), self.calls, name, self.by)
+            return await drive_shielded(self.calls.begin(name, task, self.user, progress), self.calls, name, self.by)
         try:
-            call = await self.calls.at(state)
+            call = await self.calls.at(name)
         except RunUnknown:
             raise _Refused(ANSWERED) from None
         responses, questions = self.params.input_responses, _questions(call)
@@ -369,35 +330,24 @@ class Asks(NamedTuple):
         answers = _answers(questions, responses or {})
         if responses and not answers:
             raise _Refused(ANSWERED)
-        return await self._answered(call, name, state, answers, progress)
+        return await self._answered(name, answers, progress)
 
-    async def _answered(
-        self, call: AgentCall[Any], name: str, state: str, answers: Mapping[str, Outcome], progress: Progress
-    ) -> AgentCall[Any]:
-        name = name if self.is_stored else ""
+    async def _answered(self, name: str, answers: Mapping[str, Outcome], progress: Progress) -> AgentCall[Any]:
         try:
-            work = self.calls.go_on(call, state, answers, self.by, progress)
-            return await undisturbed(work, self.calls, name, self.by)
+            work = self.calls.go_on(name, answers, self.by, progress)
+            return await drive_shielded(work, self.calls, name, self.by)
         except (AlreadyAnswered, NotAsked, RunUnknown):
             raise _Refused(ANSWERED) from None
         except RunBusy:
             raise _Refused(GOES_ON) from None
 
-    async def _state(self, name: str, call: AgentCall[Any], questions: tuple[Question, ...]) -> str:
-        """Return the state of a call that waits; one that this client cannot answer is cancelled."""
-        why = ""
+    async def _check_questions(self, name: str, questions: tuple[Question, ...]) -> None:
+        """Refuse a call that waits for what this client cannot answer; one with questions is cancelled."""
         if not questions:
-            why = WAITS
-        elif not _can_ask(self.context):
-            why = NO_FORMS
-        elif not self.is_stored and (self.needs.is_open or any(q.kind in ("approval", "doubt") for q in questions)):
-            why = NO_STORE
-        state = "" if why else self.calls.state_of(name, call)
-        if not state:
-            if questions:
-                await self._give_up(name)
-            raise _Refused(why or TOO_LARGE)
-        return state
+            raise _Refused(WAITS)
+        if not _can_ask(self.context):
+            await self._give_up(name)
+            raise _Refused(NO_FORMS)
 
     async def _elicited(self, name: str, questions: tuple[Question, ...]) -> dict[str, Outcome]:
         """Ask the client's user, while the request stays open, as before 2026-07-28."""
@@ -418,8 +368,7 @@ class Asks(NamedTuple):
         return answers
 
     async def _give_up(self, name: str) -> None:
-        if self.is_stored:
-            await cancelled_at_rest(self.calls, name, self.by)
+        await cancel_resting(self.calls, name, self.by)
 
 
 def _can_ask(context: ServerRequestContext[Any, Any]) -> bool:
@@ -495,7 +444,7 @@ _MAX_NAME_CHARS = 64  # of a tool that does not exist, in an error
 
 
 def official_server(
-    agent: Agent[Any, Any], deps: Any, key: bytes, valid_s: float, about: Mapping[str, Any]
+    agent: Agent[Any, Any], deps: Any, key: bytes, valid_s: float, about: Mapping[str, Any], *, keeps: bool
 ) -> Server[Any]:
     """Return a server whose tools are the functions of an agent.
 
@@ -505,8 +454,9 @@ def official_server(
         key: Seals the states that clients carry.
         valid_s: How many seconds such a state is valid.
         about: What the server says about itself.
+        keeps: Whether the agent's store keeps runs that have ended; else it is memory.
     """
-    tools = Tools(agent, deps)
+    tools = Tools(agent, deps, keeps=keeps)
     server: Server[Any] = Server(agent.name, on_list_tools=tools.list, on_call_tool=tools.call, **about)
     security = RequestStateSecurity(keys=[key], ttl=valid_s)
     server.middleware.append(RequestStateBoundary(security, default_audience=agent.name))
@@ -526,19 +476,19 @@ class Tools:
     Args:
         agent: Its functions are the tools.
         deps: What they find in their `Context`.
+        keeps: As of `Calls`.
     """
 
-    def __init__(self, agent: Agent[Any, Any], deps: Any) -> None:
+    def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
         self._agent = agent
         self._deps = deps
-        self._has_store = agent.store is not None
-        self._calls: Calls = (StoredCalls if self._has_store else CarriedCalls)(agent, deps)
+        self._calls = Calls(agent, deps, keeps=keeps)
         self._is_fixed = all(isinstance(item, Function) for item in agent.functions)
 
     async def list(self, context: Any, params: Any) -> types.ListToolsResult:
         """Return the tools that can be called now."""
         offered = await self._offered(context)
-        served = [f for f in offered.values() if not problem_of(f, has_store=self._has_store)]
+        served = [f for f in offered.values() if not why_not_served(f)]
         return types.ListToolsResult(tools=[_tool(f) for f in served])
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
@@ -550,9 +500,9 @@ class Tools:
         function = (await self._offered(context)).get(params.name)
         if function is None:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
-        if problem := problem_of(function, has_store=self._has_store):
+        if problem := why_not_served(function):
             return error_result(problem)
-        return await Asks(self._calls, needs_of(function), self._has_store, context, params).result()
+        return await ToolCall(self._calls, context, params).result()
 
     async def _offered(self, context: Any) -> Mapping[str, Function]:
         """Return the functions of a call that begins now, by name."""

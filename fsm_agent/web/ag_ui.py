@@ -11,8 +11,16 @@ from fsm_agent.call.outcomes import Denied
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.messages.message import Message
-from fsm_agent.web.requests import BadRequest, ClientRequest, converted, edited, image_of, named, verdict
-from fsm_agent.web.translate import TEXT, Data, ProtocolTranslator, call_of, shown_question, shown_result
+from fsm_agent.web.requests import (
+    BadRequest,
+    ClientRequest,
+    approval_outcome,
+    check_name,
+    convert_body,
+    read_arguments,
+    read_image,
+)
+from fsm_agent.web.translate import TEXT, Data, ProtocolTranslator, function_id, masked_question, masked_result
 
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _KINDS = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
@@ -47,8 +55,8 @@ class AgUi(ProtocolTranslator):
         Raises:
             BadRequest: The body is wrong; the error names where.
         """
-        found: _Body = converted(body, _Body)
-        thread, run = named("threadId", found.threadId), named("runId", found.runId)
+        found: _Body = convert_body(body, _Body)
+        thread, run = check_name("threadId", found.threadId), check_name("runId", found.runId)
         if found.resume:
             answers = {entry.interruptId: _answer(entry) for entry in found.resume}
             sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
@@ -84,7 +92,7 @@ class AgUi(ProtocolTranslator):
         if outer:
             data["parentSubagentRunId"] = self._sub(outer)
         if own.startswith("run:"):
-            data["parentToolCallId"] = call_of(path)
+            data["parentToolCallId"] = function_id(path)
         return [data]
 
     def _left(self, path: str, questions: Sequence[Question]) -> list[Data]:
@@ -116,7 +124,7 @@ class AgUi(ProtocolTranslator):
 
     def _returned(self, path: str, id: str, event: FunctionEnded) -> list[Data]:
         facts = {"outcome": "failed" if event.is_error else "done", "duration_s": round(event.duration_s, 3)}
-        return [self._result(path, id, shown_result(event), facts)]
+        return [self._result(path, id, masked_result(event), facts)]
 
     def _denied(self, path: str, id: str, reason: str) -> list[Data]:
         return [self._result(path, id, f"denied: {reason}".rstrip(": "), {"outcome": "denied"})]
@@ -153,7 +161,7 @@ class AgUi(ProtocolTranslator):
 
 
 def _interrupt(question: Question) -> Data:
-    shown = shown_question(question)
+    shown = masked_question(question)
     found: Data = {"id": question.key, "reason": question.kind, "metadata": shown}
     schema = parsed(question.schema)
     if question.kind != "approval":
@@ -163,7 +171,7 @@ def _interrupt(question: Question) -> Data:
     needed: Data = {"type": "object", "properties": answer, "required": ["approved"]}
     about = shown["about"] if isinstance(shown["about"], dict) else {}
     message = str(about.get("function", ""))
-    return {**found, "message": message, "toolCallId": call_of(question.key), "responseSchema": needed}
+    return {**found, "message": message, "toolCallId": function_id(question.key), "responseSchema": needed}
 
 
 class _Part(msgspec.Struct):
@@ -194,7 +202,7 @@ def _part(part: _Part) -> Any:
     if part.type == "text":
         return part.text
     if part.type == "image" and part.source.get("type") == "data":
-        return image_of(f"data:{part.source.get('mimeType', '')};base64,{part.source.get('value', '')}")
+        return read_image(f"data:{part.source.get('mimeType', '')};base64,{part.source.get('value', '')}")
     raise BadRequest(f"messages: expected text, or an image as data, got a part of type {part.type!r:.40}", "bad_part")
 
 
@@ -203,5 +211,5 @@ def _answer(entry: _Entry) -> Any:
         return Denied("cancelled")
     payload = entry.payload
     if isinstance(payload, dict) and isinstance(payload.get("approved"), bool):
-        return verdict(payload["approved"], payload.get("reason"), edited(payload.get("editedArgs")))
+        return approval_outcome(payload["approved"], payload.get("reason"), read_arguments(payload.get("editedArgs")))
     return payload

@@ -10,15 +10,23 @@ import msgspec
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.messages.message import Message
-from fsm_agent.web.requests import BadRequest, ClientRequest, converted, edited, image_of, named, verdict
+from fsm_agent.web.requests import (
+    BadRequest,
+    ClientRequest,
+    approval_outcome,
+    check_name,
+    convert_body,
+    read_arguments,
+    read_image,
+)
 from fsm_agent.web.translate import (
     Data,
     ProtocolTranslator,
     arguments_of,
     as_json,
-    call_of,
-    shown_question,
-    shown_result,
+    function_id,
+    masked_question,
+    masked_result,
 )
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -51,8 +59,8 @@ class AiSdk(ProtocolTranslator):
         A part ``data-answer`` of a user's message answers a question: its data have the ``key``, and the ``value``; or
         ``approved``, with ``arguments`` if they were edited.
         """
-        found: _Body = converted(body, _Body)
-        chat = named("id", found.id)
+        found: _Body = convert_body(body, _Body)
+        chat = check_name("id", found.id)
         if not found.messages:
             raise BadRequest("messages: expected one or more, got none", "no_message")
         last = found.messages[-1]
@@ -72,7 +80,7 @@ class AiSdk(ProtocolTranslator):
                 "messages: expected the last one to be of the user, or to answer an approval", "no_message"
             )
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
-        return ClientRequest(chat, named("id of the message", last.id), Message.of("user", *texts), {})
+        return ClientRequest(chat, check_name("id of the message", last.id), Message.of("user", *texts), {})
 
     def begin(self) -> list[Data]:
         """Return what the stream begins with."""
@@ -118,7 +126,7 @@ class AiSdk(ProtocolTranslator):
         return [*self._ready(), {"type": "tool-input-start", **about}, given]
 
     def _returned(self, path: str, id: str, event: FunctionEnded) -> list[Data]:
-        about, text = {"toolCallId": id, "dynamic": True}, shown_result(event)
+        about, text = {"toolCallId": id, "dynamic": True}, masked_result(event)
         if event.is_error:
             return [{"type": "tool-output-error", "errorText": text, **about}]
         return [{"type": "tool-output-available", "output": as_json(text), **about}]
@@ -139,11 +147,11 @@ class AiSdk(ProtocolTranslator):
         found: list[Data] = []
         for question in questions:
             if question.kind == "approval":
-                ids = {"approvalId": question.key, "toolCallId": call_of(question.key)}
+                ids = {"approvalId": question.key, "toolCallId": function_id(question.key)}
                 found.append({"type": "tool-approval-request", **ids})
             else:
                 about = {"key": question.key, "kind": question.kind, "schema": parsed(question.schema)}
-                data = {**about, **shown_question(question)}
+                data = {**about, **masked_question(question)}
                 found.append({"type": "data-question", "id": question.key, "data": data})
         return [*found, *self._finish("tool-calls")]
 
@@ -182,15 +190,15 @@ def _part(part: _Part) -> Any:
     if part.type == "text":
         return part.text
     if part.type == "file":
-        return image_of(part.url)
+        return read_image(part.url)
     raise BadRequest(f"messages: expected text, or a picture, got a part of type {part.type!r:.40}", "bad_part")
 
 
 def _verdict(approval: dict[str, Any]) -> Any:
-    return verdict(approval.get("approved") is True, approval.get("reason"))
+    return approval_outcome(approval.get("approved") is True, approval.get("reason"))
 
 
 def _answer(data: dict[str, Any]) -> Any:
     if isinstance(data.get("approved"), bool):
-        return verdict(data["approved"], data.get("reason"), edited(data.get("arguments")))
+        return approval_outcome(data["approved"], data.get("reason"), read_arguments(data.get("arguments")))
     return data.get("value")

@@ -40,8 +40,8 @@ from fsm_agent.validation import check
 from fsm_agent.web.ag_ui import HEADERS, AgUi
 from fsm_agent.web.auth import LOOPBACK, OriginCheck
 from fsm_agent.web.follow import RunFollower
-from fsm_agent.web.requests import MAX_BODY, BadRequest, named, read_json
-from fsm_agent.web.translate import failing, sse, told_error
+from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_json
+from fsm_agent.web.translate import describe_error, failing, sse
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
 AT_ONCE = 16  # runs of a user that are under way
@@ -162,10 +162,10 @@ class _Pages:
         who = await self._who(request)
         name = request.path_params["name"]
         try:
-            kept = _kept(who, named("conversation", name))
+            kept = _kept(who, check_name("conversation", name))
             turns = await to_thread.run_sync(self._turns, kept)
         except FsmAgentError as error:
-            return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 400)
+            return JSONResponse(dict(zip(("error", "code"), describe_error(error), strict=True)), 400)
         if not turns:
             return JSONResponse({"error": f"unknown conversation {name!r}", "code": "unknown_conversation"}, 404)
         return _stream(self._told(name, turns))
@@ -179,7 +179,7 @@ class _Pages:
                 raise NotAsked("this conversation does not exist")
             await self._live.cancel(run, "cancelled by the user", by=who)
         except FsmAgentError as error:
-            return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
+            return JSONResponse(dict(zip(("error", "code"), describe_error(error), strict=True)), 409)
         return JSONResponse({})
 
     def _is_full(self, who: str, run: str | None) -> bool:

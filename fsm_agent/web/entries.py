@@ -40,7 +40,7 @@ _BAD = frozenset({"denied", "cancelled", "expired"})
 Item = dict[str, Any]  # what the template of an item needs
 
 
-def story(reading: RunReading, after: int = 0, until: int | None = None) -> list[Item]:
+def tell_entries(reading: RunReading, after: int = 0, until: int | None = None) -> list[Item]:
     """Return what happened in a run, from the entry behind ``after`` to the entry ``until``; None: to the last."""
     teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
@@ -64,12 +64,12 @@ def _undone(reading: RunReading) -> set[int]:
     return found
 
 
-def labels(reading: RunReading) -> dict[str, str]:
+def name_processes(reading: RunReading) -> dict[str, str]:
     """Return the names of the processes for people: of an agent that is a function, its own."""
     return {path: shown(process.name or path.rpartition(SEPARATOR)[2]) for path, process in reading.processes.items()}
 
 
-def tried(items: Sequence[Item]) -> list[Item]:
+def list_failures(items: Sequence[Item]) -> list[Item]:
     """Return what went wrong on the way to the failure of a run."""
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
@@ -98,7 +98,7 @@ class EntryView:
 
     def __init__(self, reading: RunReading) -> None:
         self._reading = reading
-        self._names = labels(reading)
+        self._names = name_processes(reading)
         self._requested: dict[str, Sequence[FunctionCall]] = {}  # by path: the calls of the last reply
         self._tries: dict[str, int] = {}  # by path: requests that failed, one after another
 
@@ -292,14 +292,14 @@ def diff_runs(a: RunReading, b: RunReading) -> Comparison:
 
 
 def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
-    pairs = zip(story(a, after, until), story(b, after, until), strict=True)
+    pairs = zip(tell_entries(a, after, until), tell_entries(b, after, until), strict=True)
     return [Row(one, other, True) for one, other in pairs]
 
 
 def _align(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
     """Yield the entries of both runs in their order, those of one key beside each other."""
     ones, others = a.entries[after:until], b.entries[after:until]
-    items, other_items = story(a, after, until), story(b, after, until)
+    items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
     matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
     for tag, i, i_end, j, j_end in matcher.get_opcodes():
         if tag == "equal":
@@ -358,7 +358,7 @@ class Past(NamedTuple):
     problem: str = ""  # why it cannot be known
 
 
-def past(runs: Runs, run: str, n: int, definition: Any) -> Past:
+def read_past(runs: Runs, run: str, n: int, definition: Any) -> Past:
     """Return a run as it was after an entry."""
     try:
         process = runs.at(run, n, definition)

@@ -32,7 +32,7 @@ _LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended
 _REPLACED = FunctionProgress | PartialOutput | UsageReported
 
 
-def unwrapped(event: Event) -> tuple[str, Any]:
+def unwrap(event: Event) -> tuple[str, Any]:
     """Return the path of an event, and the event itself."""
     path = ""
     while isinstance(event, Inside):
@@ -42,7 +42,7 @@ def unwrapped(event: Event) -> tuple[str, Any]:
 
 def is_step(event: Event) -> bool:
     """Return whether an event counts as a step of its run."""
-    return isinstance(unwrapped(event)[1], Stepped)
+    return isinstance(unwrap(event)[1], Stepped)
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
@@ -77,7 +77,7 @@ class EventLog:
 
     def take(self, event: Event) -> None:
         """Take what the driver tells."""
-        path, inner = unwrapped(event)
+        path, inner = unwrap(event)
         if isinstance(inner, FunctionEnded):  # the journal has it with its step, and so has a listener
             self._ended[f"{path}/run:{inner.id}"] = event
             return

@@ -34,7 +34,7 @@ from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
 from fsm_agent.validation import check, shown
 from fsm_agent.web.event_log import EventLog, is_last, is_step
-from fsm_agent.web.requests import BadRequest, ClientRequest, answers_to
+from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 
 if TYPE_CHECKING:
     from fsm_agent.messages.message import Message
@@ -166,7 +166,7 @@ class RunFollower:
         """
         self._check_open()
         past = await self._past(run)
-        steps = sum([is_step(event) for event in await asyncio.to_thread(read_on, past)])
+        steps = sum([is_step(event) for event in await asyncio.to_thread(read_new_events, past)])
         if past.problem is not None:
             raise past.problem
         await asyncio.to_thread(post_answers, self.runnable, run, answers, by, self._definition)
@@ -200,7 +200,7 @@ class RunFollower:
         if run is None:
             raise NotAsked(f"the conversation {asked.conversation!r} does not exist")
         waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
-        return run, await self.answer(run, answers_to(waits, asked), by=by)
+        return run, await self.answer(run, answer_questions(waits, asked), by=by)
 
     def run_of(self, asked: ClientRequest) -> str | None:
         """Return the name of the run that a client begins, or has begun before; None: it gets a new one."""
@@ -512,7 +512,7 @@ class _Cursor:
 
     def read(self, base: int | None) -> list[Item]:
         """Return what is new in the journal, up to the entry with this number; None: in all of it."""
-        found = [(self._count(event), event) for event in read_on(self.past, base)]
+        found = [(self._count(event), event) for event in read_new_events(self.past, base)]
         new = [item for item in found if self.is_new(*item)]
         self._after = max(self._after, self.counted)
         return new
@@ -535,7 +535,7 @@ class _Cursor:
         self._after, self.waits = max(self._after, steps), waits
 
 
-def read_on(past: Follower, base: int | None = None) -> list[Event]:
+def read_new_events(past: Follower, base: int | None = None) -> list[Event]:
     """Return the events of the entries that were not read yet, up to the entry with this number; None: of all."""
     if base is not None and past.n >= base:
         return []

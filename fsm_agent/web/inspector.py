@@ -51,9 +51,9 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run, RunCount
 from fsm_agent.web import run_list
 from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
-from fsm_agent.web.entries import diff_runs, labels, past, story, timeline, tried
-from fsm_agent.web.machines import picture
-from fsm_agent.web.run_list import Filters, found_runs, is_undriven_now, run_state
+from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read_past, tell_entries, timeline
+from fsm_agent.web.machines import draw_machine
+from fsm_agent.web.run_list import Filters, find_runs, is_undriven_now, run_state
 
 Form = Mapping[str, str]
 Act = Callable[[Runs, str, Form, str, Any], str]  # runs, the name of one, the form, who, its code: which is shown then
@@ -278,7 +278,7 @@ class Inspector:
     def list(self, request: Request) -> Response:
         """Answer with a page of runs, or with its rows alone."""
         filters = Filters.of(request.query_params)
-        found = found_runs(self.runs.store, filters)
+        found = find_runs(self.runs.store, filters)
         values = {"found": found, "filters": filters, "mark": self.news.mark()}
         if "rows" in request.query_params:
             return HTMLResponse(self.html(request, "rows.html", **values))
@@ -306,7 +306,7 @@ class Inspector:
         last, count = _number(request, "until", 0), len(reading.entries)
         until = last if 0 < last <= count else count
         values = self._values(reading, _inside(request, reading), failed)
-        values |= {"items": story(reading, until - SHOWN, until), "mark": mark, "until": until}
+        values |= {"items": tell_entries(reading, until - SHOWN, until), "mark": mark, "until": until}
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
     def _values(self, reading: RunReading, inside: str, failed: Failed | None = None) -> dict[str, Any]:
@@ -317,19 +317,21 @@ class Inspector:
             "r": reading,
             "run": reading.run,
             "inside": inside,
-            "labels": labels(reading),
-            "machine": picture(reading, reading.processes[inside]),
+            "labels": name_processes(reading),
+            "machine": draw_machine(reading, reading.processes[inside]),
             "timeline": timeline(reading),
             "questions": [_filled(form, error, typed) if form.key == key else _filled(form) for form in asked],
             "answered": {post.key: post for post in reading.posts},
-            "tried": tried(story(reading, len(reading.entries) - SHOWN))[-5:] if reading.run.is_failed else [],
+            "tried": list_failures(tell_entries(reading, len(reading.entries) - SHOWN))[-5:]
+            if reading.run.is_failed
+            else [],
             "has_code": reading.header.agent in self._agents,
         }
 
     def items(self, request: Request) -> Response:
         """Answer with the entries of a run after one of them, and up to another."""
         reading = self.read(_name(request))
-        items = story(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
+        items = tell_entries(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
         return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
 
     def picture(self, request: Request) -> Response:
@@ -337,7 +339,7 @@ class Inspector:
         reading, path = self.read(_name(request)), request.query_params.get("inside", "")
         if path not in reading.processes:
             raise UsageError(f"expected a path inside the run, got {path!r:.200}")
-        drawn = picture(reading, reading.processes[path])
+        drawn = draw_machine(reading, reading.processes[path])
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
     def moment(self, request: Request) -> Response:
@@ -347,8 +349,8 @@ class Inspector:
         if not 0 <= n <= len(reading.entries):
             raise UsageError(f"the run {name!r} has no entry {n}")
         definition = self._definition(reading)
-        folded = None if definition is None else past(self.runs, name, n, definition)
-        values = {"moment": reading.at(n), "past": folded, "labels": labels(reading), "r": reading}
+        folded = None if definition is None else read_past(self.runs, name, n, definition)
+        values = {"moment": reading.at(n), "past": folded, "labels": name_processes(reading), "r": reading}
         return HTMLResponse(self.html(request, "moment.html", **values))
 
     def compare(self, request: Request) -> Response:
@@ -410,7 +412,7 @@ class Inspector:
         after = _number(request, "after", 0)
         undone = [entry.undoes_to for entry in reading.entries[after:] if entry.undoes_to is not None]
         after = min([after, *undone])  # what a retry has undone since then looks otherwise now
-        values["items"] = story(reading, after, after + SHOWN)
+        values["items"] = tell_entries(reading, after, after + SHOWN)
         pieces = {piece: self.html(request, f"{piece}.html", **values) for piece in ("head", "asks", "inside", "items")}
         news = {"mark": mark, "timeline": values["timeline"], **pieces}
         return Response(json.dumps(news), media_type="application/json")

@@ -147,14 +147,14 @@ def _letters(text: str) -> int:
     return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
 
 
-def placed(machine: Machine, places: Mapping[str, tuple[float, float]]) -> Picture:
+def place_states(machine: Machine, places: Mapping[str, tuple[float, float]]) -> Picture:
     """Return a machine whose states have a column and a row each."""
     boxes = {name: machine.box(name, column * _COLUMN, row * _ROW) for name, (column, row) in places.items()}
     ways = [machine.way(way, _between(way, boxes, is_both=way[::-1] in machine.ways)) for way in machine.ways]
     return _picture(machine, boxes.values(), ways, is_placed=True)
 
 
-def layered(machine: Machine) -> Picture:
+def layer_states(machine: Machine) -> Picture:
     """Return a machine in layers from its start."""
     names = machine.states
     after = {name: [to for source, to in machine.ways if source == name and to != name] for name in names}
@@ -339,7 +339,7 @@ def _overview() -> Diagram:
     return lifecycle(level="overview")
 
 
-def picture(reading: RunReading, process: ProcessReading) -> Picture | None:
+def draw_machine(reading: RunReading, process: ProcessReading) -> Picture | None:
     """Return the machine of a process; None: it has too many states for one."""
     taken: dict[tuple[str, str], list[Move]] = {}
     for move in process.moves:
@@ -347,9 +347,9 @@ def picture(reading: RunReading, process: ProcessReading) -> Picture | None:
         if UNKNOWN not in way and move.step.trigger != RETRIED:
             taken.setdefault(way, []).append(move)
     if process.kind == "call" and {name for way in taken for name in way} <= _PLACES.keys():
-        return placed(_call(taken), {str(state): place for state, place in _PLACES.items()})
+        return place_states(_call(taken), {str(state): place for state, place in _PLACES.items()})
     machine = _flow(reading.table(process.path), taken, process)
-    return None if len(machine.states) > MOST_STATES else layered(machine)
+    return None if len(machine.states) > MOST_STATES else layer_states(machine)
 
 
 def _call(taken: Taken) -> Machine:

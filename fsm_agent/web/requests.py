@@ -73,7 +73,7 @@ def read_json(body: bytes) -> Any:
         raise BadRequest(f"the body: expected JSON: {error}", "bad_json") from None
 
 
-def converted(body: Any, kind: Any) -> Any:
+def convert_body(body: Any, kind: Any) -> Any:
     """Return a body as an object of a class.
 
     Raises:
@@ -89,7 +89,7 @@ def converted(body: Any, kind: Any) -> Any:
         raise BadRequest(f"the body: {error}", "bad_body") from None
 
 
-def named(what: str, name: str) -> str:
+def check_name(what: str, name: str) -> str:
     """Return a name that a client gives.
 
     Raises:
@@ -100,7 +100,7 @@ def named(what: str, name: str) -> str:
     return name
 
 
-def image_of(url: str) -> Image:
+def read_image(url: str) -> Image:
     """Return a picture that is in the body, as a data URL; nothing is read or fetched.
 
     Raises:
@@ -114,7 +114,7 @@ def image_of(url: str) -> Image:
         raise BadRequest("a picture: expected a PNG, JPEG, GIF or WebP image, got other data", "bad_part") from None
 
 
-def edited(arguments: Any) -> str | None:
+def read_arguments(arguments: Any) -> str | None:
     """Return edited arguments as JSON; None: there are none.
 
     Raises:
@@ -127,14 +127,14 @@ def edited(arguments: Any) -> str | None:
     return json.dumps(arguments)
 
 
-def verdict(is_approved: bool, reason: Any = None, arguments: str | None = None) -> Outcome:
+def approval_outcome(is_approved: bool, reason: Any = None, arguments: str | None = None) -> Outcome:
     """Return the outcome of an approval."""
     if not is_approved:
         return Denied(reason if isinstance(reason, str) else "")
     return Approved() if arguments is None else Modified(arguments)
 
 
-def answers_to(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
+def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
     """Return what a client has answered, as its questions take it.
 
     Arguments that were masked are again what they were before they were shown.  An object or a list that answers a flow

@@ -106,7 +106,7 @@ class Found(NamedTuple):
     has_more_asking: bool
 
 
-def found_runs(store: Store, filters: Filters) -> Found:
+def find_runs(store: Store, filters: Filters) -> Found:
     """Return the runs of a page; the first page of all begins with those that ask."""
     asking: list[Run] = []
     has_more = False

@@ -42,7 +42,7 @@ from fsm_agent.messages.json_data import about_question, event_data, json_data, 
 from fsm_agent.messages.message import Reasoning
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.log import LOG
-from fsm_agent.web.event_log import unwrapped
+from fsm_agent.web.event_log import unwrap
 
 Data: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class JsonEvents(EventTranslator):
 
     def take(self, event: Event) -> list[Data]:
         """Return the event as JSON data."""
-        path, event = unwrapped(event)
+        path, event = unwrap(event)
         return [{**event_data(event), **({"path": path} if path else {})}]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
@@ -127,7 +127,7 @@ class ProtocolTranslator(EventTranslator):
 
     def take(self, event: Event) -> list[Data]:
         """Return what the protocol says of an event; empty: it has no words for it."""
-        path, event = unwrapped(event)
+        path, event = unwrap(event)
         found: list[Data] = []
         if path not in self._inside:
             self._inside[path] = _Inside()
@@ -317,18 +317,18 @@ def _under(path: str, id: str) -> str:
     return f"{path}/{id}" if path else id
 
 
-def call_of(key: str) -> str:
+def function_id(key: str) -> str:
     """Return the id, on the page, of the function that a question is about."""
     path, _, own = key.rpartition("/")
     return _under(path, own.partition(":")[2])
 
 
-def shown_result(event: FunctionEnded) -> str:
+def masked_result(event: FunctionEnded) -> str:
     """Return the result of a function as pages get it."""
     return masked_arguments(event.text) if event.text[:1] in "{[" else mask_keys(event.text)
 
 
-def shown_question(question: Question) -> Data:
+def masked_question(question: Question) -> Data:
     """Return what a question is about, without what is secret."""
     shown: Data = masked_data({"about": json_data(about_question(question))})
     return shown
@@ -387,7 +387,7 @@ async def sse(
         for data in begin:
             yield _lines(data)
     except Exception as error:
-        for data in translator.failed(*told_error(error)):
+        for data in translator.failed(*describe_error(error)):
             yield _lines(data)
     if end:
         yield end
@@ -431,7 +431,7 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
     yield  # makes it a generator
 
 
-def told_error(error: Exception) -> tuple[str, str]:
+def describe_error(error: Exception) -> tuple[str, str]:
     """Return the text and the code of an error for a client; of a bug, nothing but that there is one."""
     if isinstance(error, FsmAgentError):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from service import running, service
 from support.npm import installed
-from test_folds import TASKS, ag_ui, ai_sdk, events_of, folded
+from test_translate import TASKS, ag_ui, ai_sdk, events_of, folded
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # it may have to install the clients
 SOURCES = Path(__file__).parent / "node"

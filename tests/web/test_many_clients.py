@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from test_live import Item, last, lasting
+from test_follow import Item, last, lasting
 
 from fsm_agent import Agent, MemoryStore, function
 from fsm_agent.messages import Done, TextDelta

@@ -15,7 +15,7 @@ from support.paths import TESTS
 pytest.importorskip("mcp")
 
 from mcp_shop import SECRET
-from test_serving_processes import command, env, http
+from test_mcp_server_processes import command, env, http
 
 from fsm_agent import SqliteStore
 

@@ -19,19 +19,16 @@ pytest.importorskip("mcp")
 import mcp_types as types
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, desk_model, pictures, weather
+from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, pictures, weather
 
-from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, UsageError, function, handoff
+from fsm_agent import Agent, Context, Function, Limits, MemoryStore, UsageError, function, handoff
 from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, end, execute
-from fsm_agent.flows import ask as calls
-from fsm_agent.mcp import ToolServer, serve
-from fsm_agent.mcp.forms import answer, elicitation
+from fsm_agent.mcp import ToolServer, forms, serve
 from fsm_agent.mcp.server import BoundedLines
 from fsm_agent.mcp.tool_calls import Progress
 from fsm_agent.messages import FunctionProgress, Question
-from fsm_agent.testing import Script, function_call
+from fsm_agent.testing import Script
 
 MODES = ["auto", "legacy"]
 ANSWERED = "this question was answered before, or its call has ended"
@@ -248,7 +245,7 @@ def test_a_change_from_true_to_one_is_a_change():
         ('{"a": true, "b": 1.0}', Modified('{"a": true, "b": 1.0}')),
     ]:
         filled = types.ElicitResult(action="accept", content={"approve": True, "arguments": text})
-        assert answer(question, filled) == ("ask:1.0", outcome)
+        assert forms.answer(question, filled) == ("ask:1.0", outcome)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +254,7 @@ def test_a_change_from_true_to_one_is_a_change():
 )
 def test_only_arguments_that_a_form_can_show_are_offered(arguments, is_offered):
     question = Question("ask:1.0", "approval", json.dumps({"function": "f", "arguments": arguments}))
-    properties = elicitation(question).params.requested_schema["properties"]
+    properties = forms.elicitation(question).params.requested_schema["properties"]
     assert ("arguments" in properties) is is_offered
 
 
@@ -265,10 +262,10 @@ def test_what_hides_in_arguments_is_shown_escaped():
     question = Question(
         "ask:1.0", "approval", json.dumps({"function": "f", "arguments": json.dumps({"a": "x\u202ey\u00e9"})})
     )
-    shown = elicitation(question).params.requested_schema["properties"]["arguments"]["default"]
+    shown = forms.elicitation(question).params.requested_schema["properties"]["arguments"]["default"]
     assert "\\u202e" in shown
     filled = types.ElicitResult(action="accept", content={"approve": True, "arguments": shown})
-    assert answer(question, filled) == ("ask:1.0", Approved())
+    assert forms.answer(question, filled) == ("ask:1.0", Approved())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -292,7 +289,7 @@ def test_an_agent_inside_asks_and_tells_its_progress(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("store", [MemoryStore, lambda: None], ids=["stored", "carried"])
+@pytest.mark.parametrize("store", [MemoryStore, lambda: None], ids=["stored", "in memory"])
 def test_a_function_without_a_callable_and_a_flow_ask_the_user(mode, store):
     user = User({"result": "rain"}, {"answer": True})
     server = serve("shop", [weather, LETTERS], store=store())
@@ -303,7 +300,7 @@ def test_a_function_without_a_callable_and_a_flow_ask_the_user(mode, store):
     assert user.asked[1].requested_schema["properties"] == {"answer": {"type": "boolean"}}
 
 
-@pytest.mark.parametrize("store", [MemoryStore, lambda: None], ids=["stored", "carried"])
+@pytest.mark.parametrize("store", [MemoryStore, lambda: None], ids=["stored", "in memory"])
 def test_a_wrong_or_declined_answer_is_none(store):
     server, letter = serve("shop", [LETTERS], store=store()), {"about": "x"}
     wrong = called(server, "letters", letter, User({"answer": "perhaps"}))
@@ -325,38 +322,6 @@ def test_a_client_that_cannot_ask_its_user_is_told_so_and_nothing_waits():
     assert not shop.done
 
 
-def test_who_needs_a_store_is_refused_without_one():
-    shop = Shop()
-    refund, pay, _, _, desk = shop.functions
-    paying = execute(once=True)(pay_state)
-    flow = Flow("paying", str, start=paying, rows=[paying.done(end("paid"))])
-    asked = calls(Agent(Script(), functions=[refund], name="clerk"), str)(asking)
-    asking_flow = Flow("asking", str, start=asked, rows=[asked.done(end("asked"))])
-    maybe = Function.of(add, needs_approval=lambda call: False)
-    for tool, why in [
-        (refund, "it needs approval"),
-        (maybe, "it needs approval"),
-        (pay, "it must not run twice"),
-        (desk, "its function 'refund' needs approval"),
-        (Agent(Script(), functions=[desk], name="outer"), "its function 'refund' needs approval"),
-        (Toolset([refund]).filtered(lambda f, deps: False), "it needs approval"),
-        (flow, "its function 'pay_state' must not run twice"),
-        (asking_flow, "its function 'refund' needs approval"),
-    ]:
-        with pytest.raises(UsageError, match=why):
-            serve("shop", [tool])
-        serve("shop", [tool], store=MemoryStore())
-
-
-def pay_state(data: str) -> str:
-    """Pay."""
-    return data
-
-
-def asking(data: str) -> str:
-    return data
-
-
 def test_what_no_server_can_do_is_refused():
     with pytest.raises(UsageError, match="depends on bad"):
         serve("shop", [bad, Function.of(add, depends_on=["bad"])])
@@ -371,55 +336,37 @@ def test_what_no_server_can_do_is_refused():
             serve("shop", [add]).run_http(host=host)
 
 
-def test_a_source_that_is_asked_anew_cannot_bring_in_what_needs_a_store():
+def test_without_a_store_a_question_is_answered_once_and_what_has_ended_is_forgotten():
     shop = Shop()
+    server = serve("shop", [*shop.functions, add])
 
-    class Source:
-        @property
-        def functions(self) -> tuple[Any, ...]:
-            return (add, *shop.functions[:2])
-
-    server = serve("shop", [Source()])
-
-    async def main() -> Any:
+    async def main() -> list[str]:
         async with client_of(server, User(APPROVE)) as client:
-            names = [tool.name for tool in (await client.list_tools()).tools]
-            assert (await client.call_tool("pay", {"order": "A"})).is_error
-            return names, await client.call_tool("refund", {"order": "A"}), await client.call_tool("add", {"a": 1})
+            assert text_of(await client.call_tool("add", {"a": 1})) == "2"
+            assert not server.agent.store.list()
+            waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+            answered = {"input_responses": yes(), "request_state": waits.request_state}
+            return [text_of(await client.session.call_tool("refund", {"order": "C"}, **answered)) for _ in range(2)]
 
-    names, refused, added = asyncio.run(main())
-    assert names == ["add"]
-    assert text_of(added) == "2"
-    assert refused.is_error
-    assert "needs a store" in text_of(refused)
-    assert not shop.done
+    assert asyncio.run(main()) == ["refunded C", ANSWERED]
+    assert shop.done == ["refund C"]
 
 
-@pytest.mark.parametrize("asks", ["refund"])
-def test_an_agent_whose_functions_come_late_is_not_carried(asks):
-    """Its source may bring a function that needs approval: the state could be answered twice."""
-    shop = Shop()
+def test_without_a_store_memory_does_not_grow_with_what_waits(monkeypatch):
+    monkeypatch.setattr("fsm_agent.mcp.tool_calls.MOST_WAITED", 2)
+    server = serve("shop", Shop().functions)
 
-    class Source:
-        @property
-        def functions(self) -> tuple[Any, ...]:
-            return (shop.functions[0], weather)
+    async def main() -> list[Any]:
+        async with client_of(server, User(APPROVE)) as client:
+            call = client.session.call_tool
+            waits = [await call("refund", {"order": str(n)}, allow_input_required=True) for n in range(3)]
+            found = enumerate(waits)
+            return [
+                text_of(await call("refund", {"order": str(n)}, input_responses=yes(), request_state=one.request_state))
+                for n, one in found
+            ]
 
-    model = Script(desk_model if asks == "refund" else function_call("weather"))
-    desk = Agent(model, functions=[Source()], name="desk")
-    result = called(serve("shop", [desk]), "desk", {"task": "A"}, User(APPROVE))
-    assert result.is_error
-    assert "needs a store" in text_of(result)
-    assert not shop.done
-
-
-def test_an_approver_that_cannot_say_needs_a_store():
-    """Only the call shows that a person is needed."""
-    model = Script(*[function_call("add", a=1)] * 2, "Two.")
-    desk = Agent(model, functions=[add], approve=lambda call: None, name="desk")
-    assert "needs a store" in text_of(called(serve("shop", [desk]), "desk", {"task": "1 + 1?"}, User(APPROVE)))
-    stored = serve("shop", [desk], store=MemoryStore())
-    assert text_of(called(stored, "desk", {"task": "1 + 1?"}, User(APPROVE))) == "Two."
+    assert asyncio.run(main()) == [ANSWERED, "refunded 1", "refunded 2"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -553,8 +500,8 @@ def test_a_state_without_an_answer_shows_its_question_and_later_its_result():
     assert shop.done == ["refund C"]
 
 
-def test_a_carried_state_goes_on_in_another_server():
-    first, second = (serve("shop", [weather, LETTERS], signing_key=KEY) for _ in range(2))
+def test_a_state_of_memory_is_nothing_to_another_server():
+    first, second = (serve("shop", [weather], signing_key=KEY) for _ in range(2))
     rain = {"run:1.0": types.ElicitResult(action="accept", content={"result": "rain"})}
 
     async def main() -> Any:
@@ -565,7 +512,7 @@ def test_a_carried_state_goes_on_in_another_server():
                 "weather", {}, input_responses=rain, request_state=waits.request_state
             )
 
-    assert text_of(asyncio.run(main())) == "rain"
+    assert text_of(asyncio.run(main())) == ANSWERED
 
 
 def test_a_fault_of_the_server_reaches_its_log_alone(caplog):
@@ -591,11 +538,11 @@ def test_a_fault_of_the_server_reaches_its_log_alone(caplog):
 def test_a_user_says_what_became_of_a_function_that_must_not_run_twice(content, outcome):
     about = '{"function":"pay","arguments":"{\\"order\\": \\"E\\", \\"token\\": \\"abcdefgh\\"}","idempotency_key":"x"}'
     question = Question("doubt:1.0", "doubt", about, ("returned", "function_failed", "run_again"))
-    form = elicitation(question).params
+    form = forms.elicitation(question).params
     assert form.message.startswith('pay({"order": "E", "token": "***"}) had begun')
-    assert answer(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
+    assert forms.answer(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
     with pytest.raises(OutcomeError, match="outcome"):
-        answer(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
+        forms.answer(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
 
 
 FIELDS = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}, "age": {"type": "integer"}}}
@@ -620,33 +567,36 @@ def test_a_form_has_plain_fields_and_json_for_all_else(schema, fields, content, 
     question = Question(
         "answer:review#1", "answer", '{"question":"Fit?"}', ("returned",), (schema and json.dumps(schema)) or ""
     )
-    form = elicitation(question).params
+    form = forms.elicitation(question).params
     assert [*form.requested_schema["properties"]] == fields
     filled = types.ElicitResult(action="accept", content=content)
     if text is None:
         with pytest.raises(OutcomeError):
-            answer(question, filled)
+            forms.answer(question, filled)
     else:
-        assert answer(question, filled) == ("answer:review#1", Returned(text=text))
+        assert forms.answer(question, filled) == ("answer:review#1", Returned(text=text))
 
 
 def test_a_form_of_several_types_names_the_one_that_was_meant():
     schema = json.dumps({"anyOf": [{"type": "integer"}, {"type": "boolean"}]})
     about = '{"question":"Fit?","types":["int","bool"]}'
     question = Question("answer:review#1", "answer", about, ("returned",), schema)
-    properties = elicitation(question).params.requested_schema["properties"]
+    properties = forms.elicitation(question).params.requested_schema["properties"]
     assert properties["type"]["enum"] == ["int", "bool"]
     filled = types.ElicitResult(action="accept", content={"type": "bool", "answer": "true"})
-    assert answer(question, filled) == ("answer:review#1", Returned(text='["bool", true]'))
+    assert forms.answer(question, filled) == ("answer:review#1", Returned(text='["bool", true]'))
     with pytest.raises(OutcomeError):
-        answer(question, types.ElicitResult(action="accept", content={"type": "int", "answer": "[1]"}))
+        forms.answer(question, types.ElicitResult(action="accept", content={"type": "int", "answer": "[1]"}))
 
 
 def test_a_user_has_a_stuck_call_tried_again_or_ended():
     question = Question("stuck", "stuck", '{"problem":"the code has changed"}', ("run_again", "cancelled"))
-    outcomes = elicitation(question).params.requested_schema["properties"]["outcome"]["enum"]
+    outcomes = forms.elicitation(question).params.requested_schema["properties"]["outcome"]["enum"]
     for said, outcome in zip(outcomes, (RunAgain(), Cancelled()), strict=True):
-        assert answer(question, types.ElicitResult(action="accept", content={"outcome": said})) == ("stuck", outcome)
+        assert forms.answer(question, types.ElicitResult(action="accept", content={"outcome": said})) == (
+            "stuck",
+            outcome,
+        )
 
 
 def test_a_slow_client_misses_the_oldest_reports_and_holds_nothing_up():
@@ -703,6 +653,6 @@ def test_hooks_limits_and_deps_are_those_of_any_agent():
 
 def test_a_question_that_is_cut_says_so() -> None:
     about = json.dumps({"function": "pay", "arguments": json.dumps({"note": "x" * 3000, "to": "Mallory"})})
-    message = elicitation(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message
+    message = forms.elicitation(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message
     assert len(message) <= 2000
     assert re.search(r"… \(cut off: the whole has 3,\d{3} characters\)$", message)
