@@ -50,6 +50,7 @@ TEXT, REASONING = "text", "reasoning"
 NOT_RUN = "it was not run"
 _IS_CALL = re.compile(r"[0-9]+\.[0-9]+").fullmatch  # the id of a function that a model requested
 _STATES = frozenset(map(str, State))
+_OF_REPLIES = TextDelta | ReasoningDelta | FunctionCallStarted | ReplyCompleted
 
 
 class _Inside:
@@ -58,6 +59,7 @@ class _Inside:
     def __init__(self) -> None:
         self.number = 0  # of its messages
         self.open = ""  # TEXT or REASONING: the message that is being told
+        self.is_replying = False  # whether the present reply has begun
         self.told = {TEXT: "", REASONING: ""}  # of the present reply
         self.calls: dict[int, tuple[str, str, str]] = {}  # of the present reply: id, name and arguments so far
         self.pending: Sequence[Any] = ()  # functions of a reply that came as a whole
@@ -132,13 +134,19 @@ class ProtocolTranslator(EventTranslator):
         if path not in self._inside:
             self._inside[path] = _Inside()
             found += self._entered(path)
-        return found + self._take(path, self._inside[path], event)
+        seen = self._inside[path]
+        # A journal does not say when a request was sent, and a listener may come later.
+        if isinstance(event, RequestStarted) or (isinstance(event, _OF_REPLIES) and not seen.is_replying):
+            found += self._begin_reply(path, seen)
+        return found + self._take(path, seen, event)
+
+    def _begin_reply(self, path: str, seen: _Inside) -> list[Data]:
+        seen.is_replying = True
+        seen.told, seen.calls, seen.pending = {TEXT: "", REASONING: ""}, {}, ()
+        return [*self._close(path, seen), *self._requested(path)]
 
     def _take(self, path: str, seen: _Inside, event: Any) -> list[Data]:  # noqa: C901, PLR0911, PLR0912  # one a case
         match event:
-            case RequestStarted():
-                seen.told, seen.calls, seen.pending = {TEXT: "", REASONING: ""}, {}, ()
-                return [*self._close(path, seen), *self._requested(path)]
             case TextDelta():
                 return self._say(path, seen, TEXT, event.text)
             case ReasoningDelta():
@@ -210,7 +218,7 @@ class ProtocolTranslator(EventTranslator):
                 found += self._close(path, seen)
                 told = "" if kind == TEXT else whole  # pieces of reasoning may be a summary of it
             found += self._say(path, seen, kind, whole[len(told) :])
-        seen.pending = message.function_calls
+        seen.pending, seen.is_replying = message.function_calls, False
         return [*found, *self._close(path, seen)]
 
     # Functions

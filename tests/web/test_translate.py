@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from served import Letter, desk, letters
 from support.examples import examples
 
-from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
+from fsm_agent import Agent, Approved, Denied, Function, Image, MemoryStore, Modified
 from fsm_agent.messages import (
     Event,
     FunctionEnded,
@@ -163,6 +163,26 @@ class TestAgUi:
         told = folded(ag_ui(), [*agent.stream("?")])
         assert [data["snapshot"] for data in told if data["type"] == "STATE_SNAPSHOT"][-1] == {"a": 1, "b": 2}
         assert told[-1]["result"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("translator", [ag_ui, ai_sdk])
+def test_a_reply_that_begins_as_the_one_before_is_told_whole(translator: Any) -> None:
+    """A journal has no pieces, and does not say when a request was sent."""
+
+    async def main() -> list[Event]:
+        model = Script([function_call("look"), "Wait"], "Wait. It is done.")
+        agent = Agent(model, name="host", functions=[Function.of(look)], store=MemoryStore())
+        await agent.acall("Look.", run_id="r")
+        async with RunFollower(agent, drives=False) as follower:
+            return [event async for _, event in follower.follow("r")]
+
+    texts, calls, _ = said(folded(translator(), asyncio.run(main())))
+    assert (texts, len(calls)) == (["Wait", "Wait. It is done."], 1)
+
+
+def look() -> str:
+    """Look."""
+    return "found"
 
 
 class TestAiSdk:
