@@ -40,7 +40,7 @@ from fsm_agent.validation import check
 from fsm_agent.web.ag_ui import HEADERS, AgUi
 from fsm_agent.web.auth import LOOPBACK, OriginCheck
 from fsm_agent.web.follow import RunFollower
-from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_json
+from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_body, read_json
 from fsm_agent.web.translate import describe_error, failing, sse
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
@@ -132,7 +132,7 @@ class _Pages:
         """Begin or answer a run, and return its stream; what was refused has no start in it."""
         who = await self._who(request)
         try:
-            body = read_json(await _body(request))
+            body = read_json(await read_body(request, MAX_BODY))
             asked = AgUi.read(body)
         except BadRequest as error:
             return JSONResponse({"error": str(error), "code": error.code}, 413 if error.code == "too_large" else 400)
@@ -165,7 +165,7 @@ class _Pages:
             kept = _kept(who, check_name("conversation", name))
             turns = await to_thread.run_sync(self._turns, kept)
         except FsmAgentError as error:
-            return JSONResponse(dict(zip(("error", "code"), describe_error(error), strict=True)), 400)
+            return _error_of(error, 400)
         if not turns:
             return JSONResponse({"error": f"unknown conversation {name!r}", "code": "unknown_conversation"}, 404)
         return _stream(self._told(name, turns))
@@ -179,7 +179,7 @@ class _Pages:
                 raise NotAsked("this conversation does not exist")
             await self._live.cancel(run, "cancelled by the user", by=who)
         except FsmAgentError as error:
-            return JSONResponse(dict(zip(("error", "code"), describe_error(error), strict=True)), 409)
+            return _error_of(error, 409)
         return JSONResponse({})
 
     def _is_full(self, who: str, run: str | None) -> bool:
@@ -259,15 +259,10 @@ def _said(header: str) -> dict[str, Any]:
     return {"text": message.text, "pictures": [image.data_url() for image in images]}
 
 
-async def _body(request: Request) -> bytes:
-    """Return the body of a request, as far as its limit and one byte more."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY:
-            break
-    return bytes(body)
-
-
 def _stream(lines: AsyncGenerator[str]) -> Response:
     return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
+
+
+def _error_of(error: FsmAgentError, status: int) -> Response:
+    text, code = describe_error(error)
+    return JSONResponse({"error": text, "code": code}, status)

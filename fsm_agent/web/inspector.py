@@ -53,6 +53,7 @@ from fsm_agent.web import run_list
 from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
 from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read_past, tell_entries, timeline
 from fsm_agent.web.machines import draw_machine
+from fsm_agent.web.requests import read_body
 from fsm_agent.web.run_list import Filters, find_runs, is_undriven_now, run_state
 
 Form = Mapping[str, str]
@@ -529,11 +530,9 @@ def _number(request: Request, name: str, default: int) -> int:
 
 async def _form(request: Request) -> Mapping[str, str] | None:
     """Return the fields of a form; None: it is too large, or none."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY:
-            return None
+    body = await read_body(request, MOST_BODY)
+    if len(body) > MOST_BODY:
+        return None
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:

@@ -73,6 +73,16 @@ def read_json(body: bytes) -> Any:
         raise BadRequest(f"the body: expected JSON: {error}", "bad_json") from None
 
 
+async def read_body(request: Any, most: int) -> bytes:
+    """Return the body of a Starlette request; of one that has more than ``most`` bytes, its beginning."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            break
+    return bytes(body)
+
+
 def convert_body(body: Any, kind: Any) -> Any:
     """Return a body as an object of a class.
 
