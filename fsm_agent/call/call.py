@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import Any, Generic, Self, TypedDict, Unpack, cast
+
+import pydantic_core
 
 from fsm_agent._internal.generics import New, Out
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import from_json, quick_json, to_json
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.call.approval_policy import Gate, closed_again
 from fsm_agent.call.call_step import OF_FUNCTIONS, take_step
 from fsm_agent.call.checking import checked_output, was_in_branch
+from fsm_agent.call.derived_events import with_history
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
 from fsm_agent.call.interpret import (
     FinalReply,
@@ -29,7 +31,7 @@ from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Cancelled, CheckRefused, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
-from fsm_agent.call.requests import effects_left, effects_of
+from fsm_agent.call.requests import View, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.table import ROWS
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
@@ -40,29 +42,18 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
-if TYPE_CHECKING:
-    import pickle
-    from typing import TypedDict, Unpack
 
-    from fsm_agent.call import derived_events as history_events
-    from fsm_agent.call.delegation import delegating_call
-    from fsm_agent.context.view import View
+class CallParts(TypedDict, total=False):
+    """The parts of an `AgentCall` that are in no record."""
 
-    class CallParts(TypedDict, total=False):
-        """The parts of an `AgentCall` that are in no record."""
+    settings: Settings
+    args: Mapping[str, Any]
+    stop_when: StopWhen | None
+    check: Callable[..., Any] | None
+    view: View | None
+    deps: Any
+    has_approver: bool
 
-        settings: Settings
-        args: Mapping[str, Any]
-        stop_when: StopWhen | None
-        check: Callable[..., Any] | None
-        view: View | None
-        deps: Any
-        has_approver: bool
-
-else:
-    pickle = deferred("pickle")
-    delegating_call = deferred("fsm_agent.call.delegation.delegating_call")
-    history_events = deferred("fsm_agent.call.derived_events")
 
 UNASKED = (Cancelled, Stopped, Expired, Injected)
 OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
@@ -178,7 +169,6 @@ class AgentCall(Driven, Generic[Out]):
         self._changed: tuple[str, Any] | None = None  # the output as the check has changed it, and its JSON
 
     @classmethod
-    @with_options_shown(__init__, without=("self", "record", "prompt"))
     def seed(
         cls,
         dialog: Dialog,
@@ -329,7 +319,7 @@ class AgentCall(Driven, Generic[Out]):
 
     def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
         """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
-        return history_events.with_history(self, before, steps)
+        return with_history(self, before, steps)
 
     # Its journal
 
@@ -576,7 +566,9 @@ CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments
 
 def call_class(prompt: Prompt[Any]) -> type[AgentCall[Any]]:
     """Return the class for calls of a prompt: one that delegates if some of its functions are agents."""
-    return delegating_call.DelegatingCall if prompt.delegates else AgentCall
+    from fsm_agent.call.delegation.delegating_call import DelegatingCall
+
+    return DelegatingCall if prompt.delegates else AgentCall
 
 
 def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.function_limits import rounds_used_up
 from fsm_agent.call.interpret import FinalReply, FunctionsRequested, HandoffEnded, TableEvent, TooLong
+from fsm_agent.call.machine import take_row
 from fsm_agent.call.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
@@ -16,11 +16,6 @@ from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt
-
-if TYPE_CHECKING:
-    from fsm_agent.call import machine as rows
-else:
-    rows = deferred("fsm_agent.call.machine")
 
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that took tokens if an agent is behind them
@@ -52,7 +47,7 @@ def take_step(
     Raises:
         IllegalTrigger: No row takes the trigger; the call may have ended.
     """
-    row = rows.take_row(MACHINE, trigger, before, event, prompt)
+    row = take_row(MACHINE, trigger, before, event, prompt)
     after, state = row.after, row.state
     changes: dict[str, Any] = {"state": state}
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""

@@ -10,8 +10,9 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
+import pydantic_core
+
 from fsm_agent._internal.annotations import types_of
-from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.call.function_limits import governing_prompt
 from fsm_agent.call.record import CallRecord, State
 from fsm_agent.errors import UsageError

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.call.composite import inside
 from fsm_agent.call.delegation.process_record import ProcessRecord
 from fsm_agent.call.process import SEPARATOR, Process, along
 from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.events import Event, HistoryChanged, Inside, Stepped
-
-if TYPE_CHECKING:
-    from fsm_agent.call import composite as nesting
-else:
-    nesting = deferred("fsm_agent.call.composite")  # loads transitions
 
 
 def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequence[Event]:
@@ -37,7 +32,7 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
         if type(step) is Stepped and path not in told:
             told.add(path)
             if (change := _change_at(process, before, path)) is not None:
-                found.append(nesting.inside(path, change) if path else change)
+                found.append(inside(path, change) if path else change)
         found.append(event)
     return found
 

@@ -5,13 +5,17 @@ A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
+import pydantic_core
+
 from fsm_agent._internal.values import Value
 from fsm_agent.call.approval_policy import UNATTENDED, Gate
+from fsm_agent.call.budget import Overrun, exceeded, has_budget
+from fsm_agent.call.effects import AskSummary
 from fsm_agent.call.function_limits import USED_UP, drafts, governing_prompt, is_final, unblocked, used_up
 from fsm_agent.call.outcomes import (
     Approved,
@@ -31,19 +35,10 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.prompts.output import ANSWER, CUT_OFF, Parsed, Parser, ParserInput
+from fsm_agent.prompts.output import Arriving
+from fsm_agent.prompts.output import Parsed, Parser, ParserInput
+from fsm_agent.prompts.output import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
-
-if TYPE_CHECKING:
-    import hashlib
-
-    from fsm_agent.call import budget as budgets
-    from fsm_agent.call.budget import Overrun
-    from fsm_agent.call.effects import AskSummary
-    from fsm_agent.prompts.output import Arriving
-else:
-    hashlib = deferred("hashlib")  # loads OpenSSL
-    budgets = deferred("fsm_agent.call.budget")
 
 REPEATED = (
     "The function {name} was already called with these arguments, and no other function has run since; its result "
@@ -240,8 +235,8 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
 
 def _of_agent(record: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, TableEvent]:
     """Return the trigger and the event for the end of a function, which took tokens if it is an agent."""
-    if usage != UNUSED and budgets.has_budget(record.limits) and budgets.exceeded(record, usage):
-        return "over_budget", budgets.Overrun(usage=usage, call=call)
+    if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
+        return "over_budget", Overrun(usage=usage, call=call)
     return trigger, call
 
 
@@ -275,8 +270,8 @@ def read_reply(
         gate: Decides which calls wait for approval.
     """
     limits = record.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(record, reply.usage):
-        return "over_budget", budgets.Overrun(usage=reply.usage)
+    if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
+        return "over_budget", Overrun(usage=reply.usage)
     requested: FunctionsRequested | None = None
     if stop_when is not None:
         requested = _requested(record, reply, prompt, seen, gate)
@@ -310,8 +305,8 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
     if isinstance(outcome, ModelFailed):
         return "summary_failed", outcome
     reply, limits = outcome.reply, record.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(record, reply.usage):
-        return "over_budget", budgets.Overrun(usage=reply.usage)
+    if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
+        return "over_budget", Overrun(usage=reply.usage)
     problem, text = "", reply.message.text.strip()
     if first_call(reply.message) is not None:
         problem = "called functions"

@@ -14,24 +14,19 @@ processes that have begun are and have begun with, why a reply was refused, and 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
 from fsm_agent.call.process import Process
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
-
-if TYPE_CHECKING:
-    import hashlib
-    import hmac
-    import json
-else:
-    hashlib, hmac, json = deferred("hashlib"), deferred("hmac"), deferred("json")
 
 VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits

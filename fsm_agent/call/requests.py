@@ -6,11 +6,12 @@ They are computed for a call and a record, which need not be the call's present 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fsm_agent.call.effects import (
     TEXT,
     AskApproval,
+    AskSummary,
     Begin,
     CallModel,
     CheckOutput,
@@ -22,30 +23,91 @@ from fsm_agent.call.effects import (
     StartFunction,
 )
 from fsm_agent.call.function_limits import drafts, gone, governing_prompt, has_to_finish, is_final, offered, ready
-from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State
+from fsm_agent.call.record import ASKING, CallRecord, ContextUse, OnceRun, State
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared
+from fsm_agent.messages.events import Event
 from fsm_agent.messages.hosted_tools import merged
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
-if TYPE_CHECKING:
-    from fsm_agent.call.call import AgentCall
+
+class Shown(Protocol):
+    """What one request shows of a dialog; see `fsm_agent.context.view`."""
+
+    @property
+    def request(self) -> Request:
+        """The request."""
+
+    @property
+    def summary(self) -> AskSummary | None:
+        """The summary that is asked for first."""
+
+    @property
+    def refusal(self) -> Any:
+        """Why the request must not be sent."""
+
+
+class View(Protocol):
+    """The choice of what requests show of a dialog; `fsm_agent.context.view` has the one."""
+
+    @property
+    def plan(self) -> Any:
+        """What it is made of."""
+
+    warning: str
+
+    def news(self) -> Sequence[Event]:
+        """Return what observers are told of the last request."""
+
+    def is_idle(self, record: CallRecord) -> bool:
+        """Return whether the next request surely shows the whole dialog."""
+
+    def show(self, record: CallRecord, request: Request, extra: Sequence[Message]) -> Shown:
+        """Return what a request shows."""
+
+    def tightened(self, record: CallRecord, request: Request) -> int | None:
+        """Return the tokens that a request may have after one that was too long."""
+
+    def use(self, record: CallRecord) -> ContextUse | None:
+        """Return what the last request showed."""
+
+    def hides(self, record: CallRecord, id: str) -> bool:
+        """Return whether the last request hid the result of a function call."""
+
+
+class Asking(Protocol):
+    """What a request is made of, besides a record: an `AgentCall`."""
+
+    @property
+    def prompt(self) -> Prompt[Any]:
+        """The task's prompt."""
+
+    @property
+    def settings(self) -> Settings:
+        """Options of the request."""
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """Options for this call only."""
+
+    @property
+    def view(self) -> View | None:
+        """Selects the part of the dialog that the model sees."""
+
 
 _BEGINNING = (Begin("begin"),)
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
-def effects_of(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+def effects_of(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of the call itself in a record, without those of agents inside."""
     wanted = _WANTED.get(record.state)
     return () if wanted is None else wanted(call, record)
 
 
-def effects_left(
-    call: AgentCall[Any], record: CallRecord, effects: tuple[Effect, ...], key: str
-) -> tuple[Effect, ...] | None:
+def effects_left(call: Asking, record: CallRecord, effects: tuple[Effect, ...], key: str) -> tuple[Effect, ...] | None:
     """Return a round's effects without that of ``key``; None: compute them again, since others may start now."""
     prompt = call.prompt
     if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
@@ -56,11 +118,11 @@ def effects_left(
     return effects
 
 
-def _beginning(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+def _beginning(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     return _BEGINNING
 
 
-def _reply(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+def _reply(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     request, refusal = _request(call, record), None
     view = call.view
     if view is not None and not view.is_idle(record):
@@ -71,15 +133,15 @@ def _reply(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
     return (CallModel(f"model:{record.turn}", request, record.attempt, record.limits.cost_usd is not None, refusal),)
 
 
-def _nap(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+def _nap(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     return (Sleep(f"sleep:{record.turn}", record.wake_at_s),)
 
 
-def _verdict(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+def _verdict(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     return (CheckOutput(f"check:{record.turn}"),)
 
 
-def _round(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+def _round(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of a round: first the approvals of its function calls, then their runs."""
     pending = record.pending
     if asked := [f for f in pending if f.needs_approval]:
@@ -108,7 +170,7 @@ def _once(record: CallRecord, f: FunctionCall, function: Function) -> Effect:
     return RunFunction(f"run:{name}", f, function, is_once=True)
 
 
-def _request(call: AgentCall[Any], record: CallRecord) -> Request:
+def _request(call: Asking, record: CallRecord) -> Request:
     """Return the next request to the model."""
     prompt, settings = call.prompt, call.settings
     functions: tuple[Function, ...] = ()
@@ -140,7 +202,7 @@ def _request(call: AgentCall[Any], record: CallRecord) -> Request:
     )
 
 
-def _settings(call: AgentCall[Any], prompt: Prompt, is_last: bool) -> Settings:
+def _settings(call: Asking, prompt: Prompt, is_last: bool) -> Settings:
     """Return the settings of a request with this prompt."""
     settings = call.settings
     if prompt.settings or call.args:
@@ -152,7 +214,7 @@ def _settings(call: AgentCall[Any], prompt: Prompt, is_last: bool) -> Settings:
     return settings
 
 
-_WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...]]] = {
+_WANTED: Mapping[State, Callable[[Asking, CallRecord], tuple[Effect, ...]]] = {
     State.SEEDED: _beginning,
     **dict.fromkeys(ASKING, _reply),
     State.TOOL_INTERRUPT: _round,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from fsm_agent._internal.generics import New, Out
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
 from fsm_agent.call.process import open_effects
@@ -22,7 +21,6 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
-    from fsm_agent.call import example_result
     from fsm_agent.call.call import AgentCall
     from fsm_agent.prompts.fingerprint import PromptChange
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
     Unpacked = object
-    example_result = deferred("fsm_agent.call.example_result")  # of tests alone
 
 
 _REQUESTS = (CallModel.prefix, AskSummary.prefix)  # begin the keys of requests to models
@@ -59,23 +56,6 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     def __init__(self, call: AgentCall[Out]) -> None:
         self.call = call
-
-    @classmethod
-    def of(cls, output: New, *types: Any, dialog: Dialog | None = None) -> CallResult[New]:
-        """Return the result of a call that was answered with an output at once, for tests: no model is asked.
-
-        ``CallResult.of("Tea it is.")``, ``CallResult.of(Approve("ann"), Approve, Reject)``
-
-        Args:
-            output: The parsed answer.
-            types: The types of which the call gives one, such as those of ``ask(agent, Approve, Reject)``, or a type
-                with parameters, such as ``tuple[Part, ...]``; none: the class of the output.
-            dialog: The conversation before the answer; None: one question.
-
-        Raises:
-            UsageError: The output has none of the types, or no answer of a model would be read as it.
-        """
-        return example_result.example_result(output, types, dialog)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CallResult) and self.record == other.record

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 
 from fsm_agent._internal.values import Value, from_json, quick_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.call import AgentCall, CallParts, call_class
 from fsm_agent.call.journal import VERSION, Header
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.record import CallRecord
@@ -19,11 +19,6 @@ from fsm_agent.messages.message import HistorySummary, Message, renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from fsm_agent.call.call import CallParts
 
 
 class Seed(Value, frozen=True, kw_only=True):

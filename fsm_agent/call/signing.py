@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hmac
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.validation import shown
-
-if TYPE_CHECKING:
-    import hmac
-else:
-    hmac = deferred("hmac")
 
 MIN_KEY_BYTES = 32  # the length of the hash: shorter keys weaken it (RFC 2104, section 3)
 _HEAD, _TAIL = b'{"signature":"', b'",'  # around the signature, before the signed fields

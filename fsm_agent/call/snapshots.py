@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.call import AgentCall, CallParts, call_class
 from fsm_agent.call.effects import FindOut
 from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.lost_approvals import lost_approval
@@ -22,14 +21,6 @@ from fsm_agent.messages.message import Message, renumbered
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    import json
-    from typing import Unpack
-
-    from fsm_agent.call.call import CallParts
-else:
-    json = deferred("json")
 
 VERSION: Literal[1] = 1
 OnChange: TypeAlias = Literal["report", "error"]
@@ -94,7 +85,6 @@ def _written(call: AgentCall, record: CallRecord) -> str:
     return text
 
 
-@with_options_shown(AgentCall, without=("record", "prompt"))
 def restore(
     document: str | bytes,
     prompt: Prompt[New],

@@ -56,12 +56,11 @@ is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.places import with_place
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.budget import Overrun, describe_overrun, reached
 from fsm_agent.call.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.call.interpret import (
     CHANGED,
@@ -78,6 +77,7 @@ from fsm_agent.call.interpret import (
     is_cut_off,
 )
 from fsm_agent.call.limits import is_within
+from fsm_agent.call.machine import Row, RowMachine, machine_of
 from fsm_agent.call.outcomes import Begun, Cancelled, CheckFailed, Expired, Injected, ModelFailed, Slept, Stopped
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import ASKING, ITS_OWN, SPENDING, UNHEARD, CallRecord, Ending, OnceRun, Reason, State
@@ -85,15 +85,6 @@ from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part, renumbered
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
-
-if TYPE_CHECKING:
-    from fsm_agent.call import budget as budgets
-    from fsm_agent.call import machine as rows
-    from fsm_agent.call.budget import Overrun
-    from fsm_agent.call.machine import Row, RowMachine
-else:
-    rows = deferred("fsm_agent.call.machine")  # loads transitions
-    budgets = deferred("fsm_agent.call.budget")
 
 TAKEN = "The answer was taken."
 HANDED_OVER = "The dialog was handed over."
@@ -401,8 +392,8 @@ def clear_doubt(record: CallRecord, event: FunctionCall, prompt: Prompt) -> Call
 
 
 def fail_over_budget(record: CallRecord, event: Overrun, prompt: Prompt) -> CallRecord:
-    limit, count = budgets.reached(record, event)
-    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.describe_overrun(record, event), limit=limit, count=count)
+    limit, count = reached(record, event)
+    ending = Ending(reason=Reason.OVER_BUDGET, detail=describe_overrun(record, event), limit=limit, count=count)
     if event.call is not None:
         record = record.changed(round=_answered(record, event.call, prompt))
     return _ended(record, prompt, ending, "Not run: the call is over its budget.")
@@ -504,12 +495,7 @@ Examples:
 """
 
 
-@cache
-def _machine() -> RowMachine:
-    return rows.machine_of(ROWS, State)
-
-
-MACHINE: RowMachine = first_use("the machine of agent calls", _machine)  # one for all calls
+MACHINE: RowMachine = machine_of(ROWS, State)  # one for all calls
 
 
 def _moved(id: str, by: int) -> str:

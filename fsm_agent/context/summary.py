@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent._internal.values import Value
 from fsm_agent.call.effects import AskSummary, Request
 from fsm_agent.call.record import CallRecord

@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
+import pydantic_core
+
 from fsm_agent._internal.values import Value
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Image, Part, Reasoning, Text
-
-if TYPE_CHECKING:
-    import tiktoken
-else:
-    tiktoken = deferred("tiktoken")
 
 ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels, or of a page of a document
 MESSAGE_TOKENS = 4  # what marks the role and the end of a message, on the wires that say what it costs
@@ -135,11 +131,12 @@ def tiktoken_of(model: str) -> TextTokenizer:
     Examples:
         >>> tiktoken_of("gpt-5")                                    # doctest: +SKIP
     """
-    name = model.rpartition(":")[2]
     try:
-        encoding = tiktoken.encoding_for_model(name)
+        import tiktoken
     except ImportError:
         raise ConfigError("tiktoken is not installed; pip install 'fsm-agent[tiktoken]'") from None
+    try:
+        encoding = tiktoken.encoding_for_model(model.rpartition(":")[2])
     except KeyError:
         encoding = tiktoken.get_encoding("o200k_base")
     return TextTokenizer(lambda text: len(encoding.encode(text, disallowed_special=())))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fsm_agent.testing.script import token_reply as token_reply
     from fsm_agent.testing.values import as_json as as_json
     from fsm_agent.testing.values import check_record as check_record
+    from fsm_agent.testing.values import example_result as example_result
     from fsm_agent.testing.values import registries as registries
 else:
     __all__, __getattr__, __dir__ = exports(
@@ -36,6 +37,6 @@ else:
                 "Delayed FakeClock Pieces Script ScriptEntry ScriptError function_call model_requests "
                 "no_model_requests token_reply"
             ),
-            "values": "as_json check_record registries",
+            "values": "as_json check_record example_result registries",
         },
     )

@@ -107,7 +107,7 @@ def explore(
         answers: The possible answers of each state, here or inside, at least one of each type; each may also fail, for
             every `Reason` of agent calls if a guard looks at it, or time out.  A state with members, or another flow,
             may be given answers as a whole: then nothing inside of it is walked.  The whole result of an agent call is
-            ``CallResult.of(output)``.
+            ``example_result(output)``.
         holds: What is to be true of state and data wherever the flow can be; not asked of flows inside.
         limit: How many configurations are looked at.
 

@@ -1,20 +1,34 @@
-"""What tests ask of values and registries: JSON data, the consistency of a record, and registrations that end."""
+"""What tests ask of values and registries: JSON data, whole results, consistent records, registrations that end."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Union
 
+from pydantic import TypeAdapter
+
+from fsm_agent._internal.generics import New
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.call.call import AgentCall
 from fsm_agent.call.invariants import inconsistency
+from fsm_agent.call.outcomes import Begun, Replied
 from fsm_agent.call.record import CallRecord
+from fsm_agent.call.result import CallResult
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.functions.function import FUNCTIONS
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import PROMPTS
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.validation import check, shown, wrong
+
+_TASK = "?"
+_WHAT = "the output of example_result"
 
 
 def as_json(value: Any) -> Any:
@@ -56,3 +70,50 @@ def registries() -> Iterator[None]:
         for registry in (AGENTS, CLIENTS, FUNCTIONS, PROMPTS, PROVIDERS):
             stack.enter_context(registry.scoped())
         yield
+
+
+def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> CallResult[New]:
+    """Return the whole result of a call that was answered with an output; no model is asked.
+
+    Args:
+        output: The parsed answer.
+        types: The types of which the call gives one, such as those of ``ask(agent, Approve, Reject)``, or a type with
+            parameters, such as ``tuple[Part, ...]``; none: the class of the output.
+        dialog: The conversation before the answer; None: one question.
+
+    Raises:
+        UsageError: The output has none of the types, or no answer of a model would be read as it.
+
+    Examples:
+        >>> example_result(7).output
+        7
+    """
+    check("the dialog of example_result", dialog, dialog is None or isinstance(dialog, Dialog), "a Dialog, or None")
+    kinds = types or (type(output),)
+    text = output if kinds == (str,) and isinstance(output, str) else _text(output, kinds)
+    seeded = Dialog().put(_TASK) if dialog is None else dialog
+    of_all: Any = Union[kinds]  # noqa: UP007  # of as many as there are
+    call: AgentCall[Any] = AgentCall.seed(seeded, Prompt(_TASK, output=of_all))
+    call.advance("begin", Begun(at_s=0.0, id="example"))
+    (request,) = call.effects
+    call.advance(request.key, Replied(reply=Reply.of(text), at_s=0.0))
+    if call.record.ending is None:
+        problem = str(call.problem).partition("\n")[0]
+        raise wrong(_WHAT, output, f"an output that can be read from a model's answer ({problem})")
+    if type(call.output) is not type(output) or call.output != output:
+        raise wrong(_WHAT, output, f"its type as well, as in example_result({shown(output)}, tuple[Part, ...])")
+    return call.result()
+
+
+def _text(output: Any, kinds: Sequence[Any]) -> str:
+    """Return the answer of a model that is read as an output."""
+    for kind, tag in zip(kinds, tags_of(kinds), strict=True):
+        adapter: Any = TypeAdapter(kind)
+        try:
+            adapter.validate_python(output, strict=True)
+            text = str(adapter.dump_json(output), "utf-8")
+        except (ValueError, TypeError):
+            continue
+        return text if tag is None else f'{{"{tag}":{text}}}'
+    names = " or ".join([getattr(kind, "__name__", str(kind)) for kind in kinds])
+    raise wrong(_WHAT, output, f"{names} that JSON can hold")

@@ -25,7 +25,7 @@ from fsm_agent.flows import (
     race,
     wait,
 )
-from fsm_agent.testing import Script, function_call
+from fsm_agent.testing import Script, example_result, function_call
 
 
 class Mood(Enum):
@@ -143,11 +143,11 @@ class TestSpokenFor:
     def test_a_result_that_nobody_made_is_kept_as_any_other(self) -> None:
         run = talking.prepare(Talk())
         run.advance("begin", begun())
-        run.give(opening, CallResult.of("Tea it is.", dialog=Dialog().put("Talk about tea.")))
+        run.give(opening, example_result("Tea it is.", dialog=Dialog().put("Talk about tea.")))
         again = talking.restore(run.snapshot())
         assert again.data == run.data
         assert [m.text for m in again.data.dialog] == ["Talk about tea.", "Tea it is."]
-        again.give(closing, CallResult.of(Mood.GOOD))
+        again.give(closing, example_result(Mood.GOOD))
         assert again.state == "over"
 
     def test_what_is_no_such_result_is_refused(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fsm_agent.call.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.call.call import OF_ANSWERS, UNASKED, AgentCall
@@ -24,7 +24,7 @@ from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.call.interpret import HandedOver, HandoffEnded, output_text
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
-from fsm_agent.call.process import SEPARATOR, Inner
+from fsm_agent.call.process import SEPARATOR, Inner, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
@@ -33,9 +33,6 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
-
-if TYPE_CHECKING:
-    from fsm_agent.call.process import Process
 
 
 class _HandoffTarget(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, CallResult, Dialog, UsageError
-from fsm_agent.testing import Script, check_record
+from fsm_agent import Agent, Dialog, UsageError
+from fsm_agent.testing import Script, check_record, example_result
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ OUTPUTS: list[tuple[Any, ...]] = [
 
 @pytest.mark.parametrize("arguments", OUTPUTS, ids=repr)
 def test_it_has_the_output(arguments: tuple[Any, ...]) -> None:
-    result = CallResult.of(*arguments)
+    result = example_result(*arguments)
     assert (type(result.output), result.output) == (type(arguments[0]), arguments[0])
     assert check_record(result.record) is None
 
 
 def test_it_has_all_that_a_result_has() -> None:
-    result = CallResult.of("Tea it is.", dialog=Dialog().put("What do you drink?"))
+    result = example_result("Tea it is.", dialog=Dialog().put("What do you drink?"))
     real = Agent(Script("Tea it is.")).call("What do you drink?")
     assert [(m.role, m.text) for m in result.dialog] == [(m.role, m.text) for m in real.dialog]
     assert [(step.source, step.trigger, step.to) for step in result.trace] == [
@@ -60,7 +60,7 @@ def test_it_has_all_that_a_result_has() -> None:
     assert [m.text for m in result.new_messages] == ["Tea it is."]
     message, dialog, function_calls = result
     assert (message.text, len(dialog), function_calls) == ("Tea it is.", 2, ())
-    assert result == CallResult.of("Tea it is.", dialog=Dialog().put("What do you drink?"))
+    assert result == example_result("Tea it is.", dialog=Dialog().put("What do you drink?"))
     assert result.dialog.put("And then?").messages[-1].role == "user"
 
 
@@ -68,11 +68,11 @@ def test_it_has_all_that_a_result_has() -> None:
     "arguments", [((Approve("ann"),),), ("",), (5, str), (5, str, Mood), (object(),), (float("nan"),)]
 )
 def test_what_no_model_could_have_given_is_refused(arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(UsageError, match="the output of a CallResult") as error:
-        CallResult.of(*arguments)
+    with pytest.raises(UsageError, match="example_result") as error:
+        example_result(*arguments)
     assert "\n" not in str(error.value)
 
 
 def test_a_dialog_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="the dialog of a CallResult"):
-        CallResult.of("x", dialog="Hi")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="example_result"):
+        example_result("x", dialog="Hi")  # type: ignore[arg-type]
