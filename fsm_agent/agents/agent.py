@@ -48,7 +48,7 @@ from fsm_agent.agents.system_prompt import (
     dialog_before,
 )
 from fsm_agent.agents.verbs import CallVerbs
-from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.call import AgentCall
 from fsm_agent.call.interpret import StopWhen
 from fsm_agent.call.journal import Header
 from fsm_agent.call.limits import Limits
@@ -377,7 +377,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         )
         if prompt.delegates:
             handoffs.check_agents(self, prompt)
-        call = call_class(prompt)(record, prompt, **self._call_parts(prompt, options.get("args"), deps, keep))
+        call = AgentCall(record, prompt, **self._call_parts(prompt, options.get("args"), deps, keep))
         call.system_args = resolved.system_args
         if resolved.is_system_late:
             call.opening = opening_of(self, deps)

@@ -21,8 +21,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 from weakref import WeakSet
 
-from fsm_agent.call.delegation.process_record import ProcessRecord
 from fsm_agent.call.process import Inner, along
+from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.events import Done, Event, Inside, Stepped, Where
 from fsm_agent.validation import check

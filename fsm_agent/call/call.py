@@ -11,9 +11,10 @@ import pydantic_core
 from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.values import from_json, quick_json, to_json
 from fsm_agent.call.approval_policy import Gate, closed_again
-from fsm_agent.call.call_step import OF_FUNCTIONS, take_step
 from fsm_agent.call.checking import checked_output, was_in_branch
-from fsm_agent.call.derived_events import with_history
+from fsm_agent.call.composite import Parent
+from fsm_agent.call.delegation import Delegation
+from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
 from fsm_agent.call.interpret import (
     FinalReply,
@@ -28,14 +29,16 @@ from fsm_agent.call.interpret import (
 )
 from fsm_agent.call.journal import Entry, Journal, own_state_json, own_step_json, why_json
 from fsm_agent.call.limits import Limits
-from fsm_agent.call.outcomes import Cancelled, CheckRefused, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
-from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
+from fsm_agent.call.machine import Explanation
+from fsm_agent.call.outcomes import Cancelled, ModelFailed, Outcome, Replied, Stopped
+from fsm_agent.call.process import NARROWED, SEPARATOR, Deadline, Inner, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
 from fsm_agent.call.requests import View, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
-from fsm_agent.call.table import ROWS
+from fsm_agent.call.step import OF_ANSWERS, OF_FUNCTIONS, UNASKED, take_step
+from fsm_agent.call.table import MACHINE
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
-from fsm_agent.messages.events import Event, Stepped
+from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
@@ -55,8 +58,6 @@ class CallParts(TypedDict, total=False):
     has_approver: bool
 
 
-UNASKED = (Cancelled, Stopped, Expired, Injected)
-OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
 _NO_ARGS: Mapping[str, Any] = {}
 
 NEVER = Stepped("", "", "", "", 0.0)
@@ -65,10 +66,11 @@ _UNPARSED = object()
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-class AgentCall(Driven, Generic[Out]):
+class AgentCall(Parent, Generic[Out]):
     """One run of the machine over a dialog: a mutable object around an immutable record.
 
-    A driver performs its `effects`, and passes their outcomes to `advance`.
+    A driver performs its `effects`, and passes their outcomes to `advance`.  Its children are the calls and runs of the
+    agents and flows among its functions; a call without such functions has no children.
 
     Args:
         record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
@@ -105,27 +107,8 @@ class AgentCall(Driven, Generic[Out]):
         (<State.COMPLETED: 'Completed'>, 'hello')
     """
 
-    __slots__ = (
-        "_changed",
-        "_effects",
-        "_output",
-        "args",
-        "change",
-        "check",
-        "client",
-        "deps",
-        "has_approver",
-        "opening",
-        "problem",
-        "prompt",
-        "prompt_change",
-        "record",
-        "settings",
-        "steps",
-        "stop_when",
-        "system_args",
-        "view",
-    )
+    machine = MACHINE
+    record: CallRecord
 
     def __init__(
         self,
@@ -142,7 +125,7 @@ class AgentCall(Driven, Generic[Out]):
     ) -> None:
         if check is not None and record.state is State.SEEDED and not record.is_checked:
             record = record.changed(is_checked=True)
-        self.record = record
+        super().__init__(record)
         if settings.hosted_tools or prompt.may_host:
             prompt = prompt.answering(settings.hosted_tools, has_approver=has_approver)
         self.prompt = prompt
@@ -153,18 +136,12 @@ class AgentCall(Driven, Generic[Out]):
         self.view = view
         self.deps = deps
         self.has_approver = has_approver
-        self.steps: tuple[Event, ...] = ()
         self.problem: Exception | None = None
         self.prompt_change: PromptChange | None = None
         self.system_args: Mapping[str, Any] | None = _NO_ARGS
         self.client: Any = None
         self.opening: Callable[[], str] | None = None
-        self.end_request = None
-        self.driver = None
-        self.journal = None
-        self.waits_inside = {}
-        self.change: Change | None = None
-        self._effects: tuple[Any, ...] | None = None
+        self.delegation = Delegation(self) if prompt.delegates else None
         self._output: Any = _UNPARSED
         self._changed: tuple[str, Any] | None = None  # the output as the check has changed it, and its JSON
 
@@ -191,9 +168,9 @@ class AgentCall(Driven, Generic[Out]):
             parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
             options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps``, ``has_approver``.
         """
-        make: type[AgentCall[Any]] = call_class(prompt) if cls is AgentCall else cls
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
-        call = make(record, prompt.for_call(), **options)
+        made: Any = cls
+        call: AgentCall[New] = made(record, prompt.for_call(), **options)
         call.system_args = dialog.system_args
         return call
 
@@ -210,13 +187,17 @@ class AgentCall(Driven, Generic[Out]):
     @property
     def effects(self) -> tuple[Effect, ...]:
         """The effects that the call waits for; empty once it has ended."""
+        if self.delegation is not None:
+            return cast("tuple[Effect, ...]", super().effects)
         if self._effects is None:
             self._effects = effects_of(self, self.record)
-        return self._effects
+        return cast("tuple[Effect, ...]", self._effects)
 
     @property
     def deadline(self) -> Deadline | None:
-        """The moment when the call expires."""
+        """The moment when the call, or one of the agents inside of it, expires."""
+        if self.delegation is not None:
+            return super().deadline
         return None if (at_s := self.record.deadline_s) is None else Deadline(at_s, "")
 
     @property
@@ -230,10 +211,6 @@ class AgentCall(Driven, Generic[Out]):
         if name.startswith(TAKES_OVER):
             return "call", ""
         return "call", "\n\n".join([message.text for message in r.dialog[: r.seeded_with] if message.role != "system"])
-
-    def owner(self, key: str) -> Owner:
-        """Return the call itself: it has no children."""
-        return Owner(self, "", ())
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.
@@ -264,10 +241,21 @@ class AgentCall(Driven, Generic[Out]):
             OutcomeError: The call waits for no effect with this key, or not for such an outcome.  It is unchanged.
             IllegalTrigger: The call has ended.  It is unchanged.
         """
+        if self.delegation is None:
+            self._advance_alone(key, outcome)
+            return
+        self.delegation.parsed = None
+        super().advance(self.delegation.address(key, outcome), outcome)
+        if self.delegation.parsed is not None:
+            self._keep_parsed(self.delegation.parsed)
+
+    def _advance_alone(self, key: str, outcome: Outcome) -> None:
+        """Take the outcome of one effect, in a call that never has children."""
+        # What a composite process does besides would take a tenth of each step of every call.
         r = self.record
-        about = self._subject(self._effects or self.effects, key, outcome)
+        about = self.subject(self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
-        trigger, event = self._read(r, about, outcome)
+        trigger, event = self.read(r, about, outcome)
         use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
         record, step = take_step(r, trigger, key, outcome, event, self.prompt, use)
         left = None
@@ -286,15 +274,19 @@ class AgentCall(Driven, Generic[Out]):
         self._effects = left
         self.change = None if left is None else NARROWED
 
-    rows = ROWS
+    def explain(self, event: Any, *, key: str = "") -> Explanation:
+        if not key and self.record.state is State.HANDED_OVER and not isinstance(event, Stepped | Inside):
+            (name,) = self.record.children  # as in `advance`: an outcome for the call is one for who has its dialog
+            key = f"{name}{SEPARATOR}"
+        return super().explain(event, key=key)
 
     def read_event(self, key: str, outcome: Outcome) -> tuple[str, Any, Any, Any]:
         """Return the trigger of an outcome for the call itself, and the three arguments of guards."""
         r = self.record
-        trigger, event = self._read(r, self._subject(effects_of(self, r), key, outcome), outcome)
+        trigger, event = self.read(r, self.subject(effects_of(self, r), key, outcome), outcome)
         return trigger, r, event, self.prompt
 
-    def _read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, TableEvent]:
+    def read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, TableEvent]:
         """Return the trigger of an outcome, and the event for the table.
 
         Args:
@@ -319,7 +311,47 @@ class AgentCall(Driven, Generic[Out]):
 
     def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
         """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
-        return with_history(self, before, steps)
+        return with_history(self, before, steps if self.delegation is None else tuple(with_functions(self, steps)))
+
+    # Its children; see `Parent`
+
+    def own_effects(self) -> tuple[Effect, ...]:
+        """Return the effects of the call that no child performs."""
+        return effects_of(self, self.record) if self.delegation is None else self.delegation.own_effects()
+
+    def child(self, name: str, record: Any) -> Process:
+        """Return the process around the record of a child."""
+        return self._agents(name).child(name, record)
+
+    def inside_of(self, name: str) -> Inner:
+        """Return a present or former child, and its listeners."""
+        return self._agents(name).inside_of(name)
+
+    def world_of(self, name: str) -> Any:
+        """Return the world of a child; None: the world of this call."""
+        return self._agents(name).world_of(name)
+
+    def begin(self, record: CallRecord, name: str, child: Any) -> None:
+        """Start a new child."""
+        self._agents(name).begin(record, name, child)
+
+    def result_of_child(self, name: str, child: Any) -> Any:
+        """Return what the end of a child is for the call."""
+        return self._agents(name).result_of_child(name, child)
+
+    def _agents(self, name: str) -> Delegation:
+        if self.delegation is None:
+            raise OutcomeError(f"{self}: expected agents among its functions, got none that could perform {name!r}")
+        return self.delegation
+
+    def _own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
+        return self._agents(key).own_step(record, key, outcome, steps)
+
+    def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
+        return self._agents("").within_budget(super()._settle_children(record, ended, steps), steps)
+
+    def _check(self, key: str, outcome: Any) -> None:
+        """Do nothing: the step of the call checks the outcome."""
 
     # Its journal
 
@@ -382,21 +414,21 @@ class AgentCall(Driven, Generic[Out]):
 
     def return_to(self, record: CallRecord) -> None:
         """Return to the state of an earlier record."""
-        self.steps, self.change = (), None
+        super().return_to(record)
         self._output, self.problem = _UNPARSED, None
-        self._effects = None
-        self.record = record
+        if self.delegation is not None:
+            self.delegation.ahead = record
 
-    def renew(self, at_s: float) -> None:
-        """Let the deadline count from ``at_s`` on."""
-        self.return_to(self.record.renewed(at_s))
+    def renewed(self, at_s: float) -> CallRecord:
+        """Return the record with a deadline that counts from ``at_s`` on."""
+        return self.record.renewed(at_s)
 
     @property
     def fingerprint(self) -> str:
         """A fingerprint of the prompt, its handlers, its functions and their policies."""
         return self.prompt.fingerprint
 
-    def encode(self, key: str, outcome: Outcome) -> str:
+    def encode_own(self, key: str, outcome: Outcome) -> str:
         """Return an outcome as JSON.
 
         Raises:
@@ -411,7 +443,7 @@ class AgentCall(Driven, Generic[Out]):
             what = f"the outcome of {key!r}: expected one that a journal can be read again with"
             raise OutcomeError(f"{what}: {str(error)[:500]}") from None
 
-    def decode(self, key: str, document: bytes | str) -> Outcome:
+    def decode_own(self, key: str, document: bytes | str) -> Outcome:
         """Read an outcome from JSON.
 
         Raises:
@@ -458,13 +490,19 @@ class AgentCall(Driven, Generic[Out]):
         """
         r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
         if r.state is State.HANDED_OVER:
-            agents.add(self._successor(r))
+            agents.add(self.successor(r))
         for name in r.children.keys() - agents:
             usage = r.usage + r.children[name].total_usage
             r = r.changed(usage=usage, children={other: r.children[other] for other in r.children if other != name})
-        return closed_again(r, self.prompt, Gate(self.has_approver, self.deps))
+        r = closed_again(r, self.prompt, Gate(self.has_approver, self.deps))
+        if not r.children:
+            return r
+        return r.changed(children={name: self._made(name, child).closed_again() for name, child in r.children.items()})
 
-    def _successor(self, r: CallRecord) -> str:
+    def _made(self, name: str, record: Any) -> Any:
+        return self.child(name, record)
+
+    def successor(self, r: CallRecord) -> str:
         """Return the name of the call of the agent that has taken the dialog over.
 
         Raises:
@@ -492,6 +530,8 @@ class AgentCall(Driven, Generic[Out]):
     def output(self) -> Any:
         """The answer as the prompt's parser returned it; None if there is none."""
         r = self.record
+        if r.successor is not None and self.delegation is not None:
+            return self.delegation.output_of_successor(r)
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if (document := r.ending.output_json) is None:
@@ -511,7 +551,7 @@ class AgentCall(Driven, Generic[Out]):
             self._output = parse_answer(r, r.reply, self.prompt, call, in_branch=in_branch).value
         return self._output
 
-    def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> Any:
+    def subject(self, effects: Sequence[Effect], key: str, outcome: Any) -> Any:
         """Return the function call of the effect with this key, or the effect if it is of none.
 
         Refuse keys and outcomes that no effect waits for.
@@ -523,9 +563,9 @@ class AgentCall(Driven, Generic[Out]):
                 return getattr(wanted, "call", wanted)
         if key == "" and type(outcome) in UNASKED:
             return None
-        raise OutcomeError(self._refusal_of(effects, key, outcome))
+        raise OutcomeError(self.refusal_of(effects, key, outcome))
 
-    def _refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
+    def refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
         """Return the error text for an outcome that no effect waits for."""
         if not isinstance(key, str):
             return f"the key: expected that of an effect, such as 'ask:2.0', and then its outcome, got {key!r:.80}"
@@ -564,15 +604,8 @@ class AgentCall(Driven, Generic[Out]):
 CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them
 
 
-def call_class(prompt: Prompt[Any]) -> type[AgentCall[Any]]:
-    """Return the class for calls of a prompt: one that delegates if some of its functions are agents."""
-    from fsm_agent.call.delegation.delegating_call import DelegatingCall
-
-    return DelegatingCall if prompt.delegates else AgentCall
-
-
 def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:
-    call: AgentCall = call_class(code["prompt"])(record, **code)
+    call: AgentCall[Any] = AgentCall(record, **code)
     if is_system_own:
         call.system_args = None
     return call

@@ -190,7 +190,7 @@ class Parent(Driven, ABC):
     def renew(self, at_s: float) -> None:
         children = {}
         for name in self.record.children:
-            child = self._child_process(self.record, name)
+            child = self.child_process(self.record, name)
             child.renew(at_s)
             children[name] = child.record
         renewed = self.renewed(at_s)
@@ -213,7 +213,7 @@ class Parent(Driven, ABC):
                 self._read_effects()
             found = [*self._own_wanted.values()]
             for name, known in self._child_effects.items():
-                child = self._child_process(self.record, name)  # which has them in order
+                child = self.child_process(self.record, name)  # which has them in order
                 found += [known.effects[f"{name}{SEPARATOR}{effect.key}"] for effect in child.effects]
             self._effects = tuple(found)
         return self._effects
@@ -235,7 +235,7 @@ class Parent(Driven, ABC):
             return Owner(self, "", ())
         if name not in self.record.children:
             raise OutcomeError(self._unwanted_text(key))
-        owner = self._child_process(self.record, name).owner(rest)
+        owner = self.child_process(self.record, name).owner(rest)
         world = self.world_of(name)
         worlds = owner.worlds if world is None else (*owner.worlds, world)
         return Owner(owner.process, _join_path(name, owner.path), worlds)
@@ -282,7 +282,7 @@ class Parent(Driven, ABC):
             return None, key
         if name not in self.record.children:
             raise OutcomeError(self._unwanted_text(key))
-        return self._child_process(self.record, name), rest
+        return self.child_process(self.record, name), rest
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
         """Return the trigger of an outcome for the process itself, and the three arguments of guards."""
@@ -339,7 +339,7 @@ class Parent(Driven, ABC):
 
     def _read_child(self, record: ParentRecord, name: str) -> ChildEffects:
         """Read the effects of a child."""
-        child: Any = self._child_process(record, name)
+        child: Any = self.child_process(record, name)
         prefix = f"{name}{SEPARATOR}"
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
         return ChildEffects(child.record, effects, _deadline_under(prefix, child.deadline))
@@ -383,7 +383,7 @@ class Parent(Driven, ABC):
     ) -> ChildEffects:
         """Return the effects of a child that has begun or moved; add what has changed to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"
-        child: Any = self._child_process(record, name)
+        child: Any = self.child_process(record, name)
         change = child.change if before is not None and key.startswith(prefix) else None
         if before is None or change is None:
             after, was = self._read_child(record, name), {} if before is None else before.effects
@@ -400,7 +400,7 @@ class Parent(Driven, ABC):
         deadline = _deadline_under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
         return ChildEffects(child.record, effects, deadline)
 
-    def _child_process(self, record: ParentRecord, name: str) -> Process:
+    def child_process(self, record: ParentRecord, name: str) -> Process:
         """Return the process of a child, in the state of its record."""
         process, inner = self._children.get(name), record.children[name]
         if process is None:
@@ -424,7 +424,7 @@ class Parent(Driven, ABC):
             return self._child_step(record, name, rest, outcome, steps, ended), ended
         if key == "" and outcome.kind in _PASSED_DOWN:
             for name in () if self.outlasts(outcome) else record.children:
-                child = self._child_process(record, name)
+                child = self.child_process(record, name)
                 child.end_with(outcome)
                 record = self._replace_child(record, name, child, steps, ended)
         elif key in record.children:
@@ -446,19 +446,19 @@ class Parent(Driven, ABC):
                 break
             name = ended.pop(0)
             if name in known:
-                end = self.result_of_child(name, self._child_process(record, name))
+                end = self.result_of_child(name, self.child_process(record, name))
                 record = self._own_step(self._remove_child(record, name), name, end, steps)
         return record
 
     def _begin_child(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
             raise UsageError(f"the name of a child: expected a text without {SEPARATOR!r}, got {name!r:.80}")
-        child = self._child_process(record, name)
+        child = self.child_process(record, name)
         self.begin(record, name, child)
         return self._replace_child(record, name, child, steps, ended)
 
     def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
-        child = self._child_process(record, name)
+        child = self.child_process(record, name)
         child.advance(key, outcome)
         return self._replace_child(record, name, child, steps, ended)
 

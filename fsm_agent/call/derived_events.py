@@ -1,15 +1,18 @@
-"""Derive the changes of dialogs from the records before and after steps, for listeners."""
+"""Events for listeners that follow from records: changes of dialogs, starts and ends of functions that are agents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsm_agent.call.composite import inside
-from fsm_agent.call.delegation.process_record import ProcessRecord
-from fsm_agent.call.process import SEPARATOR, Process, along
-from fsm_agent.call.record import CallRecord
-from fsm_agent.messages.events import Event, HistoryChanged, Inside, Stepped
+from fsm_agent.call.effects import RunFunction
+from fsm_agent.call.process import SEPARATOR, Process, along, prefix_of
+from fsm_agent.call.record import CallRecord, ProcessRecord
+from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, HistoryChanged, Inside, Stepped
+from fsm_agent.messages.message import FunctionCall
+
+_ENDS = ("returned", "function_failed")
 
 
 def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequence[Event]:
@@ -23,8 +26,6 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
     if len(events) == 1 and type(events[0]) is Stepped and type(before) is CallRecord:
         change = history_change(before, process.record)
         return events if change is None else (change, *events)
-    if not hasattr(process, "inside_of"):
-        return events
     told = set[str]()
     found: list[Event] = []
     for event in events:
@@ -64,3 +65,46 @@ def _change_at(process: Process, before: Any, path: str) -> HistoryChanged | Non
             earlier = inner.process.begun_with if earlier.is_outline else earlier.record
     record = owner.record
     return history_change(earlier, record) if type(record) is CallRecord else None
+
+
+def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
+    """Yield steps, with `FunctionStarted` before the first and `FunctionEnded` after the last of an agent inside."""
+    for event in steps:
+        path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+        if isinstance(step, Stepped):
+            around, _, name = path.rpartition(SEPARATOR)
+            if step.trigger == "begun" and prefix_of(name) == RunFunction.prefix:
+                f = _requested(_at(outer, around), name)
+                yield _inside_of(around, FunctionStarted(f.id, f.name, f.arguments_json))
+            if step.trigger in _ENDS and (inner := _inside(_at(outer, path), step.key)) is not None:
+                f = _requested(_at(outer, path), step.key)
+                duration_s = step.at_s - inner.record.started_at_s
+                yield _inside_of(
+                    path, FunctionEnded(f.id, f.name, f.error or f.result or "", f.error is not None, duration_s)
+                )
+        yield event
+
+
+def _at(outer: Any, path: str) -> Any:
+    process = outer
+    for inner, _ in along(outer, path):
+        process = inner.process
+    return process
+
+
+def _inside(call: Any, name: str) -> Any:
+    """Return the agent call that performed a function; None: no agent did, or it never started."""
+    found = call.delegation.inners.get(name) if getattr(call, "delegation", None) is not None else None
+    return None if found is None else found[1]
+
+
+def _requested(call: Any, name: str) -> FunctionCall:
+    id, record = name.partition(":")[2], call.record
+    for f in (*record.round, *reversed(record.function_calls)):
+        if f.id == id:
+            return f  # type: ignore[no-any-return]
+    raise AssertionError(f"{call} has the agent {name!r} inside, and no function call is it")
+
+
+def _inside_of(path: str, event: Event) -> Event:
+    return inside(path, event) if path else event

@@ -9,7 +9,7 @@ import msgspec
 
 from fsm_agent._internal.values import Value, from_json, quick_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.call.call import AgentCall, CallParts, call_class
+from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.record import CallRecord
@@ -233,7 +233,7 @@ def call_of(
             summary=seed.summary,
         )
         record = record.changed(model=seed.model, is_checked=seed.is_checked)
-        call = call_class(prompt)(record, prompt, **parts)
+        call = AgentCall(record, prompt, **parts)
     else:
         try:
             call = restored(document, prompt, earlier, _start(seed.dialog), **parts)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, Unpack, get_args
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.call.call import AgentCall, CallParts, call_class
+from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.effects import FindOut
 from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.lost_approvals import lost_approval
@@ -187,7 +187,7 @@ def restored(
         raise SnapshotError(f"the snapshot contradicts itself: {problem}")
     if data.prompt != prompt.path:
         raise SnapshotError(f"the prompt: expected {data.prompt!r}, which the snapshot is of, got {prompt.path!r}")
-    call = call_class(prompt)(record, prompt, **options)
+    call = AgentCall(record, prompt, **options)
     call.record = call.closed_again()
     call.prompt_change = change_of(prompt, data.fingerprint or data.definition)
     return call

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.agents.agent import Agent
-from fsm_agent.call.delegation.process_record import ProcessRecord
 from fsm_agent.call.outcomes import Cancelled, Stopped
+from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, has_listener

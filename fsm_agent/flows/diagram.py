@@ -354,7 +354,7 @@ def _current(run: FlowProcess, prefix: str) -> set[str]:
         ids = {f"{prefix}{run.state_of(name)[0].name}" for name in (*run.record.once, *run.record.children)}
         inner = prefix
     for name in run.record.children:
-        cell = run._child_process(run.record, name)
+        cell = run.child_process(run.record, name)
         if isinstance(cell, FlowProcess):
             is_deeper = not isinstance(run, FlowRun) and isinstance(cell, FlowProcess)
             ids |= _current(cell, f"{inner}{run.state_of(name)[0].name}/" if is_deeper else inner)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.budget import with_limits_left
-from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.call import AgentCall
 from fsm_agent.call.composite import Parent
-from fsm_agent.call.delegation.function_events import with_functions
-from fsm_agent.call.derived_events import with_history
+from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
@@ -219,7 +218,7 @@ class CallChild(StateChild):
         prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
         parts = agent._call_parts(prompt, None, run_context.deps)
         parts["has_approver"] = parts["has_approver"] or run_context.has_approver
-        call = call_class(prompt)(record, prompt, **parts)
+        call = AgentCall(record, prompt, **parts)
         return Inner(call, agent.hooks, world=partial(run_context.world, state, agent), name=agent.name)
 
 
@@ -402,7 +401,7 @@ class FlowProcess(Parent):
     def present_key(self, key: str) -> str:
         """Return the present form of a key, here and inside; it may come from an older version."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
-        inner = self._child_process(self.record, name) if separator and name in self.record.children else None
+        inner = self.child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
 
     # Answers for its states
@@ -417,7 +416,7 @@ class FlowProcess(Parent):
         for name in self.record.children:
             if self.state_of(name)[0] is state:
                 found.append(name)
-            cell = self._child_process(self.record, name)
+            cell = self.child_process(self.record, name)
             if isinstance(cell, FlowProcess):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
@@ -426,7 +425,7 @@ class FlowProcess(Parent):
         """Return the keys under which a state is given an answer whether it is waited for or not, here and inside."""
         found: list[str] = []
         for name in self.record.children:
-            cell = self._child_process(self.record, name)
+            cell = self.child_process(self.record, name)
             if isinstance(cell, FlowProcess):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.inboxes_of(state)]
         return found
@@ -520,7 +519,7 @@ class FlowProcess(Parent):
     def closed_again(self) -> Any:
         """Return the record with the policies of functions applied again to the pending calls inside of it."""
         r = self.record
-        closed = {name: self._child_process(r, name) for name in r.children}
+        closed = {name: self.child_process(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 

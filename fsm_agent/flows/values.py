@@ -25,7 +25,7 @@ from fsm_agent._internal.annotations import UNIONS, types_of, without_notes
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.call.call import call_class
+from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import schema_json
 from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.record import CallRecord, State
@@ -257,7 +257,7 @@ class ResultTypes(AnswerTypes):
             if problem := inconsistency(record):
                 raise ValueError(problem)
             prompt = self._prompt()
-            result = CallResult(call_class(prompt)(record, prompt))
+            result = CallResult(AgentCall(record, prompt))
             super().dump(self._output(result))
         except ValueError as error:
             raise self._refused(text, error) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.agents.persistence import AnyAgent
-from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.call import AgentCall
 from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
@@ -81,7 +81,7 @@ class AgentDelegate:
         prompt = self.agent._resolve_prompt(None, {"deps": deps})
         parts = self.agent._call_parts(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
-        return call_class(prompt)(record, prompt, **parts)
+        return AgentCall(record, prompt, **parts)
 
 
 def check_prices_inside(prompt: Prompt) -> None:

@@ -8,7 +8,17 @@ from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.function_limits import rounds_used_up
 from fsm_agent.call.interpret import FinalReply, FunctionsRequested, HandoffEnded, TableEvent, TooLong
 from fsm_agent.call.machine import take_row
-from fsm_agent.call.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.call.outcomes import (
+    Cancelled,
+    CheckRefused,
+    Expired,
+    FunctionFailed,
+    Injected,
+    ModelFailed,
+    Replied,
+    Returned,
+    Stopped,
+)
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.call.table import MACHINE, at_round_limit, tracked
@@ -17,6 +27,8 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt
 
+UNASKED = (Cancelled, Stopped, Expired, Injected)  # outcomes that answer no effect
+OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that took tokens if an agent is behind them
 _TOLD = (*CallModel.outcomes, CheckRefused)  # outcomes whose problem the step tells

@@ -1,1 +1,0 @@
-"""Delegation: agents as functions of others, whose calls are processes inside of the call that asks."""
