@@ -49,7 +49,6 @@ from fsm_agent.agents.system_prompt import (
 )
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.interpret import StopWhen
 from fsm_agent.call.journal import Header
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.prices import Prices

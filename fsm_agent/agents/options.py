@@ -12,7 +12,7 @@ from fsm_agent._internal.generics import New
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.classification import Calibration
 from fsm_agent.agents.run_handle import Before
-from fsm_agent.call.interpret import StopWhen
+from fsm_agent.call.stopping import StopWhen
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.prices import Prices

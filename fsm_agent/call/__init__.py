@@ -18,7 +18,6 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.interpret import Stop, StopContext
 from fsm_agent.call.journal import Chain, Entry, Header, Journal, fold, header_of
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation, RowVerdict, explain, explain_step, machine_of, row_name, take_row
@@ -52,7 +51,7 @@ from fsm_agent.call.result import CallResult
 from fsm_agent.call.rounds import RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
 from fsm_agent.call.spans import spans_of
-from fsm_agent.call.stopping import any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
+from fsm_agent.call.stopping import Stop, StopContext, any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
 from fsm_agent.call.table import ROWS
 
 __all__ = [

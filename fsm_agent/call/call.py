@@ -16,26 +16,17 @@ from fsm_agent.call.composite import Parent
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
-from fsm_agent.call.interpret import (
-    FinalReply,
-    StopWhen,
-    TableEvent,
-    TooLong,
-    first_call,
-    parse_answer,
-    read,
-    read_reply,
-    read_summary,
-)
+from fsm_agent.call.interpret import TableEvent, first_call, parse_answer, read, read_reply, read_summary
 from fsm_agent.call.journal import Entry, Journal, own_state_json, own_step_json, why_json
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation
-from fsm_agent.call.outcomes import Cancelled, ModelFailed, Outcome, Replied, Stopped
+from fsm_agent.call.outcomes import Cancelled, FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, Deadline, Inner, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
 from fsm_agent.call.requests import View, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.step import OF_ANSWERS, OF_FUNCTIONS, UNASKED, take_step
+from fsm_agent.call.stopping import StopWhen
 from fsm_agent.call.table import MACHINE
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped

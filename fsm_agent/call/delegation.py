@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from fsm_agent.call.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
-from fsm_agent.call.interpret import HandedOver, HandoffEnded, output_text
-from fsm_agent.call.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
+from fsm_agent.call.interpret import output_text
+from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEnded, Injected, Outcome, Returned
 from fsm_agent.call.process import SEPARATOR, Inner, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of

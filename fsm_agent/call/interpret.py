@@ -6,13 +6,12 @@ A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import pydantic_core
 
-from fsm_agent._internal.values import Value
 from fsm_agent.call.approval_policy import UNATTENDED, Gate
 from fsm_agent.call.budget import Overrun, exceeded, has_budget
 from fsm_agent.call.effects import AskSummary
@@ -22,14 +21,20 @@ from fsm_agent.call.outcomes import (
     Checked,
     CheckRefused,
     Denied,
+    FinalReply,
     FunctionFailed,
+    FunctionsRequested,
     ModelFailed,
     Modified,
     Outcome,
     Replied,
     Returned,
+    StoppedReply,
+    SummaryTaken,
+    TooLong,
 )
 from fsm_agent.call.record import CallRecord, Tally
+from fsm_agent.call.stopping import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
@@ -50,112 +55,6 @@ CHANGED = "(The arguments were changed before the function ran: {arguments})"
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
-class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls, some of them settled at once."""
-
-    message: Message
-    calls: tuple[FunctionCall, ...]
-
-
-class FinalReply(Value, frozen=True):
-    """A reply with an output, or with the reason why it has none."""
-
-    reply: Reply
-    output: Any = None
-    repairs: tuple[str, ...] = ()  # the repairs that the output needed
-    problem: str = ""
-    error: Exception | None = None  # raised by the parser
-    call: FunctionCall | None = None  # whose arguments are the answer; None: the text is
-    output_json: str | None = None  # the output as a check has changed it
-
-
-class StoppedReply(Value, frozen=True):
-    """A reply at which `stop_when` ended the call."""
-
-    requested: FunctionsRequested
-    reason: str
-    output_json: str | None = None
-
-
-class SummaryTaken(Value, frozen=True):
-    """A usable summary of the beginning of the dialog."""
-
-    text: str
-    covers: int  # how many messages it stands for
-
-
-class TooLong(Value, frozen=True):
-    """A request that the provider refused as too long."""
-
-    error: ErrorReport
-    shorten_to: int | None  # tokens that the next attempt may have; None: nothing may be left out
-    at_s: float = 0.0
-    delay_s: float = 0.0
-
-
-class HandedOver(Value, frozen=True, kw_only=True):
-    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
-
-    kind: ClassVar[str] = "handed_over"
-
-    name: str  # of the handoff
-    agent: str  # its name
-    at_s: float
-
-
-class HandoffEnded(Value, frozen=True, kw_only=True):
-    """The agent that took the dialog over has ended, which ends the call in the same way."""
-
-    kind: ClassVar[str] = "relayed"
-
-    name: str  # of the handoff
-    record: CallRecord
-    at_s: float
-
-    @property
-    def usage(self) -> Usage:
-        """Its tokens."""
-        return self.record.total_usage
-
-
-class Stop(Value, frozen=True):
-    """A decision of `stop_when` to end the call: the reason, and the output if it has one.
-
-    Examples:
-        >>> @function
-        ... def look() -> str:
-        ...     "Look."
-        ...     return "found"
-        >>> def enough(context):
-        ...     return Stop("seen enough", output_json='"found"')
-        >>> Agent(Script(function_call("look")), functions=[look], stop_when=enough).call("Look.").output
-        'found'
-    """
-
-    reason: str = ""
-    output_json: str | None = None
-
-
-class StopContext(Value, frozen=True):
-    """The input of `stop_when`.
-
-    Examples:
-        >>> def after_two(context):
-        ...     return context.iteration >= 2
-        >>> Agent(Script("Hi."), stop_when=after_two).call("Hello").output
-        'Hi.'
-    """
-
-    iteration: int  # the number of replies so far, with this one; failed requests do not count
-    reply: Reply
-    usage: Usage  # of all replies, with this one
-    function_calls: int  # the number of function calls that were run before this reply
-    last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
-    runnable: int = 0  # the number of this reply's function calls that would be run
-
-
-# A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
-StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 TableEvent: TypeAlias = (
     "FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome"
 )

@@ -1,4 +1,4 @@
-"""The outcomes of effects.
+"""The outcomes of effects, and the events that the table is told in place of some of them.
 
 ``kind`` is the name of the trigger, and the tag in JSON; ``at_s`` is the Unix time of the outcome (0.0: unknown).
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import get_annotations
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from msgspec.structs import astuple
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import Tagged, defaults_of
+from fsm_agent._internal.values import Tagged, Value, defaults_of
+from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
-from fsm_agent.messages.message import Attachment, Document, Image, Message, check_roles
+from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message, check_roles
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.validation import shown
 
@@ -402,3 +403,74 @@ Examples:
     >>> outcome.reason
     'not today'
 """
+
+
+# Events of the table: what a reply, or the end of an agent inside, was found to be
+
+
+class FunctionsRequested(Value, frozen=True):
+    """A reply that requests functions: its message with our ids, and its calls, some of them settled at once."""
+
+    message: Message
+    calls: tuple[FunctionCall, ...]
+
+
+class FinalReply(Value, frozen=True):
+    """A reply with an output, or with the reason why it has none."""
+
+    reply: Reply
+    output: Any = None
+    repairs: tuple[str, ...] = ()  # the repairs that the output needed
+    problem: str = ""
+    error: Exception | None = None  # raised by the parser
+    call: FunctionCall | None = None  # whose arguments are the answer; None: the text is
+    output_json: str | None = None  # the output as a check has changed it
+
+
+class StoppedReply(Value, frozen=True):
+    """A reply at which `stop_when` ended the call."""
+
+    requested: FunctionsRequested
+    reason: str
+    output_json: str | None = None
+
+
+class SummaryTaken(Value, frozen=True):
+    """A usable summary of the beginning of the dialog."""
+
+    text: str
+    covers: int  # how many messages it stands for
+
+
+class TooLong(Value, frozen=True):
+    """A request that the provider refused as too long."""
+
+    error: ErrorReport
+    shorten_to: int | None  # tokens that the next attempt may have; None: nothing may be left out
+    at_s: float = 0.0
+    delay_s: float = 0.0
+
+
+class HandedOver(Value, frozen=True, kw_only=True):
+    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
+
+    kind: ClassVar[str] = "handed_over"
+
+    name: str  # of the handoff
+    agent: str  # its name
+    at_s: float
+
+
+class HandoffEnded(Value, frozen=True, kw_only=True):
+    """The agent that took the dialog over has ended, which ends the call in the same way."""
+
+    kind: ClassVar[str] = "relayed"
+
+    name: str  # of the handoff
+    record: CallRecord
+    at_s: float
+
+    @property
+    def usage(self) -> Usage:
+        """Its tokens."""
+        return self.record.total_usage

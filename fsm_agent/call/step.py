@@ -6,18 +6,22 @@ from typing import Any
 
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.function_limits import rounds_used_up
-from fsm_agent.call.interpret import FinalReply, FunctionsRequested, HandoffEnded, TableEvent, TooLong
+from fsm_agent.call.interpret import TableEvent
 from fsm_agent.call.machine import take_row
 from fsm_agent.call.outcomes import (
     Cancelled,
     CheckRefused,
     Expired,
+    FinalReply,
     FunctionFailed,
+    FunctionsRequested,
+    HandoffEnded,
     Injected,
     ModelFailed,
     Replied,
     Returned,
     Stopped,
+    TooLong,
 )
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State

@@ -5,12 +5,56 @@ Each of these makes a `stop_when`: an agent calls it at every reply, before any 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from pydantic_core import from_json
 
-from fsm_agent.call.interpret import Stop, StopContext, StopWhen
+from fsm_agent._internal.values import Value
 from fsm_agent.call.prices import Tariff
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall, object_text
+from fsm_agent.messages.reply import Reply, Usage
+
+
+class Stop(Value, frozen=True):
+    """A decision of `stop_when` to end the call: the reason, and the output if it has one.
+
+    Examples:
+        >>> @function
+        ... def look() -> str:
+        ...     "Look."
+        ...     return "found"
+        >>> def enough(context):
+        ...     return Stop("seen enough", output_json='"found"')
+        >>> Agent(Script(function_call("look")), functions=[look], stop_when=enough).call("Look.").output
+        'found'
+    """
+
+    reason: str = ""
+    output_json: str | None = None
+
+
+class StopContext(Value, frozen=True):
+    """The input of `stop_when`.
+
+    Examples:
+        >>> def after_two(context):
+        ...     return context.iteration >= 2
+        >>> Agent(Script("Hi."), stop_when=after_two).call("Hello").output
+        'Hi.'
+    """
+
+    iteration: int  # the number of replies so far, with this one; failed requests do not count
+    reply: Reply
+    usage: Usage  # of all replies, with this one
+    function_calls: int  # the number of function calls that were run before this reply
+    last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
+    runnable: int = 0  # the number of this reply's function calls that would be run
+
+
+# A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
+StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 
 
 def stop_on(name: str) -> StopWhen:

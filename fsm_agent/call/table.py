@@ -62,23 +62,26 @@ from fsm_agent._internal.places import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Overrun, describe_overrun, reached
 from fsm_agent.call.function_limits import is_final, rounds_used_up, tallied, unblocked
-from fsm_agent.call.interpret import (
-    CHANGED,
-    NOT_TAKEN,
+from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, error_text, fingerprint, is_cut_off
+from fsm_agent.call.limits import is_within
+from fsm_agent.call.machine import Row, RowMachine, machine_of
+from fsm_agent.call.outcomes import (
+    Begun,
+    Cancelled,
+    CheckFailed,
+    Expired,
     FinalReply,
     FunctionsRequested,
     HandedOver,
     HandoffEnded,
+    Injected,
+    ModelFailed,
+    Slept,
+    Stopped,
     StoppedReply,
     SummaryTaken,
     TooLong,
-    error_text,
-    fingerprint,
-    is_cut_off,
 )
-from fsm_agent.call.limits import is_within
-from fsm_agent.call.machine import Row, RowMachine, machine_of
-from fsm_agent.call.outcomes import Begun, Cancelled, CheckFailed, Expired, Injected, ModelFailed, Slept, Stopped
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import ASKING, ITS_OWN, SPENDING, UNHEARD, CallRecord, Ending, OnceRun, Reason, State
 from fsm_agent.errors import ErrorReport, Retry
