@@ -22,7 +22,6 @@ LOAD_LATE = {("prompts.template", "prompts.values")}  # which loads pydantic, an
 CALLS_USERS = {
     "context.passes",
     "context.view",
-    "call.checking",
     "call.interpret",
     "call.machine",
 }  # parsers, passes, guards

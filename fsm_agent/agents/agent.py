@@ -48,18 +48,18 @@ from fsm_agent.agents.system_prompt import (
     dialog_before,
 )
 from fsm_agent.agents.verbs import CallVerbs
+from fsm_agent.call.budget import Prices
 from fsm_agent.call.call import AgentCall
+from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Header
-from fsm_agent.call.limits import Limits
-from fsm_agent.call.prices import Prices
-from fsm_agent.call.record import CallRecord
+from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.result import CallResult
-from fsm_agent.call.seeding import seed_of
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
+from fsm_agent.call.stopping import StopWhen
 from fsm_agent.clients.client import Client
 from fsm_agent.context import view as views
+from fsm_agent.context.budget import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.context.passes import AnyPass, passes_of
-from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import LATER, Context, GivenDeps, Made, accepts_context, check_deps, deps_for, is_maker

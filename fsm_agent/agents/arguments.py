@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
-from fsm_agent.call.limits import Limits
-from fsm_agent.context.plan import DEFAULT, ContextPlan
+from fsm_agent.call.record import Limits
+from fsm_agent.context.budget import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt

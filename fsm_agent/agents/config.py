@@ -34,7 +34,7 @@ from fsm_agent._internal.references import expanded, has_reference, referenced
 from fsm_agent._internal.values import Value, differing, field_names, from_data
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.agents.options import ConfigOverrides
-from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import Limits
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
 from fsm_agent.errors import ConfigError, UsageError

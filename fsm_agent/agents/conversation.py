@@ -12,10 +12,10 @@ from fsm_agent.agents.persistence import attach_journal, definition_of
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
+from fsm_agent.call.header import ConversationTurn, seed_of
 from fsm_agent.call.journal import Header, Journal, header_of
-from fsm_agent.call.seeding import ConversationTurn, seed_of
+from fsm_agent.context.budget import kept
 from fsm_agent.context.passes import AnyPass, passes_of
-from fsm_agent.context.plan import kept
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Made
 from fsm_agent.messages.reply import UNUSED, Usage

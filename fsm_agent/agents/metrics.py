@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fsm_agent._internal.values import field_names
-from fsm_agent.call.prices import ANY_MODEL, Tariff
+from fsm_agent.call.budget import ANY_MODEL, Tariff
 from fsm_agent.messages.events import (
     Done,
     Event,

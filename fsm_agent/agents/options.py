@@ -12,15 +12,15 @@ from fsm_agent._internal.generics import New
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.classification import Calibration
 from fsm_agent.agents.run_handle import Before
-from fsm_agent.call.stopping import StopWhen
-from fsm_agent.call.limits import Limits
+from fsm_agent.call.budget import Prices
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.call.prices import Prices
+from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
+from fsm_agent.call.stopping import StopWhen
 from fsm_agent.clients.client import Client
+from fsm_agent.context.budget import ContextOption
 from fsm_agent.context.passes import AnyPass
-from fsm_agent.context.plan import ContextOption
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.context import GivenDeps

@@ -14,9 +14,9 @@ from fsm_agent._internal.generics import Out
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
+from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.journal import Header, Journal
-from fsm_agent.call.limits import Limits
-from fsm_agent.call.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
+from fsm_agent.call.record import Limits
 from fsm_agent.call.snapshots import OnChange, check_change, check_on_change
 from fsm_agent.clients.client import Client
 from fsm_agent.context import view as views

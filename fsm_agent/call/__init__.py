@@ -4,6 +4,7 @@ All decisions are made here, and are pure: no clock, no network, no randomness. 
 which `fsm_agent.runtime` performs.
 """
 
+from fsm_agent.call.budget import Price
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.composite import Parent
 from fsm_agent.call.effects import (
@@ -19,7 +20,6 @@ from fsm_agent.call.effects import (
     StartFunction,
 )
 from fsm_agent.call.journal import Chain, Entry, Header, Journal, fold, header_of
-from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation, RowVerdict, explain, explain_step, machine_of, row_name, take_row
 from fsm_agent.call.outcomes import (
     Approved,
@@ -44,11 +44,9 @@ from fsm_agent.call.outcomes import (
     Stopped,
 )
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
-from fsm_agent.call.prices import Price
 from fsm_agent.call.process import AnyEffect, EffectValue, Inner, Process
-from fsm_agent.call.record import CallRecord, Reason, RequestFailure, State
-from fsm_agent.call.result import CallResult
-from fsm_agent.call.rounds import RoundReport, rounds_of
+from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
+from fsm_agent.call.result import CallResult, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
 from fsm_agent.call.spans import spans_of
 from fsm_agent.call.stopping import Stop, StopContext, any_of, max_cost_usd, max_function_calls, max_tokens, stop_on

@@ -10,20 +10,26 @@ import pydantic_core
 
 from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.values import from_json, quick_json, to_json
-from fsm_agent.call.approval_policy import Gate, closed_again
-from fsm_agent.call.checking import checked_output, was_in_branch
 from fsm_agent.call.composite import Parent
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
-from fsm_agent.call.interpret import TableEvent, first_call, parse_answer, read, read_reply, read_summary
+from fsm_agent.call.interpret import (
+    TableEvent,
+    checked_output,
+    first_call,
+    parse_answer,
+    read,
+    read_reply,
+    read_summary,
+    was_in_branch,
+)
 from fsm_agent.call.journal import Entry, Journal, own_state_json, own_step_json, why_json
-from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Cancelled, FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, Deadline, Inner, Process
-from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
-from fsm_agent.call.requests import View, effects_left, effects_of
+from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
+from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.step import OF_ANSWERS, OF_FUNCTIONS, UNASKED, take_step
 from fsm_agent.call.stopping import StopWhen
@@ -291,7 +297,7 @@ class AgentCall(Parent, Generic[Out]):
             return "too_long", TooLong(outcome.error, self.view.tightened(r, about.request), outcome.at_s)
         if type(outcome) is not Replied:
             return read(r, about if type(about) is FunctionCall else None, outcome, self.prompt)
-        gate = Gate(self.has_approver, self.deps)
+        gate = ApprovalGate(self.has_approver, self.deps)
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, event: TableEvent) -> None:
@@ -485,7 +491,7 @@ class AgentCall(Parent, Generic[Out]):
         for name in r.children.keys() - agents:
             usage = r.usage + r.children[name].total_usage
             r = r.changed(usage=usage, children={other: r.children[other] for other in r.children if other != name})
-        r = closed_again(r, self.prompt, Gate(self.has_approver, self.deps))
+        r = closed_again(r, self.prompt, ApprovalGate(self.has_approver, self.deps))
         if not r.children:
             return r
         return r.changed(children={name: self._made(name, child).closed_again() for name, child in r.children.items()})

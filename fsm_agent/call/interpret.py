@@ -1,21 +1,24 @@
 """Interpret an outcome: find its trigger, and make the event for the table.
 
 A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once, and are pure by contract.
+
+A check may change the answer.  The record keeps the changed answer as JSON, from which every driver and every restored
+call reads the same output.  So a value that could not be read again is refused before it is taken.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import NoneType
 from typing import Any, TypeAlias
 
 import pydantic_core
 
-from fsm_agent.call.approval_policy import UNATTENDED, Gate
+from fsm_agent._internal.annotations import types_of
 from fsm_agent.call.budget import Overrun, exceeded, has_budget
 from fsm_agent.call.effects import AskSummary
-from fsm_agent.call.function_limits import USED_UP, drafts, governing_prompt, is_final, unblocked, used_up
 from fsm_agent.call.outcomes import (
     Approved,
     Checked,
@@ -33,25 +36,143 @@ from fsm_agent.call.outcomes import (
     SummaryTaken,
     TooLong,
 )
-from fsm_agent.call.record import CallRecord, Tally
+from fsm_agent.call.record import CallRecord, State, Tally
+from fsm_agent.call.requests import (
+    UNATTENDED,
+    USED_UP,
+    ApprovalGate,
+    drafts,
+    governing_prompt,
+    is_final,
+    unblocked,
+    used_up,
+)
 from fsm_agent.call.stopping import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.prompts.output import Arriving
-from fsm_agent.prompts.output import Parsed, Parser, ParserInput
-from fsm_agent.prompts.output import ANSWER, CUT_OFF
+from fsm_agent.prompts.output import ANSWER, CUT_OFF, Arriving, Parsed, Parser, ParserInput
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import shown
+
+
+class Proposal:
+    """An answer that waits for its check.
+
+    Args:
+        record: The record of the call, in `State.CHECKING`.
+        prompt: The task's prompt.
+        output: The answer as the parser returned it.
+    """
+
+    __slots__ = ("_before", "_governing", "_r", "output")
+
+    def __init__(self, record: CallRecord, prompt: Prompt[Any], output: Any) -> None:
+        self.output = output
+        self._r = record
+        self._governing = _governing(record, prompt)
+        try:
+            self._before: str | None = _written(output, self._governing)  # now, as the check may change the object
+        except Exception:  # a parser may return what JSON cannot hold
+            self._before = None
+
+    def change(self, value: Any, name: str) -> str | None:
+        """Return the changed output as JSON; None: it is the same.
+
+        Args:
+            value: What the check returned.
+            name: Of the check, for errors.
+
+        Raises:
+            UsageError: It is no output that could be read again.
+        """
+        if value is None and self.output is not None and not _may_be_none(self._governing):
+            raise UsageError(
+                f"what the check {name!r} returned: expected the output, changed or not, got None; raise Retry(why) to"
+                " refuse it"
+            )
+        governing = self._governing
+        try:
+            is_same = value is self.output or bool(value == self.output)
+            if is_same and _written(value, governing) == self._before:
+                return None
+            document = _kept(value, self._r, governing)
+        except Exception as error:  # any, as writing and reading run the type's own code
+            if value is self.output and self._before is None:
+                return None
+            right = "a value of the output's type that JSON can hold"
+            raise UsageError(
+                f"what the check {name!r} returned: expected {right}, got {shown(value)} ({str(error)[:300]})"
+            ) from error
+        return document
+
+
+def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> Any:
+    """Return the output of a completed call as its check has changed it."""
+    return read_changed(document, record, _governing(record, prompt))
+
+
+def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
+    """Return a changed output from its JSON; that of a parser of the user's is plain data."""
+    if governing.parser is not None or governing.expected.is_text:
+        return pydantic_core.from_json(document)
+    return governing.expected.bare_validated(document, record.parser_args)
+
+
+def was_in_branch(record: CallRecord) -> bool:
+    """Return whether the answer of a call belongs to the exception branch, now or at its end."""
+    if record.state is State.CHECKING:
+        return bool(record.branch)
+    last = record.trace[-1]
+    if last.source == State.CHECKING:  # nothing else happens in that state, so the step before is the answer's
+        last = record.trace[-2]
+    return last.source == State.PARSE_EXCEPTION
+
+
+def _governing(record: CallRecord, prompt: Prompt[Any]) -> Prompt[Any]:
+    return governing_prompt(record, prompt, in_branch=was_in_branch(record))
+
+
+def _written(value: Any, governing: Prompt[Any]) -> str:
+    if governing.parser is not None:
+        return pydantic_core.to_json(value).decode()
+    return governing.expected.document(value)
+
+
+def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
+    """Return a value as JSON that `read_changed` returns unchanged.
+
+    Raises:
+        ValueError: It cannot be read again as it is.
+    """
+    read = partial(read_changed, record=record, governing=governing)
+    if governing.parser is None:
+        return governing.expected.kept(value, read)
+    document = _written(value, governing)
+    if (again := read(document)) != value:
+        raise ValueError(f"it would be read again as {shown(again)}")
+    return document
+
+
+def _may_be_none(governing: Prompt[Any]) -> bool:
+    """Return whether the type of the output names None."""
+    kinds = types_of(governing.output)
+    return governing.parser is None and (None in kinds or NoneType in kinds)
+
 
 REPEATED = (
     "The function {name} was already called with these arguments, and no other function has run since; its result "
     "stands above. Do not call it so again: if you need no other function, give your final answer."
 )
+
 TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
+
 NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
+
 CHANGED = "(The arguments were changed before the function ran: {arguments})"
+
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
@@ -60,9 +181,13 @@ TableEvent: TypeAlias = (
 )
 
 _CHARACTERS = 4  # of a summary, that count as a token
+
 _COMPOUND = (dict, list)
+
 _OF_CHECK = (Checked, CheckRefused)
+
 _NO_ARGS: Mapping[str, Any] = {}
+
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 
 
@@ -156,7 +281,7 @@ def read_reply(
     prompt: Prompt,
     stop_when: StopWhen | None,
     seen: Container[str],
-    gate: Gate = UNATTENDED,
+    gate: ApprovalGate = UNATTENDED,
 ) -> tuple[str, TableEvent]:
     """Return the trigger of a model's reply, and its event for the table.
 
@@ -359,7 +484,7 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
 
 
 def _requested(
-    record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate
+    record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: ApprovalGate
 ) -> FunctionsRequested:
     """Return the reply's calls with our ids; calls that cannot or need not be run are settled."""
     message = reply.message
@@ -382,7 +507,7 @@ class _Screen:
     __slots__ = ("cut", "gate", "prompt", "record", "requested", "runs", "seen")
 
     def __init__(
-        self, record: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: FunctionCall | None
+        self, record: CallRecord, prompt: Prompt, seen: Container[str], gate: ApprovalGate, cut: FunctionCall | None
     ) -> None:
         self.record, self.prompt, self.seen, self.gate = record, prompt, seen, gate
         self.cut = cut  # the last call of a reply that was cut off

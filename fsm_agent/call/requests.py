@@ -1,13 +1,18 @@
-"""The effects that an agent call waits for in each state, and the request to its model.
+"""What an agent call waits for in each state, and the request to its model.
 
-They are computed for a call and a record, which need not be the call's present one.
+The first part decides which functions a request offers, with which prompt it is made, and which calls of a round may
+run.  The second decides which of them wait for approval: the approver is asked about every call, unless the function's
+policy exempts it.  The third makes the effects.  All of it follows from a record and what is constant for the call, so
+it may be asked about a record that is not the call's present one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
+from fsm_agent._internal.values import Value
 from fsm_agent.call.effects import (
     TEXT,
     AskApproval,
@@ -22,8 +27,9 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.function_limits import drafts, gone, governing_prompt, has_to_finish, is_final, offered, ready
-from fsm_agent.call.record import ASKING, CallRecord, ContextUse, OnceRun, State
+from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Limits, OnceRun, State, Tally, is_within
+from fsm_agent.errors import Retry, UsageError
+from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared
 from fsm_agent.messages.events import Event
@@ -31,6 +37,186 @@ from fsm_agent.messages.hosted_tools import merged
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+
+
+class ApprovalGate(Value, frozen=True):
+    """The inputs of the approval decision besides the functions' own policies."""
+
+    has_approver: bool = False
+    deps: Any = None
+
+    def is_closed(self, function: Function, call: FunctionCall, record: CallRecord) -> bool:
+        """Return whether a call with valid arguments needs approval.
+
+        Raises:
+            UsageError: The predicate of the function returned neither True nor False.
+        """
+        policy = function.needs_approval
+        if policy is None:
+            return self.has_approver
+        if policy is True or policy is False:
+            return policy
+        needs: Any = policy(call, context_of(call, record, self.deps)) if function.asks_with_context else policy(call)
+        if not isinstance(needs, bool):
+            what = f"what needs_approval of function {function.name!r} returned"
+            raise UsageError(f"{what}: expected True or False, got {needs!r:.200}")
+        return needs
+
+
+UNATTENDED = ApprovalGate()  # without an approver
+
+
+def context_of(call: FunctionCall, record: CallRecord, deps: Any) -> Context[Any]:
+    """Return the `Context` in which an approver or a predicate judges ``call``."""
+    return Context(deps=deps, function_call=call, agent_call_id=record.id, depth=record.depth)
+
+
+def approved_keys(record: CallRecord) -> set[str]:
+    """Return the keys under which function calls were approved."""
+    return {step.key for step in record.trace if step.trigger == "approved"}
+
+
+def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> CallRecord:
+    """Return ``record`` with the policies applied again to pending calls without approval.
+
+    A call that waits for approval keeps waiting.  So does a call whose arguments are no longer valid.
+    """
+    approved = approved_keys(record) if record.round else set()
+
+    def waits(f: FunctionCall) -> bool:
+        function = prompt.by_name.get(f.name)
+        if function is None:  # it was removed from the prompt; running it returns an error to the model
+            return False
+        return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, record)
+
+    calls = list(record.round)
+    for i, f in enumerate(calls):
+        if not (f.is_settled or f.needs_approval or f"ask:{f.id}" in approved) and waits(f):
+            calls[i] = f.changed(needs_approval=True)
+    return record.changed(round=tuple(calls)) if record.round else record
+
+
+USED_UP = "{name} may be called {limit} time(s), and that is used up."
+
+_NEVER = Tally()
+
+
+def offered(record: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
+    """Return the functions that the model may call: those of the prompt that are not used up."""
+    if not record.tallies:
+        return prompt.offers
+    return tuple([f for f in prompt.offers if used_up(record, f) is None])
+
+
+def used_up(record: CallRecord, function: Function) -> str | None:
+    """Return why a function is no longer offered, as text for the model; None while it is."""
+    tally = record.tallies.get(function.name, _NEVER)
+    if not is_within(tally.runs, function.max_calls):
+        return USED_UP.format(name=function.name, limit=function.max_calls)
+    failures = record.limits.failures_per_function if function.max_failures is None else function.max_failures
+    if not is_within(tally.failures, failures):
+        return f"{function.name} has failed {tally.failures} time(s) and is no longer available. Go on without it."
+    return None
+
+
+def is_final(record: CallRecord, prompt: Prompt) -> bool:
+    """Return whether the model has to answer now: the rounds or all functions are used up, or the draft is done."""
+    limit = record.limits.rounds
+    if record.is_drafted or (limit is not None and record.rounds >= limit):
+        return True
+    if not record.tallies:
+        return False
+    return bool(prompt.offers) and not offered(record, prompt)
+
+
+def has_to_finish(record: CallRecord, prompt: Prompt) -> bool:
+    """Return whether a request ends with the final prompt: the functions were withdrawn after a round."""
+    # A paused reply ends the dialog with the assistant's message: the model continues it, and is asked for nothing.
+    is_behind_results = bool(record.function_calls) and record.dialog[len(record.dialog) - 1].role != "assistant"
+    return is_behind_results and not record.is_drafted and is_final(record, prompt)
+
+
+def rounds_used_up(limits: Limits) -> str:
+    """Return the text for a reached limit of rounds, for people."""
+    return f"limits.rounds={limits.rounds} is used up"
+
+
+def drafts(record: CallRecord, prompt: Prompt) -> bool:
+    """Return whether an answer is only the first of two: another request, without functions, makes the final one."""
+    if prompt.finalizer is not None:
+        return not record.is_drafted
+    return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(record, prompt)
+
+
+def governing_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
+    """Return the prompt that the next request is made with, and its answer parsed with.
+
+    Args:
+        record: The record of the call.
+        prompt: The task's prompt.
+        in_branch: Whether the request belongs to the exception branch.
+    """
+    if prompt.finalizer is None:
+        return prompt.prompt_for_request(is_final=is_final(record, prompt), in_branch=in_branch)
+    if not record.is_drafted:
+        return prompt.final_handler if is_final(record, prompt) else prompt
+    return prompt.finalizing.prompt_for_request(is_final=False, in_branch=in_branch)
+
+
+def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
+    """Return the tallies after these settled calls."""
+    if not prompt.tallied and record.limits.failures_per_function is None:
+        return record.tallies
+    tallies = dict(record.tallies)
+    for f in calls:
+        if f.was_run and (record.limits.failures_per_function is not None or f.name in prompt.tallied):
+            was = tallies.get(f.name, _NEVER)
+            tallies[f.name] = Tally(was.successes + (f.error is None), was.failures + (f.error is not None))
+    return tallies
+
+
+def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """Return a round's calls; a call that depends on a function that cannot succeed any more gets an error."""
+    if not prompt.depended_on:
+        return calls if isinstance(calls, tuple) else tuple(calls)
+    done, waits = list(calls), True
+    while waits:  # each pass but the last settles a call, which may block others
+        hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
+        hopeful |= {name for name, tally in record.tallies.items() if tally.successes}
+        waits = False
+        for i, f in enumerate(done):
+            if not f.is_settled and (missing := [name for name in _needs(f, prompt) if name not in hopeful]):
+                error = f"{f.name} requires {' and '.join(missing)} to have succeeded first."
+                done[i], waits = f.changed(error=error), True
+    return tuple(done)
+
+
+@lru_cache(maxsize=64)
+def gone(name: str) -> Function:
+    """Return a stand-in for a function that was requested and then removed; it returns an error to the model."""
+
+    def call(**arguments: Any) -> str:
+        raise Retry(f"The function {name!r} is no longer available. Go on without it.")
+
+    return Function(name=name, parameters={}, call=call)
+
+
+def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """Return the pending calls of the round that may be run now, in the order requested."""
+    if prompt.handoffs:  # a handoff comes after all other calls
+        pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
+    if prompt.depended_on:
+        unsettled = {f.name for f in pending}
+        pending = tuple([f for f in pending if unsettled.isdisjoint(_needs(f, prompt))])
+    if prompt.in_order:
+        first = {f.name: f for f in reversed(pending)}
+        pending = tuple([f for f in pending if f.name not in prompt.in_order or first[f.name] is f])
+    return pending if record.limits.parallel is None else pending[: record.limits.parallel]
+
+
+def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:
+    function = prompt.by_name.get(f.name)
+    return function.depends_on if function else ()
 
 
 class Shown(Protocol):
@@ -98,6 +284,7 @@ class Asking(Protocol):
 
 
 _BEGINNING = (Begin("begin"),)
+
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 

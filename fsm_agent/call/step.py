@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fsm_agent.call.effects import AskSummary, CallModel
-from fsm_agent.call.function_limits import rounds_used_up
 from fsm_agent.call.interpret import TableEvent
 from fsm_agent.call.machine import take_row
 from fsm_agent.call.outcomes import (
@@ -25,6 +24,7 @@ from fsm_agent.call.outcomes import (
 )
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
+from fsm_agent.call.requests import rounds_used_up
 from fsm_agent.call.table import MACHINE, at_round_limit, tracked
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall

@@ -61,9 +61,7 @@ from typing import Any
 from fsm_agent._internal.places import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Overrun, describe_overrun, reached
-from fsm_agent.call.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, error_text, fingerprint, is_cut_off
-from fsm_agent.call.limits import is_within
 from fsm_agent.call.machine import Row, RowMachine, machine_of
 from fsm_agent.call.outcomes import (
     Begun,
@@ -83,7 +81,19 @@ from fsm_agent.call.outcomes import (
     TooLong,
 )
 from fsm_agent.call.process import SEPARATOR
-from fsm_agent.call.record import ASKING, ITS_OWN, SPENDING, UNHEARD, CallRecord, Ending, OnceRun, Reason, State
+from fsm_agent.call.record import (
+    ASKING,
+    ITS_OWN,
+    SPENDING,
+    UNHEARD,
+    CallRecord,
+    Ending,
+    OnceRun,
+    Reason,
+    State,
+    is_within,
+)
+from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part, renumbered
 from fsm_agent.messages.reply import Reply

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.config import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import Limits
 from fsm_agent.cli.output import option
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.client import client_for

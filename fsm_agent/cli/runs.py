@@ -22,8 +22,8 @@ from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
-from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
+from fsm_agent.call.record import Limits
 from fsm_agent.cli.diagram import AsFormat, Output, draw
 from fsm_agent.cli.options import (
     EMBEDDED,

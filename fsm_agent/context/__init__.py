@@ -4,10 +4,8 @@ Each request has its own view; the dialog itself stays whole.  Nothing here send
 extra request that the call makes.
 """
 
-from fsm_agent.context.budget import Budget, default_passes
-from fsm_agent.context.passes import compress, keep_last, mask, once, relevant, shorten
-from fsm_agent.context.plan import ContextPlan
-from fsm_agent.context.release import context_release
+from fsm_agent.context.budget import Budget, ContextPlan, default_passes
+from fsm_agent.context.passes import compress, context_release, keep_last, mask, once, relevant, shorten
 from fsm_agent.context.summary import summarize
 from fsm_agent.context.tokens import TextTokenizer, Tokenizer, tiktoken_of
 

@@ -7,6 +7,7 @@ never tears a round.  The dialog itself stays whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from math import isnan
 from typing import Any, TypeAlias
 
@@ -18,25 +19,35 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.context import one_or_two_parameters
+from fsm_agent.functions.context import Context, one_or_two_parameters
+from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Message, Part, Text
 
 AnyPass: TypeAlias = (
     Callable[[Sequence[Message]], Sequence[Message]] | Callable[[Sequence[Message], CallRecord], Sequence[Message]]
 )
+
 Memo: TypeAlias = dict[Any, Any]  # what a pass of one call has made before; it only saves time
 
 _OURS = "fsm_agent.context."
+
 LEFT_OUT = "\n[… {count} characters left out …]\n"
+
 CHARACTERS = 4_000  # that `shorten` leaves of a text by default
+
 MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on both sides
+
 REPEATED = "[The same as the earlier result of {name} that begins: {start}]"
+
 _STARTS = 60  # characters of that result
+
 MASKED = (
     "[Masked — {name} result from iteration {round}, {tokens} tokens. "
     "Use result_cache tool if available, or re-invoke tool.]"
 )
+
 _ARGUMENTS = 80  # characters of the arguments of such a call
+
 _LINE = 200  # characters of the first line of its result
 
 
@@ -598,3 +609,26 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
     """
     if not is_whole(value, least):
         raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")
+
+
+CONTEXT_RELEASE = (
+    "Free space in your context: what functions returned in these rounds, and is long, is shown to you only as a "
+    "short note from now on. Do it when you have taken from it what you need. Each message in which you called "
+    "functions is a round; the first one for the present task is round 1."
+)
+
+
+@cache
+def context_release() -> Function:
+    """Return a function with which the model itself releases results that it no longer needs; see `mask`.
+
+    Examples:
+        >>> context_release().name
+        'context_release'
+    """
+
+    def release(context: Context, rounds: list[int]) -> str:
+        context.release(rounds)
+        return "Released."
+
+    return Function.of(release, name="context_release", description=CONTEXT_RELEASE)

@@ -16,7 +16,7 @@ from fsm_agent._internal.values import quick_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import AskSummary, CallModel, Request
 from fsm_agent.call.record import CallRecord, ContextUse
-from fsm_agent.context.budget import RESERVE, Budget, default_passes
+from fsm_agent.context.budget import DEFAULT, RESERVE, Budget, ContextPlan, default_passes
 from fsm_agent.context.passes import (
     CHARACTERS,
     MIN_CHARACTERS,
@@ -29,7 +29,6 @@ from fsm_agent.context.passes import (
     shorten,
     shorten_answers,
 )
-from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.context.rounds import pinned, questions_cut_off, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.summary import Summarize, summary_message
 from fsm_agent.context.tokens import ESTIMATE, file_tokens

@@ -10,7 +10,7 @@ import msgspec
 from fsm_agent._internal.hints import guess
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
-from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import Limits
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.process import RunContext

@@ -10,6 +10,7 @@ import msgspec
 from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.values import to_json
 from fsm_agent.call.effects import describe_effects
+from fsm_agent.call.journal import signed
 from fsm_agent.call.outcomes import Returned
 from fsm_agent.call.process import (
     INBOX,
@@ -22,7 +23,6 @@ from fsm_agent.call.process import (
     open_effects,
     questions_of,
 )
-from fsm_agent.call.signing import signed
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended

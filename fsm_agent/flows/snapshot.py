@@ -15,9 +15,9 @@ import pydantic_core
 from msgspec import field
 
 from fsm_agent._internal.values import Value, differing, from_json, to_json
-from fsm_agent.call.invariants import inconsistency
+from fsm_agent.call.journal import verified
 from fsm_agent.call.record import CallRecord
-from fsm_agent.call.signing import verified
+from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.errors import FlowError

@@ -27,9 +27,9 @@ from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import schema_json
-from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.record import CallRecord, State
 from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.data_json import Unwritable, always_kept, describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.errors import FlowError

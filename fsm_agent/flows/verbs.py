@@ -25,8 +25,8 @@ from fsm_agent.agents.runnable import (
     stream,
 )
 from fsm_agent.call.journal import Header
-from fsm_agent.call.lost_approvals import lost_approval
 from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.snapshots import lost_approval
 from fsm_agent.clients.client import Client
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import (

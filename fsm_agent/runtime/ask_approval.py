@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fsm_agent.call.approval_policy import context_of
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.interpret import unrunnable
 from fsm_agent.call.outcomes import Approved, Denied, Modified, Outcome
+from fsm_agent.call.requests import context_of
 from fsm_agent.errors import UsageError
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.thread_task import in_thread

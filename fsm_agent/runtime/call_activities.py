@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.call.approval_policy import context_of
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskSummary, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.call.outcomes import (
@@ -27,6 +26,7 @@ from fsm_agent.call.outcomes import (
     Started,
 )
 from fsm_agent.call.process import SEPARATOR, with_prefix
+from fsm_agent.call.requests import context_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.functions.context import Context

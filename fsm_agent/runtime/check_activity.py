@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.places import with_place
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.checking import Proposal
 from fsm_agent.call.effects import CheckOutput
-from fsm_agent.call.interpret import error_text, typed_error_text
+from fsm_agent.call.interpret import Proposal, error_text, typed_error_text
 from fsm_agent.call.outcomes import Checked, CheckFailed, CheckRefused
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.call.budget import has_budget, with_limits_left
 from fsm_agent.call.effects import FindOut
-from fsm_agent.call.limits import Limits
 from fsm_agent.call.process import SEPARATOR, AnyEffect, InsideWait, open_effects, wakes_at_s
-from fsm_agent.call.record import CallRecord
+from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.world import World

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.call.prices import ANY_MODEL, Prices, Tariff
+from fsm_agent.call.budget import ANY_MODEL, Prices, Tariff
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.validation import check, shown, wrong

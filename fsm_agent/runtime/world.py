@@ -14,8 +14,8 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
+from fsm_agent.call.budget import Prices
 from fsm_agent.call.outcomes import Approved, Denied, Modified
-from fsm_agent.call.prices import Prices
 from fsm_agent.errors import ProviderError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.message import FunctionCall

@@ -19,11 +19,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.call.effects import Begin
+from fsm_agent.call.header import earlier_messages, request_differences
 from fsm_agent.call.journal import (
     Chain,
     Entry,
     Header,
     Journal,
+    KeyMissing,
     Line,
     PastJournal,
     entry_of,
@@ -31,11 +33,9 @@ from fsm_agent.call.journal import (
     header_of,
     with_traceparent,
 )
-from fsm_agent.call.lost_approvals import loses, lost_approval, missing_function
 from fsm_agent.call.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.call.process import Process
-from fsm_agent.call.seeding import earlier_messages, request_differences
-from fsm_agent.call.signing import KeyMissing
+from fsm_agent.call.snapshots import loses, lost_approval, missing_function
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime import probes

@@ -14,8 +14,8 @@ import msgspec
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.values import defaults_of, to_json
+from fsm_agent.call.header import on_its_own
 from fsm_agent.call.journal import Chain, Header, Journal, Line, PastJournal, header_of
-from fsm_agent.call.seeding import on_its_own
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.store.claiming import Claims, Definition, apply_edit, fold_run, new_names, renamed_entry

@@ -9,8 +9,7 @@ import msgspec
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import decoder_of, from_json, to_json
-from fsm_agent.call.journal import Chain, is_signed
-from fsm_agent.call.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.call.journal import Chain, KeyMissing, has_signature, is_signed, key_bytes, verified
 from fsm_agent.errors import JournalError
 from fsm_agent.store.recorder import Saved
 from fsm_agent.store.store import Loaded, Store

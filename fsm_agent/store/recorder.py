@@ -23,10 +23,9 @@ import msgspec
 
 from fsm_agent._internal.values import Value, decoder_of, from_json, quick_json, to_json
 from fsm_agent.call.effects import FindOut
-from fsm_agent.call.journal import Chain, Journal
-from fsm_agent.call.lost_approvals import loses
+from fsm_agent.call.journal import Chain, Journal, signed
 from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix
-from fsm_agent.call.signing import signed
+from fsm_agent.call.snapshots import loses
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.inner_calls import is_in_doubt

@@ -22,10 +22,10 @@ import msgspec
 from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Entry, Header, Line, Retried, header_of, line_of, retried_in
 from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stopped
 from fsm_agent.call.process import INBOX, prefix_of
-from fsm_agent.call.seeding import seed_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
 from fsm_agent.store.checks import check_answers, check_one_answer

@@ -13,10 +13,10 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.outcomes import Begun, Replied
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.functions.function import FUNCTIONS
 from fsm_agent.messages.reply import Reply

@@ -1,4 +1,4 @@
-"""Seeds: the initial data of an agent call in the header of its journal, and the call that is made from a journal."""
+"""The header of an agent call's journal: its initial data, and the call that is made from a journal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from fsm_agent._internal.values import Value, from_json, quick_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
-from fsm_agent.call.limits import Limits
-from fsm_agent.call.record import CallRecord
+from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import restored, snapshot, snapshot_without
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.messages.message import HistorySummary, Message, renumbered
@@ -204,7 +203,7 @@ def call_of(
     """Return the call as it was at its last rest, or as it began.
 
     A function that it waits for may have been removed since: the model then gets an error, unless the function was
-    approved (`lost_approvals`).  A change of the prompt since the run began is the call's ``prompt_change``.  A run
+    approved (`lost_approval`).  A change of the prompt since the run began is the call's ``prompt_change``.  A run
     that began without a check is continued without one, so that its journal can be read.
 
     Args:
