@@ -58,7 +58,7 @@ def submit(path: str) -> None:
 def work() -> None:
     """Do what is due, and end: cron starts it again."""
     agent = sorter()
-    Worker([agent], agent.runs).run(once=True)
+    Worker([agent], agent.runs.all).run(once=True)
 
 
 def report() -> None:

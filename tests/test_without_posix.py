@@ -64,7 +64,7 @@ if "begin" in sys.argv:
         print("waits for", *[effect.key for effect in waiting.call.effects])
 elif "work" in sys.argv:
     shop.runs.all.answer("r", {"ask:1.0": Approved()})
-    Worker([shop], shop.runs).run(once=True)
+    Worker([shop], shop.runs.all).run(once=True)
     print(shop.runs.resume("r").output)
 """
 A_SNAPSHOT_AND_A_PICTURE = """

@@ -44,8 +44,8 @@ Typed: TypeAlias = Prompt[New] | Task[New]  # what is asked for its own
 AnyTask: TypeAlias = Asked | Typed[Any] | Messages
 RunAnswers: TypeAlias = Mapping[str, Outcome] | Outcome | None
 After: TypeAlias = CallResult[Any] | Messages | None
-Stream: TypeAlias = Generator[InterimEvent | Done[New]]
-AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
+Stream: TypeAlias = Generator[InterimEvent | Done[CallResult[New]]]
+AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[CallResult[New]]]
 
 
 class _UnstoredOptions(TypedDict, Generic[Deps], total=False):

@@ -43,7 +43,7 @@ class RunHandle(Generic[Result]):
     Examples:
         >>> clerk = Agent(Script("Sorted."), name="clerk", store=MemoryStore())
         >>> run = clerk.runs.submit("Sort the inbox.", run_id="inbox-17")     # nothing has been asked yet
-        >>> Worker([clerk], clerk.runs).run(once=True)                   # in another OS process, say
+        >>> Worker([clerk], clerk.runs.all).run(once=True)                   # in another OS process, say
         1
         >>> run.result(timeout_s=60).output
         'Sorted.'

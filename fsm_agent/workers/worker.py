@@ -91,7 +91,7 @@ class Worker:
         ...     clerk.call("Tidy up.", run_id="tidy")
         ... except CallSuspended:
         ...     clerk.runs.all.answer("tidy", {"ask:1.0": Approved()})
-        >>> Worker([clerk], clerk.runs).run(once=True)      # how many runs it has advanced
+        >>> Worker([clerk], clerk.runs.all).run(once=True)      # how many runs it has advanced
         1
     """
 

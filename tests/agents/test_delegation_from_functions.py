@@ -413,9 +413,9 @@ def after_the_fall(till: Till, *agents: Any) -> None:
 DRIVERS: dict[str, Callable[..., Any]] = {
     "resume": lambda agents: agents[0].runs.resume("r"),
     "aresume": lambda agents: asyncio.run(agents[0].runs.aresume("r")),
-    "worker": lambda agents: Worker(agents, agents[0].runs).run(once=True),
-    "adrive of a worker": lambda agents: asyncio.run(Worker(agents, agents[0].runs).adrive("r")),
-    "a worker with the outer agent alone": lambda agents: Worker(agents[:1], agents[0].runs).run(once=True),
+    "worker": lambda agents: Worker(agents, agents[0].runs.all).run(once=True),
+    "adrive of a worker": lambda agents: asyncio.run(Worker(agents, agents[0].runs.all).adrive("r")),
+    "a worker with the outer agent alone": lambda agents: Worker(agents[:1], agents[0].runs.all).run(once=True),
 }
 driven_by = pytest.mark.parametrize("drive", DRIVERS.values(), ids=DRIVERS.keys())
 
@@ -625,10 +625,10 @@ def test_a_payment_inside_that_was_killed_is_asked_about_and_made_once(tmp_path:
     till.is_to_fall = False
     inside = payer(till, spending(5, "Found."))
     agent = outer(plain(inside), store=str(tmp_path / "runs.db"), model=Script(DONE))
-    Worker([agent, inside], agent.runs).run(once=True)
+    Worker([agent, inside], agent.runs.all).run(once=True)
     assert asked_in(agent.runs.all.store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
     agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
-    Worker([agent, inside], agent.runs).run(once=True)
+    Worker([agent, inside], agent.runs.all).run(once=True)
     assert agent.runs.resume("r").function_calls[0].result == "Found."
     assert (tmp_path / "paid").read_text() == "20 euros\n"
     agent.runs.all.close()
@@ -647,7 +647,7 @@ def test_a_run_inside_asks_itself_when_the_outer_run_has_ended(is_async: bool, t
     agent.runs.all.cancel("r")
     with pytest.raises(CallFailed):
         asyncio.run(agent.runs.aresume("r")) if is_async else agent.runs.resume("r")
-    Worker([inside], agent.runs).run(once=True)
+    Worker([inside], agent.runs.all).run(once=True)
     assert asked_in(agent.runs.all.store) == [("r/1.0/1", "doubt:1.0", "doubt")]
     agent.runs.all.close()
 

@@ -71,7 +71,7 @@ class TestResume:
 
     def test_a_worker_goes_on_with_it(self, agent, caplog):
         agent.runs.all.answer("r1", answers(agent))
-        assert Worker([agent], agent.runs, prompts=[NEW]).run(once=True) >= 1
+        assert Worker([agent], agent.runs.all, prompts=[NEW]).run(once=True) >= 1
         assert agent.runs.all.store.load("r1", after=None).run.is_ended
         assert "shop/pay" in caplog.text
 

@@ -278,18 +278,18 @@ class TestWorker:
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
         flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
-        assert Worker([flow], flow.runs).run(once=True) == 1, "taken up for the answer, and then not again"
+        assert Worker([flow], flow.runs.all).run(once=True) == 1, "taken up for the answer, and then not again"
         at_rest = flow.runs.all.store.load("r").run
         assert (at_rest.state, clock.sleeps) == ("nested", [])
         assert at_rest.due_s == clock.now() + 30
-        assert Worker([flow], flow.runs).run(once=True) == 0, "it is not due before"
+        assert Worker([flow], flow.runs.all).run(once=True) == 0, "it is not due before"
 
     def test_a_time_within_it_is_waited_for(self) -> None:
         flow, clock = self.napping(30, MemoryStore())
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
         flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
-        assert Worker([flow], flow.runs, patience_s=40).run(once=True) == 1
+        assert Worker([flow], flow.runs.all, patience_s=40).run(once=True) == 1
         assert (flow.runs.all.store.load("r").run.is_ended, clock.sleeps) == (True, [30])
 
     def test_it_is_taken_up_at_its_moment_by_another_worker(self) -> None:
@@ -298,9 +298,9 @@ class TestWorker:
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
         flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
-        assert Worker([flow], flow.runs).advance()
+        assert Worker([flow], flow.runs.all).advance()
         clock.advance(30)
-        assert Worker([flow], flow.runs).run(once=True) == 1
+        assert Worker([flow], flow.runs.all).run(once=True) == 1
         assert (flow.runs.resume("r").state, clock.sleeps) == ("over", [])
 
     def test_an_earlier_deadline_is_its_moment(self) -> None:
@@ -309,9 +309,9 @@ class TestWorker:
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
         flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
-        assert Worker([flow], flow.runs).run(once=True) == 1
+        assert Worker([flow], flow.runs.all).run(once=True) == 1
         assert flow.runs.all.store.load("r").run.due_s == began + 20
-        assert Worker([flow], flow.runs, patience_s=25).run(once=True) == 0
+        assert Worker([flow], flow.runs.all, patience_s=25).run(once=True) == 0
 
 
 class TestTogether:

@@ -215,7 +215,7 @@ def test_a_fork_continues_and_its_run_does_not_notice(drive: str, kind: str, tmp
     )
     if drive == "worker":
         flow.runs.all.answer("b", {"answer:review#2": Returned(text='"fine"')})
-        assert Worker([flow], flow.runs).run(once=True) == 1
+        assert Worker([flow], flow.runs.all).run(once=True) == 1
         result = flow.runs.resume("b")
     elif drive == "aresume":
         result = asyncio.run(flow.runs.aresume("b", {flow.states["review"]: "fine"}))

@@ -310,7 +310,7 @@ class TestTogether:
         thread = threading.Thread(target=lambda: flow.call(Word(), run_id="r"))
         thread.start()
         begun.wait(20)
-        assert Worker([flow], flow.runs).run(once=True) == 0
+        assert Worker([flow], flow.runs.all).run(once=True) == 0
         with pytest.raises(RunBusy):
             flow.runs.resume("r")
         go_on.set()

@@ -207,7 +207,7 @@ def test_a_run_that_waits_is_resumed_and_replayed(name: str, resumes: str, tmp_p
     if resumes == "worker":
         one.runs.all.answer("r", answers)
         runnable = one.agent if isinstance(one, Conversation) else one
-        assert Worker([runnable], one.runs).run(once=True) == 1
+        assert Worker([runnable], one.runs.all).run(once=True) == 1
         result = one.runs.resume("r")
     elif resumes == "aresume":
         result = asyncio.run(one.runs.aresume("r", answers, by="ann"))
@@ -227,7 +227,7 @@ def test_each_kind_is_submitted_driven_by_a_worker_and_followed(kind: Kind, is_a
     run = asyncio.run(one.runs.asubmit(kind.task, **options)) if is_async else one.runs.submit(kind.task, **options)
     assert one.runs.submit(kind.task, **options).run_id == run.run_id == "r"
     assert run.state == "Seeded"
-    assert Worker([runnable], one.runs).run(once=True) == 1
+    assert Worker([runnable], one.runs.all).run(once=True) == 1
     result = asyncio.run(run.aresult(1.0)) if is_async else run.result(1.0)
     assert (result.output, result.extra) == (kind.output("HI"), {"ticket": 7})
     assert result.record == one.runs.resume("r").record == one.runs.get("r").result().record
@@ -249,12 +249,12 @@ def test_a_submitted_run_that_waits_is_answered_by_one_answer(name: str, tmp_pat
     one = kind.make(Script(function_call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     runnable = one.agent if isinstance(one, Conversation) else one
     run = one.runs.submit(kind.task, run_id="r")
-    Worker([runnable], one.runs).run(once=True)
+    Worker([runnable], one.runs.all).run(once=True)
     for wait in (run.result, lambda: asyncio.run(run.aresult())):
         with pytest.raises(kind.suspended):
             wait()
     run.answer(Approved(), by="ann")
-    Worker([runnable], one.runs).run(once=True)
+    Worker([runnable], one.runs.all).run(once=True)
     assert run.result(1.0).output == kind.output("HI")
 
 

@@ -60,7 +60,7 @@ def in_backoff(store: Any, clock: Any) -> Agent[Any]:
 def test_it_is_claimed_twice(store: Any, clock: FakeClock) -> None:
     """To be begun, and when it is due here."""
     agent = in_backoff(store, clock)
-    worker, claims = Worker([agent], agent.runs, patience_s=1.0), count_claims(store)
+    worker, claims = Worker([agent], agent.runs.all, patience_s=1.0), count_claims(store)
     assert worker.run(once=True) == 1
     for _ in range(5):
         assert worker.run(once=True) == 0
@@ -73,7 +73,7 @@ def test_it_is_claimed_twice(store: Any, clock: FakeClock) -> None:
 def test_who_claims_it_too_early_gives_it_back_for_as_long_as_it_waits(store: Any, clock: FakeClock) -> None:
     """As one does that an engine tells of it, or that does not know yet that its clock is behind."""
     agent = in_backoff(store, clock)
-    worker = Worker([agent], agent.runs, patience_s=1.0)
+    worker = Worker([agent], agent.runs.all, patience_s=1.0)
     assert worker.drive("r")
     due_s = store.get("r").due_s
     assert due_s == pytest.approx(clock.now() + BACKOFF_S), "as this clock has it"

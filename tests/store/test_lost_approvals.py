@@ -109,7 +109,7 @@ def by_aresume(one: Any, posted: dict[str, Outcome]) -> None:
 
 def by_worker(one: Any, posted: dict[str, Outcome]) -> None:
     one.runs.all.answer("r", posted)
-    Worker([one], one.runs).advance()
+    Worker([one], one.runs.all).advance()
 
 
 @pytest.mark.parametrize(

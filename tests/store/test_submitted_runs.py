@@ -76,7 +76,7 @@ class Working:
     """A worker in a thread of its own."""
 
     def __init__(self, agent: Any, threads: int = 1, **options: Any) -> None:
-        self.worker = Worker([agent], agent.runs, **options)
+        self.worker = Worker([agent], agent.runs.all, **options)
         self._thread = threading.Thread(target=self.worker.run, kwargs={"threads": threads}, daemon=True)
 
     def __enter__(self) -> Worker:
@@ -112,7 +112,7 @@ def test_to_submit_again_is_the_same_run_and_another_task_is_refused(store: Stor
     with pytest.raises(RunExists, match="another task"):
         agent.runs.submit("second", run_id="r")
     assert [(run.id, run.priority, run.due_s) for run in store.list()] == [("r", 3, 0.0)]
-    assert Worker([agent], agent.runs).run(once=True) == 1
+    assert Worker([agent], agent.runs.all).run(once=True) == 1
     assert agent.runs.submit("first", run_id="r").result().output == "One."
     changed = agent.changed(functions=[look])  # other code makes no other run
     assert changed.runs.submit("first", run_id="r").run_id == "r"
@@ -238,7 +238,7 @@ def test_what_a_task_follows_is_no_run_that_has_to_end(store: Store) -> None:
     agent = agent_of(store, "One.", "Two.")
     result = agent.call("first")
     run = agent.runs.submit("second", after=result)
-    Worker([agent], agent.runs).run(once=True)
+    Worker([agent], agent.runs.all).run(once=True)
     assert [message.text for message in run.result().dialog] == ["first", "One.", "second", "Two."]
 
 
@@ -248,7 +248,7 @@ def test_the_highest_priority_is_driven_first_and_no_delayed_one(store: Store) -
     for name, priority in (("low", -1), ("plain", 0), ("high", 7), ("second", 0)):
         agent.runs.submit(name, run_id=name, priority=priority)
     script: Any = agent.model
-    assert Worker([agent], agent.runs).run(once=True) == 4
+    assert Worker([agent], agent.runs.all).run(once=True) == 4
     order = [request.messages[-1].text for request in script.requests]
     assert order == ["high", "plain", "second", "low"]
     for wrong in ({"priority": 101}, {"delay_s": -1.0}, {"delay_s": float("nan")}, {"delay_s": "1"}):
@@ -347,10 +347,10 @@ def test_a_handle_is_one_of_this_agent(store: Store) -> None:
 def test_a_stuck_run_says_so(store: Store) -> None:
     agent = agent_of(store, function_call("erase", path="x"))
     run = agent.runs.submit("Erase x.", run_id="r")
-    Worker([agent], agent.runs).run(once=True)
+    Worker([agent], agent.runs.all).run(once=True)
     run.answer(Approved())
     without = agent.changed(functions=[look])  # it cannot act on the approval
-    Worker([without], without.runs).run(once=True)
+    Worker([without], without.runs.all).run(once=True)
     assert run.state == "Stuck"
     for verb in (run.result, lambda: [*run.stream()]):
         with pytest.raises(ReplayError, match="'stuck'"):
@@ -360,11 +360,11 @@ def test_a_stuck_run_says_so(store: Store) -> None:
 def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) -> None:
     agent = agent_of(store, ProviderError("gone", status=404), "Done.")
     run = agent.runs.submit("x", run_id="r")
-    Worker([agent], agent.runs).run(once=True)
+    Worker([agent], agent.runs.all).run(once=True)
     with pytest.raises(CallFailed):
         run.result()
     agent.runs.all.retry("r", by="ann")
-    Worker([agent], agent.runs).run(once=True)
+    Worker([agent], agent.runs.all).run(once=True)
     assert run.result().output == "Done."
     events = [*run.stream()]
     assert [str(event.to) for event in events if isinstance(event, Stepped)] == ["Calling", "Failed", "Completed"]
@@ -416,7 +416,7 @@ def look(path: str) -> str:
 
 agent = Agent(Script(*eval(sys.argv[2])), name="clerk", functions=[erase, look], store=sys.argv[1])
 """
-WORKS = CODE + "Worker([agent], agent.runs).run()\n"
+WORKS = CODE + "Worker([agent], agent.runs.all).run()\n"
 
 
 def other(code: str, address: str, replies: str = "()") -> subprocess.Popen[str]:

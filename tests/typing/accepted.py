@@ -426,10 +426,8 @@ def actions() -> None:
 
 
 def classifications() -> None:
-    agent, other = Agent("openai:gpt-4o"), Agent("openai:gpt-4o", name="other")
+    agent = Agent("openai:gpt-4o")
     assert_type(agent.classify("x", [1, 2], votes=3).label, int)
-    assert_type(agent.classify("x", UserIntent, threshold=0.7, otherwise=other).label, UserIntent)
-    assert_type(agent.classify("x", UserIntent, threshold=0.7).label, UserIntent | Literal["unsure"])
     assert_type(agent.classify(Dialog().put("x"), UserIntent), Classification[UserIntent])
     assert_type(agent.binary_classify("x"), float)
 

@@ -207,6 +207,4 @@ def intents() -> None:
 
 def classifications() -> None:
     plain.classify("x", Wish).label.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-    plain.classify(
-        "x", Wish, threshold=0.7
-    ).label.value.upper()  # mypy: union-attr; pyright: reportAttributeAccessIssue
+    plain.classify("x", Wish, treshold=0.7)  # mypy: call-arg; pyright: reportCallIssue

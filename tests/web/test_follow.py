@@ -545,7 +545,7 @@ def test_runs_that_workers_drive_are_followed_in_their_journal(tmp_path: Path) -
         async with RunFollower(desk(str(tmp_path / "runs.db")), drives=False) as live:
             run = await live.begin("the weather?")
             listening = asyncio.create_task(heard(live, run))
-            worker = Worker([other := desk(str(tmp_path / "runs.db"))], other.runs)
+            worker = Worker([other := desk(str(tmp_path / "runs.db"))], other.runs.all)
             await asyncio.to_thread(worker.run, once=True)
             found = await listening
             assert last(found).result.output.startswith("It is so:")

@@ -45,7 +45,7 @@ def test_it_is_stuck_with_the_reason_after_its_tries(by_asyncio: bool) -> None:
     agent = Agent(script, name="clerk", store=store)
     agent.runs.submit("bad", run_id="bad")
     agent.runs.submit("good", run_id="good")
-    worker = Worker([agent], agent.runs)
+    worker = Worker([agent], agent.runs.all)
     for _ in range(TRIES + 3):
         advanced(worker, by_asyncio)
         clock.advance(LATER_S)
