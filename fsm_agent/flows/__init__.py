@@ -5,26 +5,14 @@ while a flow runs, and are pure.  A `Flow` drives its runs by the same two loops
 calls.  No agent knows of flows.
 """
 
-from fsm_agent.flows.declare import (
-    any_state,
-    ask,
-    cancelled,
-    each,
-    end,
-    execute,
-    expired,
-    gather,
-    pause,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows.declare import ask, each, end, execute, gather, pause, race, subflow, wait
 from fsm_agent.flows.diagram import flow_diagram, run_diagram
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.record import AwaitAnswer, FlowLimits, FlowResult
 from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.snapshot import renamed, reshaped
+from fsm_agent.flows.table import any_state, cancelled, expired
 from fsm_agent.flows.values import Failure, into
 
 __all__ = [

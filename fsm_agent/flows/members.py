@@ -192,7 +192,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     once: dict[str, OnceRun] = {}
     children: dict[str, Any] = {}
     for name, state, data in members.members[begun : begun + room]:
-        child = CHILDREN[type(state)].seed(state, data, r.depth, members.run_context)
+        child = CHILDREN[type(state)].record_of(state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:
@@ -290,7 +290,9 @@ def _machine() -> Any:
 class MembersChild(StateChild):
     """The members of one state."""
 
-    def seed(self, state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
+    def record_of(
+        self, state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext
+    ) -> MembersRecord:
         return MembersRecord(state=Stage.SEEDED, depth=depth)
 
     def process(

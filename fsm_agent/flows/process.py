@@ -161,7 +161,7 @@ class StateResult(NamedTuple):
 class StateChild:
     """How a state begins its child. This base is for states without one: they are effects of the process itself."""
 
-    def seed(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
+    def record_of(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
         """Return the record with which the child begins; None: the state has no child.
 
         Raises:
@@ -195,7 +195,7 @@ def child_of(*states: type) -> Callable[[C], C]:
 
 @child_of(WaitState)
 class _NoChildOfWait(StateChild):
-    def seed(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
+    def record_of(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
         if state.question(data) is None:
             raise FlowError(f"question of {state.name!r}: expected what the person is shown, got None")
 
@@ -204,7 +204,7 @@ class _NoChildOfWait(StateChild):
 class CallChild(StateChild):
     """An agent call."""
 
-    def seed(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
+    def record_of(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
         agent, task = run_context.agent(state, data), state.task(data)
         try:
             resolved = agent._resolve_task(task, {"deps": run_context.deps})

@@ -475,7 +475,7 @@ class FlowRun(FlowProcess, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := CHILDREN[type(to)].seed(to, r.data, r.depth, self.run_context)) is None:
+        elif (child := CHILDREN[type(to)].record_of(to, r.data, r.depth, self.run_context)) is None:
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
@@ -515,7 +515,7 @@ class FlowRun(FlowProcess, Generic[D]):
 class SubflowChild(StateChild):
     """A run of another flow."""
 
-    def seed(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
+    def record_of(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
         return state.flow.record_of(state.given(data), depth)
 
     def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:

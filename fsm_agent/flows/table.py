@@ -18,15 +18,28 @@ from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from fsm_agent._internal.durations import in_seconds
 from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent.call.machine import Row as MachineRow
 from fsm_agent.call.machine import machine_of
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.states import ENDS, FIRST_TIME, End, FunctionState, LiveState, PauseState, Row, State, event_name
-from fsm_agent.flows.values import ANY
+from fsm_agent.flows.states import (
+    ENDS,
+    FIRST_TIME,
+    Action,
+    D,
+    End,
+    FunctionState,
+    Guard,
+    LiveState,
+    PauseState,
+    Row,
+    State,
+    event_name,
+)
+from fsm_agent.flows.values import ANY, Failure
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:  # what imports this module
@@ -172,6 +185,134 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
         state = row.source
         if row.rule == FIRST_TIME and isinstance(state, FunctionState) and state.function.once:
             yield Row(state, row.trigger, state, is_default=True, rule=UNTIL_KNOWN)
+
+
+def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
+    """Return a row for a cancellation of the run in every state that has none of its own; see `LiveState.cancelled`.
+
+    In what only this row leads to, and in what follows its target, the run stays where it is: a compensation does not
+    begin anew.
+
+    Args:
+        to: The state that follows.
+        do: The action; it is given the data, and a `Failure` with the reason of the canceller as its detail.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(n: int) -> str:
+        ...     return "Well?"
+        >>> @execute
+        ... def undo(n: int) -> int:
+        ...     return 0
+        >>> rows = [review.done(end("over")), cancelled(undo), undo.done(end("undone"), do=lambda n, zero: zero)]
+        >>> flow = Flow("trip", int, start=review, rows=rows)
+        >>> try:
+        ...     flow.call(1)
+        ... except FlowSuspended as waiting:
+        ...     waiting.run.cancel("he is ill")
+        ...     print(flow.run(waiting.run).state)
+        undone
+    """
+    return Row(EVERY, "cancelled", to, None, do)
+
+
+def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
+    """Return a row for the deadline of the flow in every state that has none of its own, as `cancelled` does.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(n: int) -> str:
+        ...     return "Well?"
+        >>> rows = [review.done(end("over")), expired(end("late"))]
+        >>> Flow("trip", int, start=review, rows=rows, limits=FlowLimits(deadline_s=0)).call(1).state
+        'late'
+    """
+    return Row(EVERY, "expired", to, None, do)
+
+
+# Rows that several states share
+
+
+class AnyState(Generic[D]):
+    """Several states: its methods are those of each of them, and return the rows of all.
+
+    Args:
+        states: The states.
+    """
+
+    def __init__(self, *states: LiveState[D, Any]) -> None:
+        self.states = states
+
+    def __repr__(self) -> str:
+        return f"any_state({', '.join([state.name for state in self.states])})"
+
+    def done(
+        self, to: State[D], *, of: Any = ANY, when: Guard[D, Any] = None, do: Action[D, Any] = None
+    ) -> tuple[Row[D], ...]:
+        """Return a row of each state for what it gives; type checkers do not compare what the states give."""
+        return self._rows("done", to, of=of, when=when, do=do)
+
+    def failed(
+        self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None
+    ) -> tuple[Row[D], ...]:
+        """Return a row of each state for its `Failure`."""
+        return self._rows("failed", to, when=when, do=do)
+
+    def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> tuple[Row[D], ...]:
+        """Return a row of each state for the end of its time."""
+        return self._rows("elapsed", to, do=do)
+
+    def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
+        """Return a row of each state for the deadline of the flow."""
+        return self._rows("expired", to, do=do)
+
+    def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
+        """Return a row of each state for a cancellation of the run."""
+        return self._rows("cancelled", to, do=do)
+
+    def _rows(self, word: str, to: State[D], **options: Any) -> tuple[Row[D], ...]:
+        return tuple([getattr(state, word)(to, **options) for state in self.states])
+
+
+def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
+    """Write rows that several states share once.
+
+        rows=[
+            *any_state(triage, research, drafting).failed(apologising, do=keep_reason),
+            ...
+        ]
+
+    It has the methods ``done``, ``failed``, ``elapsed``, ``expired`` and ``cancelled``, and each returns a row of every
+    state, in the order given.  Rows are tried from the top: a row of one state's own, with a guard, stands before them.
+
+    Args:
+        states: States that wait, each once.
+
+    Raises:
+        FlowError: There is no state, one of them is no state or an end, or is given twice.
+        AttributeError: By a method: it names the first state that makes no such row.
+
+    Examples:
+        >>> @execute
+        ... def book(n: int) -> int:
+        ...     return n
+        >>> @execute
+        ... def pay(n: int) -> int:
+        ...     return n
+        >>> rows = [book.done(pay), pay.done(end("paid")), *any_state(book, pay).failed(end("lost"))]
+        >>> Flow("trip", int, start=book, rows=rows).call(1).state
+        'paid'
+    """
+    if not states:
+        raise FlowError("any_state: expected one state or more, got none; pass the states that share the rows")
+    for number, state in enumerate(states):
+        if isinstance(state, End):
+            raise FlowError(f"any_state: expected states with rows, got the end {state.name!r}; leave it out")
+        if not isinstance(state, LiveState):
+            raise FlowError(f"any_state: expected states with rows, got {shown(state)}")
+        if any(state is other for other in states[:number]):
+            raise FlowError(f"any_state: expected each state once, got {state.name!r} twice; leave one out")
+    return AnyState(*states)
 
 
 # The table

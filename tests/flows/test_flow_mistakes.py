@@ -157,6 +157,8 @@ DECLARED: list[tuple[Callable[[], Any], str]] = [
     (lambda: subflow("sub", None, later), "'sub'"),
     (lambda: subflow("sub", letters, 5), "'sub'"),
     (lambda: subflow("sub", letters, later), "later"),
+    (lambda: end("over", failed=5), "failed.*5"),  # type: ignore[arg-type]
+    (lambda: end(5), "end.*5"),  # type: ignore[arg-type]
     (lambda: execute(generating), "generating"),
     (lambda: execute(laters), "laters"),
     (lambda: letters.bound(5), "agents"),

@@ -58,8 +58,8 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows import ask as ask
-from fsm_agent.flows import declare as any_states
 from fsm_agent.flows import states as of
+from fsm_agent.flows import table as any_states
 from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply
 from fsm_agent.functions import register_function
 from fsm_agent.messages import Done, Stepped
