@@ -148,12 +148,11 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 # Values as JSON that can be read again
 
 
-class Unwritable(OutcomeError):
-    """JSON cannot hold the value unchanged; ``problem`` says what was expected, and what came."""
+class DataError(OutcomeError):
+    """JSON cannot hold the value unchanged; the message says where, what was expected, and what came."""
 
     def __init__(self, where: str, problem: str) -> None:
-        super().__init__(f"{where}: {problem}")
-        self.problem = problem
+        super().__init__(f"{where}: {problem}" if where else problem)
 
 
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
@@ -167,7 +166,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         is_any_free: Look at no value of the type `Any`; the JSON holds a number in place of each.
 
     Raises:
-        Unwritable: JSON cannot hold the value unchanged.
+        DataError: JSON cannot hold the value unchanged.
     """
     try:
         anything: list[Any] | None = [] if is_any_free else None
@@ -180,11 +179,11 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         problem = f"expected {right}, got {shown(value)}"
         if not why.startswith(f"{_WHOLE}: "):
             problem = f"{problem}: {why.removeprefix('input: ')}"
-        raise Unwritable(where, problem) from None
+        raise DataError(where, problem) from None
     if lost or not is_equal:
         what = f"without {lost}" if lost else f"as {shown(again)}"
         unchanged = f"expected {right} that JSON keeps unchanged, got {shown(value)}"
-        raise Unwritable(where, f"{unchanged}, which comes back {what}")
+        raise DataError(where, f"{unchanged}, which comes back {what}")
     return text
 
 

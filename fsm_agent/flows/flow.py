@@ -29,7 +29,7 @@ from fsm_agent.flows.checks import (
     check_names,
     named_states,
 )
-from fsm_agent.flows.data_json import describe_json_error, dumped, kept_adapter
+from fsm_agent.flows.data_json import DataError, describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import FlowLimits, FlowRecord, FlowResult
 from fsm_agent.flows.run import FlowRun
@@ -57,7 +57,7 @@ from fsm_agent.flows.table import (
     states_enum,
     with_defaults,
 )
-from fsm_agent.flows.values import DataCheck, Misfit
+from fsm_agent.flows.values import DataCheck
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
@@ -228,23 +228,9 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         return text if len(text) <= TABLE_BYTES else b""
 
     @cached_property
-    def _values(self) -> DataCheck:
+    def data_check(self) -> DataCheck:
+        """The check of its data, after each action."""
         return DataCheck(self.data)
-
-    def check_values(self, data: Any, before: Any = None) -> None:
-        """Refuse data of another type, or with a value of another type than its field's.
-
-        Args:
-            data: The data.
-            before: The old data, which were right: objects that both share are not checked again.
-
-        Raises:
-            Misfit: It says which value.
-        """
-        if not isinstance(data, self.data):
-            raise Misfit(f"expected {self.data.__name__}, got {shown(data)}")
-        if data is not before:
-            self._values.check(data, before)
 
     def data_json(self, data: D) -> str:
         """Return data as JSON.
@@ -273,9 +259,9 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
             FlowError: The data are of another type, or have a value that is not of the type of its field.
         """
         try:
-            self.check_values(data)
-        except Misfit as error:
-            raise FlowError(f"flow {self.name!r}: {error.words(self.data)}") from None
+            self.data_check.check(data)
+        except DataError as error:
+            raise FlowError(f"flow {self.name!r}: {error}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
         if by:
             check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)

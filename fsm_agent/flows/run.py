@@ -25,6 +25,7 @@ from fsm_agent.call.process import (
 )
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
+from fsm_agent.flows.data_json import DataError
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process import (
     CHILDREN,
@@ -41,7 +42,7 @@ from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, 
 from fsm_agent.flows.snapshot import document_of, present_name, record_from
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN, due_at_s
-from fsm_agent.flows.values import Failure, Misfit
+from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.reply import Usage
 
@@ -504,10 +505,10 @@ class FlowRun(FlowProcess, Generic[D]):
             FlowError: They have another type, or a field holds a value of another type.
         """
         try:
-            self.flow.check_values(data, before)
-        except Misfit as error:
+            self.flow.data_check.check(data, before)
+        except DataError as error:
             what = f"result of the action {getattr(by.action, '__name__', repr(by.action))} of the row {by!r}"
-            raise FlowError(f"flow {self.flow.name!r}: {what}: {error.words(self.flow.data)}") from None
+            raise FlowError(f"flow {self.flow.name!r}: {what}: {error}") from None
         return data
 
 

@@ -31,7 +31,7 @@ from fsm_agent.call.record import CallRecord, State
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.data_json import Unwritable, always_kept, describe_json_error, dumped, kept_adapter
+from fsm_agent.flows.data_json import DataError, always_kept, describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
@@ -387,23 +387,6 @@ def _has_fields(kind: Any) -> bool:
 # The data
 
 
-class Misfit(Exception):
-    """Data that their type forbids.
-
-    Args:
-        problem: What was expected, and what came.
-        field: The field that holds it; empty: the data as a whole.
-    """
-
-    def __init__(self, problem: str, field: str = "") -> None:
-        super().__init__(problem)
-        self.problem, self.field = problem, field
-
-    def words(self, kind: type) -> str:
-        """Return the place in data of a type, what was expected there, and what came."""
-        return f"{kind.__name__}.{self.field}: {self.problem}" if self.field else self.problem
-
-
 class DataCheck:
     """Checks the data that an action has made: pydantic has to write them, and to read them again unchanged.
 
@@ -438,27 +421,28 @@ class DataCheck:
         return {name: kept_adapter(hint) for name, hint in self._fields.items()}
 
     def check(self, data: Any, before: Any = None) -> None:
-        """Refuse data with a value that its type forbids.
+        """Refuse data of another type, or with a value that its type forbids.
 
         Args:
             data: The data.
             before: The data from before the action, which were right; None: there were none.
 
         Raises:
-            Misfit: It names the field.
+            DataError: It names the field.
         """
-        field, kind = "", self._kind
-        try:
-            if type(data) is not kind or not self._fields:
-                dumped(kept_adapter(kind), data, "", case_name(kind), is_any_free=True)
-                return
-            is_next = type(before) is kind
-            for field, adapter in self._adapters.items():
-                value, hint = getattr(data, field), self._fields[field]
-                if not (is_next and getattr(before, field) is value) and not always_kept(value, hint):
-                    dumped(adapter, value, "", case_name(hint), is_any_free=True)
-        except Unwritable as error:
-            raise Misfit(error.problem, field) from None
+        kind = self._kind
+        if not isinstance(data, kind):
+            raise DataError("", f"expected {kind.__name__}, got {shown(data)}")
+        if data is before:
+            return
+        if type(data) is not kind or not self._fields:
+            dumped(kept_adapter(kind), data, "", case_name(kind), is_any_free=True)
+            return
+        is_next = type(before) is kind
+        for field, adapter in self._adapters.items():
+            value, hint = getattr(data, field), self._fields[field]
+            if not (is_next and getattr(before, field) is value) and not always_kept(value, hint):
+                dumped(adapter, value, f"{kind.__name__}.{field}", case_name(hint), is_any_free=True)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

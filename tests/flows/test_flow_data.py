@@ -185,7 +185,7 @@ def test_what_is_refused_is_what_could_not_be_written() -> None:
         refused += not is_right
         for before in (None, flow.data(VALUES[2]), flow.data((Item(),))):
             if before is None or before.value is not value:
-                assert _passes(flow.check_values, data, before) is is_right, (kind, value, before)
+                assert _passes(flow.data_check.check, data, before) is is_right, (kind, value, before)
     assert 1000 < refused < len(KINDS) * len(VALUES) - 60
 
 
