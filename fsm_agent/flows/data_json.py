@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -31,6 +32,8 @@ _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types of values that equality looks at whole
 _EXACT = {"str", "int", "float", "bool", "none", "enum", "literal", "nullable", "union", "tuple"}
 _EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose values are the same if equal
+# The values of the type `Any`, while data are checked.  The context of pydantic belongs to the validators of users.
+_HELD: ContextVar[list[Any] | None] = ContextVar("held", default=None)
 _WHOLE = "the value"
 _HEAD = "Pydantic serializer warnings:"  # above what is found
 _MOST_SHOWN = 500  # characters of a problem
@@ -87,20 +90,20 @@ def _keeping(schema: Any) -> Any:
         return made
     write, read = found
     core = pydantic_core.core_schema
-    writing = core.wrap_serializer_function_ser_schema(write, schema=made, info_arg=True)
-    return core.with_info_wrap_validator_function(read, made, serialization=writing)
+    writing = core.wrap_serializer_function_ser_schema(write, schema=made)
+    return core.no_info_wrap_validator_function(read, made, serialization=writing)
 
 
 def _is(one: Any, other: Any) -> bool:
     return one is other
 
 
-def _write_deque(value: Any, handler: _Handler, info: Any) -> Any:
+def _write_deque(value: Any, handler: _Handler) -> Any:
     items = handler(value)
     return {"maxlen": value.maxlen, "items": items} if isinstance(value, deque) and value.maxlen is not None else items
 
 
-def _read_deque(value: Any, handler: _Handler, info: Any) -> Any:
+def _read_deque(value: Any, handler: _Handler) -> Any:
     if not (isinstance(value, dict) and value.keys() == {"maxlen", "items"}):
         return handler(value)
     if type(value["maxlen"]) is not int or not 0 <= value["maxlen"] <= sys.maxsize:
@@ -108,12 +111,12 @@ def _read_deque(value: Any, handler: _Handler, info: Any) -> Any:
     return deque(handler(value["items"]), value["maxlen"])
 
 
-def _write_time(value: Any, handler: _Handler, info: Any) -> Any:
+def _write_time(value: Any, handler: _Handler) -> Any:
     zone = value.tzinfo if isinstance(value, datetime) else None
     return f"{handler(value)}[{zone.key}]" if isinstance(zone, ZoneInfo) and zone.key else handler(value)
 
 
-def _read_time(value: Any, handler: _Handler, info: Any) -> Any:
+def _read_time(value: Any, handler: _Handler) -> Any:
     if not (isinstance(value, str) and value.endswith("]")):
         return handler(value)
     text, _, key = value[:-1].partition("[")
@@ -127,15 +130,15 @@ def _read_time(value: Any, handler: _Handler, info: Any) -> Any:
     return time.astimezone(zone)
 
 
-def _write_any(value: Any, handler: _Handler, info: Any) -> Any:
-    if info.context is None:
+def _write_any(value: Any, handler: _Handler) -> Any:
+    if (held := _HELD.get()) is None:
         return handler(value)
-    info.context.append(value)
-    return len(info.context) - 1
+    held.append(value)
+    return len(held) - 1
 
 
-def _read_any(value: Any, handler: _Handler, info: Any) -> Any:
-    return handler(value) if info.context is None else info.context[int(value)]
+def _read_any(value: Any, handler: _Handler) -> Any:
+    return handler(value) if (held := _HELD.get()) is None else held[int(value)]
 
 
 _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -168,10 +171,10 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     Raises:
         DataError: JSON cannot hold the value unchanged.
     """
+    held = _HELD.set([] if is_any_free else None)
     try:
-        anything: list[Any] | None = [] if is_any_free else None
-        text = adapter.serializer.to_json(value, warnings="error", by_alias=True, context=anything).decode()
-        again = adapter.validator.validate_json(text, context=anything)
+        text = adapter.serializer.to_json(value, warnings="error", by_alias=True).decode()
+        again = adapter.validator.validate_json(text)
         is_equal = again is value or bool(again == value)
         lost = lost_in_json(value, again) if is_equal and _may_lose(adapter) else ""
     except (ValueError, TypeError, RecursionError) as error:
@@ -180,6 +183,8 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         if not why.startswith(f"{_WHOLE}: "):
             problem = f"{problem}: {why.removeprefix('input: ')}"
         raise DataError(where, problem) from None
+    finally:
+        _HELD.reset(held)
     if lost or not is_equal:
         what = f"without {lost}" if lost else f"as {shown(again)}"
         unchanged = f"expected {right} that JSON keeps unchanged, got {shown(value)}"

@@ -289,7 +289,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         of its own keeps them.
 
         Args:
-            agents: Agents by role; more than the states name are fine, for a function of `call` to choose from.
+            agents: Agents by role; more than the states name are fine, for a function of `ask` to choose from.
             by_role: The same, over these.
 
         Raises:

@@ -218,6 +218,26 @@ def test_a_value_that_every_type_takes_is_looked_at_when_it_is_written(kind: Any
         run.snapshot()
 
 
+class Placed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    anything: Any = None
+    n: int = 0
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def _is_alone(cls, value: int, info: pydantic.ValidationInfo) -> int:
+        if info.context is not None:
+            raise ValueError("a context of somebody else")
+        return value
+
+
+def test_validators_of_the_data_are_given_no_context() -> None:
+    """It is the user's, and whether a value of `Any` is looked at is no matter of it."""
+    asking = wait(int, name="asking")(lambda d: "?")
+    flow = Flow("f", Placed, start=asking, rows=[asking.done(end("over"), do=into("n"))])
+    flow.data_check.check(Placed(anything=object(), n=1))
+
+
 # What it costs
 
 
