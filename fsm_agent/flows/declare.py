@@ -17,31 +17,24 @@ from fsm_agent.errors import hint
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.states import (
-    EXECUTE_OPTIONS,
-    PARALLEL,
-    STATE_OPTIONS,
-    TIME_OPTIONS,
-    WAIT_OPTIONS,
     A,
     CallState,
     D,
     EachState,
     End,
-    ExecuteOptions,
     FunctionState,
     GatherState,
     LiveState,
     PauseState,
-    StateOptions,
     SubflowState,
     TimeOptions,
-    WaitOptions,
     WaitState,
     WholeCallState,
 )
 from fsm_agent.flows.values import AnswerTypes, Failure, returned_types
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.functions.schema import deps_of_second
 from fsm_agent.validation import check, shown
 
@@ -51,7 +44,45 @@ A3 = TypeVar("A3", default=Any)
 I = TypeVar("I")  # noqa: E741  # an item
 E = TypeVar("E", default=Any)  # the data of a flow, which a lambda does not tell
 S = TypeVar("S")  # the data of another flow
+PARALLEL = 32  # members of `each` that run at once
+
+
+class StateOptions(TimeOptions[D], Generic[D], total=False):
+    """The options of a state that a function is decorated with.
+
+    Attributes:
+        name: Its name; None: that of the function.
+    """
+
+    name: str | None
+
+
+class WaitOptions(StateOptions[D], Generic[D], total=False):
+    """The options of a state that waits for an answer.
+
+    Attributes:
+        early: Keep an answer that comes before the state is entered, and take it then, the oldest first; each is taken
+            once.  `FlowLimits.inbox` says how many a run keeps.
+    """
+
+    early: bool
+
+
+class ExecuteOptions(StateOptions[D], Generic[D], total=False):
+    """The options of a function that acts: those of its state, and of its `Policy`."""
+
+    once: bool
+    reconcile: Callable[[Context[Any]], Any] | None
+    timeout_s: float | None
+    retries: Retries | None
+    on_error: Default | None
+    blocking: bool
+
+
 _Options: TypeAlias = StateOptions[Any]  # decorators do not know the data yet
+TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
+    tuple(sorted(kind.__optional_keys__)) for kind in (TimeOptions, StateOptions, WaitOptions, ExecuteOptions)
+)
 
 
 def _pure(what: str, function: Any) -> Any:

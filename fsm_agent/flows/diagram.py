@@ -22,13 +22,8 @@ from fsm_agent.flows.process import FlowProcess
 from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.states import (
     FIRST_TIME,
-    CallState,
-    EachState,
     End,
-    FunctionState,
-    GatherState,
     LiveState,
-    PauseState,
     State,
     SubflowState,
     WaitState,
@@ -38,12 +33,6 @@ from fsm_agent.messages.events import Stepped
 from fsm_agent.validation import check
 
 _N = TypeVar("_N", Node, Box)
-_KINDS: dict[type, str] = {
-    FunctionState: "function",
-    WaitState: "a person",
-    PauseState: "time",
-    SubflowState: "flow",
-}
 
 
 @dataclass
@@ -247,7 +236,7 @@ def _draw_state(state: State[Any], drawing: _Drawing, id: str, box: str, flow: F
         return
     is_start = state is flow.start
     note = tuple(_time_of(state))
-    drawing.boxes.append(Box(id=id, label=f"{state.name}: {_box_label(state)}", note=note, is_start=is_start, box=box))
+    drawing.boxes.append(Box(id=id, label=f"{state.name}: {state.words}", note=note, is_start=is_start, box=box))
     for member in inside:
         _draw_state(member, drawing, f"{id}/{member.name}", id, flow, level)
     if isinstance(state, SubflowState):
@@ -279,13 +268,8 @@ def _node(state: State[Any], id: str, box: str, flow: Flow[Any]) -> Node:
 
 def _waits_for(state: State[Any]) -> Iterator[str]:
     """Yield the notes of a state: what it waits for, and how long."""
-    if isinstance(state, CallState):
-        name = getattr(state.agent, "name", "") or "by the data"
-        yield f"role {state.agent}" if isinstance(state.agent, str) else f"agent {name}"
-    elif (kind := _KINDS.get(type(state))) is not None:
-        once = isinstance(state, FunctionState) and state.function.once
-        early = isinstance(state, WaitState) and state.is_early
-        yield f"{kind}, once" if once else f"{kind}, also early" if early else kind
+    if isinstance(state, LiveState) and state.words:
+        yield state.words
     yield from _time_of(state)
 
 
@@ -304,27 +288,6 @@ def _time(state: LiveState[Any, Any]) -> str:
         return f"within {_duration(time)}"
     moment = time if isinstance(time, datetime) else datetime.fromtimestamp(time, UTC)
     return f"until {moment.isoformat(' ', 'minutes')}"
-
-
-def _box_label(state: State[Any]) -> str:
-    match state:
-        case SubflowState():
-            return f"flow {state.flow.name}"
-        case EachState():
-            at_once = "" if state.parallel is None else f", {state.parallel} at once"
-            enough = "" if state.enough is None else f", {_enough(state.enough)} enough"
-            return f"for each item{at_once}{enough}"
-        case GatherState():
-            if state.is_race or state.enough is None:
-                return "the first of" if state.is_race else "at once"
-            return f"at once, {_enough(state.enough)} enough"
-    return state.name
-
-
-def _enough(enough: float) -> str:
-    if isinstance(enough, float):
-        return f"{enough:.3g} of them are"
-    return f"{enough} {'is' if enough == 1 else 'are'}"
 
 
 def _way(entry: TableEntry, shows_actions: bool) -> Way:

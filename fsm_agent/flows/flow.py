@@ -36,10 +36,7 @@ from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.states import (
     CallState,
     D,
-    End,
-    FunctionState,
     LiveState,
-    PauseState,
     Row,
     State,
     SubflowState,
@@ -380,26 +377,9 @@ def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any,
 
 def _words_of(state: State[Any]) -> str:
     """Return what a state waits for, in a few words; of an end, which kind it is."""
-    match state:
-        case End(is_failure=is_failure):
-            return "failure" if is_failure else "end"
-        case CallState():
-            return f"agent {getattr(state.agent, 'name', '') or state.agent}" if _is_named(state) else "an agent"
-        case SubflowState():
-            return f"flow {state.flow.name}"
-        case WaitState():
-            return "a person"
-        case FunctionState():
-            return "a function, once" if state.function.once else "a function"
-        case PauseState():
-            return "time"
-        case LiveState() if state.members:
-            return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
-    return ""
-
-
-def _is_named(state: CallState[Any, Any]) -> bool:
-    return isinstance(state.agent, str) or bool(getattr(state.agent, "name", ""))
+    if isinstance(state, LiveState) and state.members:
+        return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
+    return state.words
 
 
 def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list[str]:

@@ -22,9 +22,7 @@ from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_name, union_of
-from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.validation import shown
@@ -35,7 +33,6 @@ if TYPE_CHECKING:  # what imports this module
 D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
-PARALLEL = 32  # members of `each` that run at once
 Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
 Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
 ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
@@ -62,53 +59,18 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     restart: bool
 
 
-class StateOptions(TimeOptions[D], Generic[D], total=False):
-    """The options of a state that a function is decorated with.
-
-    Attributes:
-        name: Its name; None: that of the function.
-    """
-
-    name: str | None
-
-
-class WaitOptions(StateOptions[D], Generic[D], total=False):
-    """The options of a state that waits for an answer.
-
-    Attributes:
-        early: Keep an answer that comes before the state is entered, and take it then, the oldest first; each is taken
-            once.  `FlowLimits.inbox` says how many a run keeps.
-    """
-
-    early: bool
-
-
-class ExecuteOptions(StateOptions[D], Generic[D], total=False):
-    """The options of a function that acts: those of its state, and of its `Policy`."""
-
-    once: bool
-    reconcile: Callable[[Context[Any]], Any] | None
-    timeout_s: float | None
-    retries: Retries | None
-    on_error: Default | None
-    blocking: bool
-
-
-TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
-    tuple(sorted(kind.__optional_keys__)) for kind in (TimeOptions, StateOptions, WaitOptions, ExecuteOptions)
-)
-
-
 class State(Generic[D]):
     """A state of a flow: it waits for something, or is an end.
 
     Attributes:
         name: Its name in keys, traces and diagrams.
         doc: Its docstring.
+        words: What it waits for, in a few words; of an end, which kind it is.
     """
 
     name: str
     doc: str = ""
+    words: str = ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -121,6 +83,7 @@ class End(State[Any]):
         self.name = name
         self.detail = detail
         self.is_failure = is_failure
+        self.words = "failure" if is_failure else "end"
 
 
 class Row(Generic[D]):
@@ -285,6 +248,9 @@ class CallState(_Failing[D, A]):
         super().__init__(name, AnswerTypes(name, types), inspect.getdoc(task) or "", **options)
         self.task = task
         self.agent = agent
+        self.words = (
+            f"role {agent}" if isinstance(agent, str) else f"agent {getattr(agent, 'name', '') or 'by the data'}"
+        )
         self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
 
     @cached_property
@@ -470,6 +436,7 @@ class FunctionState(_Failing[D, A]):
     def __init__(self, function: Function, answer_types: AnswerTypes, **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(answer_types.state, answer_types, inspect.getdoc(function.call) or "", **options)
         self.function = function
+        self.words = "function, once" if function.once else "function"
 
 
 class WaitState(_Giving[D, A]):
@@ -498,6 +465,7 @@ class WaitState(_Giving[D, A]):
         super().__init__(name, answer_types, inspect.getdoc(question) or "", **options)
         self.question = question
         self.is_early = early
+        self.words = "a person, also early" if early else "a person"
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -508,6 +476,7 @@ class PauseState(LiveState[D, None]):
     """A state that waits for time to pass."""
 
     triggers = ()
+    words = "time"
 
     def __init__(self, name: str, **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(name, AnswerTypes(name, ()), **options)
@@ -520,6 +489,7 @@ class SubflowState(_Failing[D, A]):
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
         self.flow = flow
         self.given = given
+        self.words = f"flow {flow.name}"
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -585,6 +555,7 @@ class GatherState(ParallelState[D, A]):
         super().__init__(name, AnswerTypes(name, types), **options)
         self.enough = enough
         self.is_race = is_race
+        self.words = "the first of" if is_race else f"at once{_enough(enough)}"
         self._members = tuple(members)
 
     @property
@@ -616,6 +587,7 @@ class EachState(ParallelState[D, A]):
         self.parallel = parallel
         self.is_lenient = is_lenient
         self.enough = enough
+        self.words = f"for each item{'' if parallel is None else f', {parallel} at once'}{_enough(enough)}"
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
@@ -631,6 +603,14 @@ class EachState(ParallelState[D, A]):
             right = "a sequence, which has the same order in every process"
             raise FlowError(f"items of {self.name}: expected {right}, got {shown(found)}")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
+
+
+def _enough(enough: float | None) -> str:
+    if enough is None:
+        return ""
+    if isinstance(enough, float):
+        return f", {enough:.3g} of them are enough"
+    return f", {enough} {'is' if enough == 1 else 'are'} enough"
 
 
 def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> Iterator[tuple[Any, Any]]:
