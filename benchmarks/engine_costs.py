@@ -21,7 +21,7 @@ from support.postgres import PostgresServer
 from support.temporal import TemporalServer
 
 from benchmarks.engine_agents import AGENT
-from fsm_agent import Runs
+from fsm_agent.store import Runs
 
 RUNS, THREADS = 120, 8
 TESTS = Path(__file__).parents[1]

@@ -23,8 +23,8 @@ from urllib.parse import unquote
 
 from agents import DESK
 
-from fsm_agent import Approved, CallFailed, Denied, FsmAgentError, Runs
-from fsm_agent.store import RunExists, RunUnknown
+from fsm_agent import Approved, CallFailed, Denied, FsmAgentError
+from fsm_agent.store import RunExists, Runs, RunUnknown
 from fsm_agent.workers.health import register_runs
 
 MOST_BYTES = 64 * 1024  # of a request

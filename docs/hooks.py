@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.exports import PACKAGES
 from mkdocs.structure.files import File, Files
 
-from fsm_agent._internal.exports import PACKAGES
 from fsm_agent.call import ROWS
 
 if TYPE_CHECKING:

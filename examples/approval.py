@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function, snapshot
-from fsm_agent.call import AskApproval, Request
+from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function
+from fsm_agent.call import AskApproval, Request, snapshot
 from fsm_agent.messages import FunctionResult
 from fsm_agent.testing import Script, ScriptEntry, function_call
 

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fsm_agent import Agent, CallFailed, Client, Limits, Runs, Worker
+from fsm_agent import Agent, CallFailed, Client, Limits, Worker
+from fsm_agent.store import Runs
 
 STORE = "nightly.db"
 MODEL: str | Client = "openai:gpt-5-mini"

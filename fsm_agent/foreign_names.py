@@ -7,14 +7,22 @@ configuration, so each entry reads right in all of these places.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, TypeVar
 
+from fsm_agent._internal.hints import guess
 from fsm_agent._internal.values import ValueType, field_names
 from fsm_agent.errors import hint
 
 T = TypeVar("T")
+_NEAR = 0.75  # of a name that is imported: a guess that is far off misleads
 
 _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-agents, LangGraph, LangChain, LLLM, llm
     "functions=[…]": "tools toolsets mcp_servers handoffs",
@@ -80,6 +88,31 @@ def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS
     """Return the end of a message about an unknown word: what is right here, or the nearest of those that are known."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
+
+
+def unknown_import(name: str) -> Exception:
+    """Return the error for a name that is not at the top of the package, with what is right in its place.
+
+    For ``from fsm_agent import name`` Python hides an `AttributeError` behind an `ImportError` of its own, so a remedy
+    needs an `ImportError` at once.  Modules of the package get none: Python asks for them here before it loads them.
+    """
+    top = sys.modules["fsm_agent"]
+    plain = AttributeError(f"module 'fsm_agent' has no attribute {name!r}", name=name, obj=top)
+    if name.startswith("_") or find_spec(f"fsm_agent.{name}") is not None:
+        return plain
+    if homes := [room.__name__ for room in _rooms() if name in getattr(room, "__all__", ())]:
+        right = f": {name} is in {' and '.join(homes)}"
+    else:
+        right = remedy(name, ours=IMPORTS) or guess(name, top.__all__, _NEAR)
+    return ImportError(f"cannot import name {name!r} from 'fsm_agent'{right}", name="fsm_agent") if right else plain
+
+
+def _rooms() -> Iterator[ModuleType]:
+    """Yield the packages with public names, but for those whose extra is missing."""
+    top = sys.modules["fsm_agent"]
+    for room in (*[info.name for info in iter_modules(top.__path__) if info.ispkg], "errors", "flows.orchestrator"):
+        with suppress(ImportError):
+            yield import_module(f"fsm_agent.{room}")
 
 
 class OptionsType(ValueType):

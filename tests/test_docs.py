@@ -15,8 +15,8 @@ from support.paths import ROOT
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-from fsm_agent import Limits, Reason
-from fsm_agent.call import State
+from fsm_agent import Limits
+from fsm_agent.call import Reason, State
 from fsm_agent.cli import app
 from fsm_agent.functions import Policy
 from fsm_agent.testing import registries

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import pkgutil
 import subprocess
 import sys
-import tomllib
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import is_dataclass
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support.packages import PACKAGES
-from support.paths import ROOT
 
 import fsm_agent
 from fsm_agent.functions import Function
 
 SUB_PACKAGES = [import_module(f"fsm_agent.{name}") for name in PACKAGES]
-LAZY = [module for module in [fsm_agent, *SUB_PACKAGES] if hasattr(module, "__getattr__")]
 EVERY = [(module, name) for module in [fsm_agent, *SUB_PACKAGES] for name in module.__all__]
 SHARED = {  # by what the word means where: elsewhere it would be another word for the same
     "serve": {"fsm_agent.web", "fsm_agent.mcp"},  # a chat page, and tools
@@ -40,7 +34,10 @@ def test_every_name_is_there_and_documented():
         value = getattr(module, name)
         assert value.__doc__, f"{module.__name__}.{name}"
         assert not isinstance(value, ModuleType), f"the module {module.__name__}.{name} hides it"
-        assert name in dir(module), f"{module.__name__}.{name}"
+
+
+def test_the_top_names_at_most_fifty():
+    assert len(fsm_agent.__all__) <= 50
 
 
 def test_a_class_with_parameters_is_made_with_them():
@@ -63,16 +60,6 @@ def test_each_name_is_in_one_sub_package():
         assert any(getattr(import_module(home), name) is getattr(fsm_agent, name) for home in homes[name])
 
 
-def test_each_package_with_a_list_is_named():
-    """So that the error of a name that is not there can say where it is."""
-    found = {
-        info.name
-        for info in pkgutil.walk_packages(fsm_agent.__path__, "fsm_agent.")
-        if info.ispkg and hasattr(import_module(info.name), "__all__")
-    }
-    assert found == {module.__name__ for module in SUB_PACKAGES} - {"fsm_agent.errors"}
-
-
 @pytest.mark.parametrize("module", [m for m in SUB_PACKAGES if hasattr(m, "__path__")], ids=named)
 def test_no_name_is_also_a_modules_that_is_imported_later(module):
     """It would hide the name, as `functions.function` would if its package did not import it at once."""
@@ -80,52 +67,26 @@ def test_no_name_is_also_a_modules_that_is_imported_later(module):
     assert modules & set(module.__all__) == ({"function"} if module.__name__ == "fsm_agent.functions" else set())
 
 
-@pytest.mark.parametrize("module", LAZY, ids=named)
-def test_type_checkers_see_the_same_names(module):
-    tree = ast.parse(Path(module.__file__).read_text())
-    (block,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    seen = {
-        alias.asname: node.module
-        for node in [*block.body, *tree.body]
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname
-    }
-    assert set(seen) == set(module.__all__)
-    for name, home in seen.items():
-        assert getattr(import_module(home), name) is getattr(module, name)
-
-
 class TestErrors:
     @pytest.mark.parametrize(
-        ("line", "home"),
+        ("name", "home"),
         [
-            ("from fsm_agent import keep_last", "keep_last is in fsm_agent.context"),
-            ("from fsm_agent import Overloaded", "Overloaded is in fsm_agent.errors"),
-            ("from fsm_agent import TerminalHook", "TerminalHook is in fsm_agent.cli"),
-            ("from fsm_agent.prompts import Agent", "Agent is in fsm_agent"),
-            ("from fsm_agent.prompts import keep_last", "keep_last is in fsm_agent.context"),
-            ("from fsm_agent.providers import ArgumentsDelta", "ArgumentsDelta is in fsm_agent.messages"),
-            ("from fsm_agent.prompts import Prompd", "did you mean 'Prompt'?"),
+            ("keep_last", "keep_last is in fsm_agent.context"),
+            ("Overloaded", "Overloaded is in fsm_agent.errors"),
+            ("TerminalHook", "TerminalHook is in fsm_agent.cli"),
+            ("Agnet", "did you mean 'Agent'?"),
         ],
     )
-    def test_a_name_from_the_wrong_place(self, line, home):
+    def test_a_name_from_the_wrong_place(self, name, home):
         with pytest.raises(ImportError) as caught:
-            exec(line)
-        module = line.split()[1]
-        assert str(caught.value) == f"cannot import name {line.split()[-1]!r} from {module!r}: {home}"
+            exec(f"from fsm_agent import {name}")
+        assert str(caught.value) == f"cannot import name {name!r} from 'fsm_agent': {home}"
 
-    @pytest.mark.parametrize("module", LAZY, ids=named)
+    @pytest.mark.parametrize("module", [fsm_agent, *SUB_PACKAGES], ids=named)
     def test_an_attribute_that_is_nowhere(self, module):
         assert not hasattr(module, "nothing")
         with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'zzzz'"):
             _ = module.zzzz
-
-    def test_every_name_that_is_not_at_the_top_is_found_from_there(self):
-        for name in {name for _, name in EVERY} - {*fsm_agent.__all__}:
-            if importlib.util.find_spec(f"fsm_agent.{name}") is None:
-                with pytest.raises(ImportError, match=rf": {name} is in fsm_agent\.\w+"):
-                    getattr(fsm_agent, name)
 
     def test_modules_are_imported_from_their_package(self):
         exec("from fsm_agent.agents import agent, batch\nfrom fsm_agent.prompts import prompt")
@@ -140,7 +101,8 @@ class Missing:  # finds no module of a distribution that an extra brings
             raise ModuleNotFoundError(f"no module {name!r}", name=name)
 
 wanted = [line for line in metadata.requires("fsm-agent") if re.search("extra == .(?!dev)", line)]
-names = {re.match(r"[\\w-]+", line)[0].lower().replace("-", "_") for line in wanted} - {"fsm_agent"}
+# The official client of MCP brings `httpx2`.
+names = {"httpx2"} | {re.match(r"[\\w-]+", line)[0].lower().replace("-", "_") for line in wanted} - {"fsm_agent"}
 modules = {{"pyyaml": "yaml", "opentelemetry_api": "opentelemetry"}.get(name, name) for name in names}
 assert {"typer", "rich", "mcp", "yaml", "xllamacpp", "huggingface_hub"} <= modules, modules
 sys.meta_path.insert(0, Missing())
@@ -167,30 +129,9 @@ def test_all_names_can_be_imported_without_any_extra():
 
 @pytest.mark.system
 def test_what_needs_an_extra_says_so():
-    code = "try:\n    from fsm_agent.cli import TerminalHook\nexcept ImportError as error:\n    print(error)"
-    needed = in_a_fresh_process(WITHOUT_EXTRAS + code)
-    assert "TerminalHook" in needed
-    assert "'fsm-agent[cli]'" in needed
-
-
-(CONTRACT,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-FLOORS = CONTRACT["layers"]  # from the top
-
-
-@pytest.mark.system
-def test_importing_a_package_loads_no_floor_above_it():
-    """From the ground up, so that what is loaded beforehand is below."""
-    code = "import sys\n"
-    packages = sorted((module.__name__ for module in SUB_PACKAGES), key=floor_of, reverse=True)
-    for name in packages:
-        code += f"import {name} as m; [getattr(m, name) for name in m.__all__]; print(*sys.modules)\n"
-    for name, loaded in zip(packages, in_a_fresh_process(code).splitlines(), strict=True):
-        above = {
-            other for other in loaded.split() if other.startswith("fsm_agent.") and floor_of(other) < floor_of(name)
-        }
-        assert above == set(), name
-
-
-def floor_of(module):
-    """The number of its floor, counted from the top."""
-    return FLOORS.index(module.split(".")[1])
+    for line, extra in (
+        ("from fsm_agent.cli import TerminalHook", "cli"),
+        ("from fsm_agent.telemetry import instrument", "otel"),
+    ):
+        code = f"try:\n    {line}\nexcept ImportError as error:\n    print(error)"
+        assert f"'fsm-agent[{extra}]'" in in_a_fresh_process(WITHOUT_EXTRAS + code)

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY, completion, refused
 
-from fsm_agent import Agent, client_for, function
+from fsm_agent import Agent, function
+from fsm_agent.clients import client_for
 from fsm_agent.testing import FakeClock
 
 

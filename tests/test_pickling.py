@@ -26,13 +26,12 @@ from fsm_agent import (
     Limits,
     Message,
     Prompt,
-    Reason,
     Settings,
     Toolset,
     UsageError,
     function,
-    snapshot,
 )
+from fsm_agent.call import Reason, snapshot
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import Overloaded
 from fsm_agent.testing import Script, function_call

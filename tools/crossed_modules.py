@@ -19,7 +19,8 @@ from types import FrameType
 from support.stub_server import StubServer
 
 import fsm_agent
-from fsm_agent import Agent, client_for, function
+from fsm_agent import Agent, function
+from fsm_agent.clients import client_for
 from fsm_agent.flows import Flow, ask, end, execute
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.testing import Script

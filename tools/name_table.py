@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from importlib import import_module
 from pathlib import Path
 
-from fsm_agent._internal.exports import PACKAGES
+import fsm_agent
 
 PAGE = Path(__file__).parent.parent / "docs" / "names.md"
 TABLE = "| from | names |\n|---|---|\n"
@@ -14,7 +15,9 @@ TABLE = "| from | names |\n|---|---|\n"
 
 def table() -> str:
     """Return the names of each package, those at the top first; a name at the top is shown in both places."""
-    packages = ["fsm_agent", *[f"fsm_agent.{name}" for name in PACKAGES]]
+    found = [info.name for info in pkgutil.iter_modules(fsm_agent.__path__) if info.ispkg]
+    rooms = [f"fsm_agent.{name}" for name in sorted([*found, "errors", "flows.orchestrator"])]
+    packages = ["fsm_agent", *[room for room in rooms if hasattr(import_module(room), "__all__")]]
     return TABLE + "".join(f"| `{name}` | {names(import_module(name).__all__)} |\n" for name in packages)
 
 

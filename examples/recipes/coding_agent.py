@@ -22,8 +22,9 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fsm_agent import Agent, CallResult, Client, Dialog, client_for
+from fsm_agent import Agent, CallResult, Client, Dialog
 from fsm_agent.call import PhaseDetector
+from fsm_agent.clients import client_for
 from fsm_agent.flows import Flow, ask, end
 from fsm_agent.testing import Script, function_call
 

@@ -544,7 +544,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
 
         If the prompt has changed since, the call's ``prompt_change`` says so and a warning is logged; with
         ``on_change="error"`` it is an error.  Trust a document without a key only as far as you trust code: see
-        `fsm_agent.restore`.
+        `fsm_agent.call.restore`.
 
         Raises:
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.

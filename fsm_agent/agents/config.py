@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from inspect import get_annotations
 from itertools import islice
 from pathlib import Path
@@ -19,13 +19,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PrivateAttr,
     ValidationError,
     WithJsonSchema,
     create_model,
     model_validator,
 )
-from pydantic_core import from_json
+from pydantic_core import CoreSchema, core_schema, from_json
 
 from fsm_agent._internal.hints import guess, hint
 from fsm_agent._internal.named_modules import module_named
@@ -184,30 +185,46 @@ def _field_schemas(kind: type[Value]) -> dict[str, Any]:
     return {name: {"anyOf": [*item.get("anyOf", [item]), variable]} for name, item in properties.items()}
 
 
-def _table(kind: type[Value]) -> tuple[Any, ...]:
-    """Return what makes a mapping a table whose keys are the fields of a value, each checked alone."""
-    fields: dict[str, Any] = {
-        name: (Annotated[Any, AfterValidator(partial(_check_field, kind, name)), WithJsonSchema(schema)], None)
-        for name, schema in _field_schemas(kind).items()
-    }
-    model = create_model(kind.__name__, __base__=_Keys, **fields)
-
-    def read(table: Any) -> dict[str, Any]:
-        given = differing(table) if isinstance(table, kind) else table
-        model.model_validate(given)
-        return dict(given)
-
-    return BeforeValidator(read), WithJsonSchema(model.model_json_schema())
-
-
 class _Keys(BaseModel):
     """Keys of a configuration.  Unknown ones are errors, and no value is converted."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Most programs have no configuration, so its models are built when the first one is read.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         """Return the keys that were set, without secrets."""
         return [(name, _masked(name, getattr(self, name))) for name in sorted(self.model_fields_set)]
+
+
+class _Table:
+    """The type of a table whose keys are the fields of a value, each checked alone.
+
+    Args:
+        kind: The class of the value.
+    """
+
+    def __init__(self, kind: type[Value]) -> None:
+        self.kind = kind
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        fields: dict[str, Any] = {
+            name: (Annotated[Any, AfterValidator(partial(_check_field, self.kind, name)), WithJsonSchema(schema)], None)
+            for name, schema in _field_schemas(self.kind).items()
+        }
+        return create_model(self.kind.__name__, __base__=_Keys, **fields)
+
+    def read(self, table: Any) -> dict[str, Any]:
+        """Return the table as it was given, checked."""
+        given = differing(table) if isinstance(table, self.kind) else table
+        self.model.model_validate(given)
+        return dict(given)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return self.model.model_json_schema()
 
 
 _NAME = WithJsonSchema({"type": "string"})
@@ -246,8 +263,8 @@ class SubAgentConfig(_Keys):
         description="a preset of settings, over which those that are set win",
         json_schema_extra={"examples": list(PRESETS)},
     )
-    settings: Annotated[dict[str, Any], *_table(Settings)] = Field(default_factory=dict, description="see `Settings`")
-    limits: Annotated[dict[str, Any], *_table(Limits)] = Field(default_factory=dict, description="see `Limits`")
+    settings: Annotated[dict[str, Any], _Table(Settings)] = Field(default_factory=dict, description="see `Settings`")
+    limits: Annotated[dict[str, Any], _Table(Limits)] = Field(default_factory=dict, description="see `Limits`")
     approve: Name = Field(default=None, description="who is asked about function calls, as module:name")
     hooks: Names = Field(default_factory=list, description="listeners to events, as module:name")
     finalizer: str = Field(default="", description="words the answer once more, with {{ answer }} in it")

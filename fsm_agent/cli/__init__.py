@@ -12,22 +12,28 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fsm_agent._internal.exports import exports
-
 EXTRA = ("typer", "rich")  # needed by the command only
 
 if TYPE_CHECKING:
     from fsm_agent.cli.commands import app as app
     from fsm_agent.cli.live_output import TerminalHook as TerminalHook
 else:
-    __all__, __getattr__, __dir__ = exports(
-        __name__,
-        {
-            "commands": "app",
-            "live_output": "TerminalHook",
-        },
-        needs=dict.fromkeys(EXTRA, "'fsm-agent[cli]'"),
-    )
+
+    def __getattr__(name: str) -> object:
+        """Load a name with the libraries that it needs; `main` says what is missing without them."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        try:
+            return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in EXTRA:
+                raise
+            needs = f"{name} needs {error.name}; run pip install 'fsm-agent[cli]'"
+            raise ImportError(needs, name=error.name) from error
+
+
+__all__ = ["TerminalHook", "app"]
+_HOMES = {"TerminalHook": "live_output", "app": "commands"}
 
 
 def _open_streams() -> None:

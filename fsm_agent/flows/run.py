@@ -558,7 +558,7 @@ def restore(
 ) -> FlowRun[Any]:
     """Return the run that `FlowRun.snapshot` wrote, ready to be driven on.
 
-    Trust a document only as far as you trust code; see `fsm_agent.restore`.
+    Trust a document only as far as you trust code; see `fsm_agent.call.restore`.
 
     Args:
         document: The JSON.

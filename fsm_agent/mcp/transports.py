@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import anyio
-import httpx2
 
 from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_proxies, secrets_in_url
 from fsm_agent.clients.http_library import httpx
@@ -24,6 +23,7 @@ from fsm_agent.clients.network import is_loopback
 from fsm_agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp.client._transport import TransportStreams
 
 MAX_BYTES = 32 * 1024 * 1024  # a picture is one body, or one event
@@ -37,27 +37,27 @@ _ESCAPES = re.compile(
 )
 
 
-class _Mended(httpx2.AsyncByteStream):
-    """A stream of JSON, or of events of JSON, with U+FFFD for each wrong byte and each half of a surrogate pair."""
+def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.AsyncByteStream:
+    """Return a stream of JSON, or of events of JSON, with U+FFFD for wrong bytes and halves of surrogate pairs."""
+    import httpx2
 
-    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: float) -> None:
-        self._stream = stream
-        self._max_bytes = max_bytes
+    class Mended(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            size_bytes, begun = 0, ""
+            async for chunk in stream:
+                size_bytes += len(chunk)
+                if size_bytes > max_bytes:
+                    raise httpx2.StreamError(f"the answer: expected at most {max_bytes} bytes, got more")
+                text, begun = _mended(begun + decoder.decode(chunk))
+                yield text.encode()
+            text, begun = _mended(begun + decoder.decode(b"", final=True))
+            yield (text + begun).encode()
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        size_bytes, begun = 0, ""
-        async for chunk in self._stream:
-            size_bytes += len(chunk)
-            if size_bytes > self._max_bytes:
-                raise httpx2.StreamError(f"the answer: expected at most {self._max_bytes} bytes, got more")
-            text, begun = _mended(begun + decoder.decode(chunk))
-            yield text.encode()
-        text, begun = _mended(begun + decoder.decode(b"", final=True))
-        yield (text + begun).encode()
+        async def aclose(self) -> None:
+            await stream.aclose()
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    return Mended()
 
 
 def _mended(text: str) -> tuple[str, str]:
@@ -78,12 +78,14 @@ async def check_body(response: httpx2.Response) -> None:
     Raises:
         httpx2.DecodingError: The body is compressed, so its size is not the received size.
     """
+    import httpx2
+
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise httpx2.DecodingError(f"the answer: expected the encoding 'identity', got {encoding!r:.80}")
     is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _Mended(response.stream, float("inf") if is_events else MAX_BYTES)
+    response.stream = _mended_stream(response.stream, float("inf") if is_events else MAX_BYTES)
 
 
 STDERR_CHARS = 2000

@@ -3,16 +3,11 @@
 It needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  Where spans go is a matter of the program's providers.
 """
 
-from typing import TYPE_CHECKING
+try:
+    from fsm_agent.telemetry.instrumentation import Instrumentation, instrument
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "opentelemetry":
+        raise
+    raise ImportError("fsm_agent.telemetry needs opentelemetry; run pip install 'fsm-agent[otel]'") from error
 
-from fsm_agent._internal.exports import exports
-
-if TYPE_CHECKING:
-    from fsm_agent.telemetry.instrumentation import Instrumentation as Instrumentation
-    from fsm_agent.telemetry.instrumentation import instrument as instrument
-else:
-    __all__, __getattr__, __dir__ = exports(
-        __name__,
-        {"instrumentation": "Instrumentation instrument"},
-        needs={"opentelemetry": "'fsm-agent[otel]'"},
-    )
+__all__ = ["Instrumentation", "instrument"]

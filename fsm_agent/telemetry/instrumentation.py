@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from opentelemetry import metrics, trace
 from opentelemetry.trace import Span
 
-import fsm_agent
+from fsm_agent._internal import __version__
 from fsm_agent.call import trace_names as names
 from fsm_agent.call.call import AgentCall
 from fsm_agent.runtime import probes
@@ -86,7 +86,7 @@ class Instrumentation:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, content: bool
     ) -> None:
-        name, version = "fsm_agent", fsm_agent.__version__
+        name, version = "fsm_agent", __version__
         self.content = content
         self.tracer = trace.get_tracer(name, version, tracer_provider)
         meter = metrics.get_meter(name, version, meter_provider)

@@ -7,27 +7,31 @@ words of a protocol.  Only JSON goes in and out, so that no web framework is nee
 
 from typing import TYPE_CHECKING
 
-from fsm_agent._internal.exports import exports
-from fsm_agent.web.ag_ui import AgUi as AgUi
-from fsm_agent.web.ai_sdk import AiSdk as AiSdk
-from fsm_agent.web.follow import RunFollower as RunFollower
-from fsm_agent.web.requests import BadRequest as BadRequest
-from fsm_agent.web.requests import ClientRequest as ClientRequest
-from fsm_agent.web.requests import read_json as read_json
-from fsm_agent.web.translate import EventTranslator as EventTranslator
-from fsm_agent.web.translate import JsonEvents as JsonEvents
-from fsm_agent.web.translate import failing as failing
-from fsm_agent.web.translate import sse as sse
+from fsm_agent.web.ag_ui import AgUi
+from fsm_agent.web.ai_sdk import AiSdk
+from fsm_agent.web.follow import RunFollower
+from fsm_agent.web.requests import BadRequest, ClientRequest, read_json
+from fsm_agent.web.translate import EventTranslator, JsonEvents, failing, sse
 
 if TYPE_CHECKING:
-    from fsm_agent.web.chat_page import serve as serve
-    from fsm_agent.web.inspector import inspector_app as inspector_app
-else:  # these need the extra
-    _, __getattr__, __dir__ = exports(
-        __name__,
-        {"chat_page": "serve", "inspector": "inspector_app"},
-        needs=dict.fromkeys(("starlette", "uvicorn", "anyio"), "'fsm-agent[serve]'"),
-    )
+    from fsm_agent.web.chat_page import serve
+    from fsm_agent.web.inspector import inspector_app
+else:
+    # The applications are Starlette's; the events and requests above do without it, in a program of any framework.
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        home = {"serve": "chat_page", "inspector_app": "inspector"}.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        try:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+                raise
+            needs = f"{name} needs {error.name}; run pip install 'fsm-agent[serve]'"
+            raise ImportError(needs, name=error.name) from error
+
 
 __all__ = [
     "AgUi",

@@ -5,13 +5,11 @@ says who drives a run when, and the run's journal in Postgres stays the truth.  
 ``pip install 'fsm-agent[dbos]'`` or ``'fsm-agent[temporal]'``.
 """
 
-from typing import TYPE_CHECKING
+from fsm_agent.workers.engine import Engine, engine_of
+from fsm_agent.workers.worker import Worker
 
-from fsm_agent._internal.exports import exports
-
-if TYPE_CHECKING:
-    from fsm_agent.workers.engine import Engine as Engine
-    from fsm_agent.workers.engine import engine_of as engine_of
-    from fsm_agent.workers.worker import Worker as Worker
-else:
-    __all__, __getattr__, __dir__ = exports(__name__, {"engine": "Engine engine_of", "worker": "Worker"})
+__all__ = [
+    "Engine",
+    "Worker",
+    "engine_of",
+]

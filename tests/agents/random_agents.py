@@ -17,21 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fsm_agent import (
-    Agent,
-    Approved,
-    CallFailed,
-    Context,
-    Denied,
-    Function,
-    Limits,
-    Price,
-    Prompt,
-    Retries,
-    Retry,
-    handoff,
-)
-from fsm_agent.call import Modified, Request, Returned, RunAgain
+from fsm_agent import Agent, Approved, CallFailed, Context, Denied, Function, Limits, Prompt, Retries, Retry, handoff
+from fsm_agent.call import Modified, Price, Request, Returned, RunAgain
 from fsm_agent.context import Budget, compress, keep_last, shorten, summarize
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, end, execute, into, wait

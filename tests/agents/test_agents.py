@@ -26,15 +26,13 @@ from fsm_agent import (
     Message,
     ParseError,
     Prompt,
-    Reason,
     Settings,
     Toolset,
     UsageError,
     function,
     handoff,
-    snapshot,
 )
-from fsm_agent.call import Request, State
+from fsm_agent.call import Reason, Request, State, snapshot
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import (
     ArgumentsDelta,

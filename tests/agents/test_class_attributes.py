@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, ConfigError, Denied, Limits, MemoryStore, Price, Prompt, Settings, function
+from fsm_agent import Agent, AgentBase, ConfigError, Denied, Limits, MemoryStore, Prompt, Settings, function
+from fsm_agent.call import Price
 from fsm_agent.context import keep_last, mask
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import Script, function_call, registries

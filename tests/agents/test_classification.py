@@ -8,22 +8,9 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    AgentBase,
-    CallFailed,
-    Classification,
-    Dialog,
-    Limits,
-    Payload,
-    Prompt,
-    Reply,
-    UsageError,
-    client_for,
-    function,
-)
-from fsm_agent.agents import Calibration
-from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient, register_client
+from fsm_agent import Agent, AgentBase, CallFailed, Dialog, Limits, Payload, Prompt, Reply, UsageError, function
+from fsm_agent.agents import Calibration, Classification
+from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient, client_for, register_client
 from fsm_agent.testing import Script, registries, token_reply
 
 AB = ("a", "b")

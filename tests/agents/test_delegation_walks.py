@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from fsm_agent import Agent, Limits, Message, function, handoff, snapshot
+from fsm_agent import Agent, Limits, Message, function, handoff
 from fsm_agent.call import (
     AgentCall,
     Approved,
@@ -32,6 +32,7 @@ from fsm_agent.call import (
     Replied,
     Returned,
     RunFunction,
+    snapshot,
 )
 from fsm_agent.call import Stopped as Stop
 from fsm_agent.errors import UsageError

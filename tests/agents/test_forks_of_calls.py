@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, function, handoff, snapshot
-from fsm_agent.call import Returned
+from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, function, handoff
+from fsm_agent.call import Returned, snapshot
 from fsm_agent.flows import Flow, end, into, wait
 from fsm_agent.testing import Script, function_call
 

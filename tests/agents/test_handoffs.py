@@ -21,9 +21,8 @@ from fsm_agent import (
     UsageError,
     function,
     handoff,
-    snapshot,
 )
-from fsm_agent.call import AgentCall, Injected, Reason, Returned, State
+from fsm_agent.call import AgentCall, Injected, Reason, Returned, State, snapshot
 from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.messages import Done, Event, Inside, Reply, Stepped, Usage

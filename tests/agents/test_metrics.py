@@ -11,8 +11,9 @@ from threading import Event, Thread
 import pytest
 from support.agent_calls import erase, parse
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Price, Prompt, function
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Prompt, function
 from fsm_agent.agents import Metrics
+from fsm_agent.call import Price
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import Done, Message, Reply, ReplyCompleted, Stepped, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from fsm_agent import Agent, AgentCall, CallFailed, Dialog, Message, Prompt, UsageError, function, snapshot
-from fsm_agent.call import Limits
+from fsm_agent import Agent, AgentCall, CallFailed, Dialog, Message, Prompt, UsageError, function
+from fsm_agent.call import Limits, snapshot
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import FunctionCall, FunctionResult, Image
 from fsm_agent.store import RunExists

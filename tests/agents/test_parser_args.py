@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 
-from fsm_agent import Agent, FunctionCall, ParseError, Prompt, UsageError, function, restore, snapshot
-from fsm_agent.call import AgentCall
+from fsm_agent import Agent, FunctionCall, ParseError, Prompt, UsageError, function
+from fsm_agent.call import AgentCall, restore, snapshot
 from fsm_agent.prompts import ParserInput, parser
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, function_call

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from random_agents import ID, Lab, RandomAgents
 
-from fsm_agent import Agent, CallFailed, CallSuspended, MemoryStore, UsageError, Worker, snapshot
-from fsm_agent.call import AgentCall
+from fsm_agent import Agent, CallFailed, CallSuspended, MemoryStore, UsageError, Worker
+from fsm_agent.call import AgentCall, snapshot
 from fsm_agent.messages import Done, Event, Inside, Stepped, Suspended
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock

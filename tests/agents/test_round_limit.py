@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from support.agent_drivers import Way, both, by_run
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, function, handoff
+from fsm_agent.call import Reason, snapshot
 from fsm_agent.errors import AuthFailed, Overloaded
 from fsm_agent.messages import Event, Inside, Reply, Stepped, Usage
 from fsm_agent.testing import Script, function_call

@@ -22,9 +22,8 @@ from fsm_agent import (
     Settings,
     UsageError,
     function,
-    snapshot,
 )
-from fsm_agent.call import Approved
+from fsm_agent.call import Approved, snapshot
 from fsm_agent.clients import register_client
 from fsm_agent.errors import Overloaded
 from fsm_agent.store import RunExists

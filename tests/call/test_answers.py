@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 from support.agent_calls import add, assert_sendable, begun, request, returned, say, texts, tick
 
-from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError, restore, snapshot
-from fsm_agent.call import AgentCall, Limits, Reason, State
+from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError
+from fsm_agent.call import AgentCall, Limits, Reason, State, restore, snapshot
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import ParserInput, parser
 from fsm_agent.testing import Script, function_call

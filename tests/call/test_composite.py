@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Limits, function, snapshot
-from fsm_agent.call import AgentCall, Begun, Parent, Replied, Returned
+from fsm_agent import Agent, Limits, function
+from fsm_agent.call import AgentCall, Begun, Parent, Replied, Returned, snapshot
 from fsm_agent.messages import Reply
 from fsm_agent.testing import Script, function_call
 

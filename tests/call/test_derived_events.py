@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.agent_drivers import Way, by_astream, by_run
 
-from fsm_agent import Agent, CallFailed, Limits, Message, Stepped, function, handoff, snapshot
-from fsm_agent.call import Injected
+from fsm_agent import Agent, CallFailed, Limits, Message, Stepped, function, handoff
+from fsm_agent.call import Injected, snapshot
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import ask as ask
 from fsm_agent.messages import (

@@ -23,12 +23,9 @@ from fsm_agent import (
     MemoryStore,
     Prompt,
     Retry,
-    SnapshotError,
     UsageError,
     function,
     handoff,
-    restore,
-    snapshot,
 )
 from fsm_agent.call import (
     Cancelled,
@@ -41,10 +38,12 @@ from fsm_agent.call import (
     State,
     Stop,
     StopContext,
+    restore,
     rounds_of,
+    snapshot,
     spans_of,
 )
-from fsm_agent.errors import OutcomeError, ReplayError
+from fsm_agent.errors import OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import ask as call_state
 from fsm_agent.messages import FunctionProgress, Reply, Stepped

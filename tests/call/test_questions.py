@@ -10,12 +10,11 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from fsm_agent import Runs
 from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.call.questions import outcome_from_form, question_form
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.messages import Question
-from fsm_agent.store import MemoryStore
+from fsm_agent.store import MemoryStore, Runs
 
 
 class Size(Enum):

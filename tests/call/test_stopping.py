@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from support.agent_calls import assert_sendable, begun, fail, returned, say
 
-from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
+from fsm_agent import Agent, Limits, Prompt, function
 from fsm_agent.call import (
     Denied,
     Injected,
@@ -22,6 +22,8 @@ from fsm_agent.call import (
     max_cost_usd,
     max_function_calls,
     max_tokens,
+    restore,
+    snapshot,
     stop_on,
 )
 from fsm_agent.errors import UsageError

@@ -47,7 +47,7 @@ def remove(path: str) -> str:
 @function(needs_approval=True)
 def look() -> str:
     "Say what is kept."
-    from fsm_agent import Runs
+    from fsm_agent.store import Runs
     return [*Runs("runs.db").export("tidy")][-1]
 """
 ADD = ("--function", "tools:add")

@@ -17,10 +17,11 @@ import typer
 from command_line import KEY, MODEL, ran, refused
 from typer.testing import CliRunner
 
-from fsm_agent import Agent, Runs
+from fsm_agent import Agent
 from fsm_agent.cli import TerminalHook, app
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.mcp import ToolServer
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script, function_call
 
 HERE = Path(__file__).parent

@@ -25,8 +25,9 @@ from support import shop_agent as shop
 from support.stub_server import StubServer
 from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, ROOT
 
-from fsm_agent import Agent, CallSuspended, Runs, SqliteStore
+from fsm_agent import Agent, CallSuspended, SqliteStore
 from fsm_agent.clients.local.model import find_model
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script
 
 pytestmark = pytest.mark.system

@@ -186,7 +186,7 @@ class TestList:
 
     @pytest.mark.parametrize("code", ["def kept(): return SqliteStore('own.db')", "kept = Runs(SqliteStore('own.db'))"])
     def test_a_store_that_code_makes(self, here: Path, code: str):
-        (here / "keeping.py").write_text(f"from fsm_agent import Runs, SqliteStore\n{code}")
+        (here / "keeping.py").write_text(f"from fsm_agent.store import Runs, SqliteStore\n{code}")
         begin(here / "own.db", "r1")
         assert names("--store", "keeping:kept") == ["r1"]
         assert not (here / "keeping:kept").exists()

@@ -17,7 +17,8 @@ from support.fault_server import SSE_HEAD, STALL, FaultServer, chunk, events
 from support.stub_server import StubServer
 from support.terminal import LIMIT_S, ROOT, Terminal, screen_of
 
-from fsm_agent import CallSuspended, Runs
+from fsm_agent import CallSuspended
+from fsm_agent.store import Runs
 
 pytestmark = [
     pytest.mark.system,

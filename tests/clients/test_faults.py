@@ -11,7 +11,9 @@ import pytest
 from support.fault_server import CLOSE, RESET, FaultServer, head, http
 from tenacity import wait_exponential
 
-from fsm_agent import Agent, CallFailed, client_for, snapshot
+from fsm_agent import Agent, CallFailed
+from fsm_agent.call import snapshot
+from fsm_agent.clients import client_for
 from fsm_agent.testing import FakeClock
 
 KEY = "sk-recognisable-0123456789abcdef"

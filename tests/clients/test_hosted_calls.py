@@ -31,11 +31,10 @@ from fsm_agent import (
     PromptError,
     Settings,
     UsageError,
-    client_for,
     function,
-    snapshot,
 )
-from fsm_agent.call import CallResult, Returned
+from fsm_agent.call import CallResult, Returned, snapshot
+from fsm_agent.clients import client_for
 from fsm_agent.messages import ComputerUse, Done, HostedMCP
 
 PNG = base64.b64decode(

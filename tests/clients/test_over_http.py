@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel
 from support.stub_server import StubServer
 
-from fsm_agent import Agent, CallFailed, Limits, function, snapshot
+from fsm_agent import Agent, CallFailed, Limits, function
+from fsm_agent.call import snapshot
 from fsm_agent.clients import client_for
 from fsm_agent.messages import Done, TextDelta
 from fsm_agent.testing import FakeClock

@@ -25,15 +25,13 @@ from fsm_agent import (
     Limits,
     Message,
     Prompt,
-    Reason,
     Reply,
     Settings,
     Usage,
     UsageError,
     function,
-    snapshot,
 )
-from fsm_agent.call import CallRecord, Request
+from fsm_agent.call import CallRecord, Reason, Request, snapshot
 from fsm_agent.clients import RateLimit, RateLimitedClient
 from fsm_agent.context import (
     Budget,

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fsm_agent import Agent, Dialog, Document, Image, Message, client_for, function
-from fsm_agent.clients import Network
+from fsm_agent import Agent, Dialog, Document, Image, Message, function
+from fsm_agent.clients import Network, client_for
 from fsm_agent.testing import Script, function_call
 
 PDF = Document.of(b"%PDF-1.4 x")

@@ -14,8 +14,8 @@ from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
 
-from fsm_agent import Agent, Context, Limits, Message, Prompt, UsageError, function, snapshot
-from fsm_agent.call import Begun, Cancelled, Injected, Reason
+from fsm_agent import Agent, Context, Limits, Message, Prompt, UsageError, function
+from fsm_agent.call import Begun, Cancelled, Injected, Reason, snapshot
 from fsm_agent.context import context_release, mask
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import FunctionResult, ObservationsMasked, Stepped

@@ -30,15 +30,13 @@ from fsm_agent import (
     MemoryStore,
     Message,
     Prompt,
-    Reason,
     Reply,
     Settings,
     Usage,
     UsageError,
     function,
-    snapshot,
 )
-from fsm_agent.call import Request
+from fsm_agent.call import Reason, Request, snapshot
 from fsm_agent.context import Budget, compress, keep_last, relevant, shorten, summarize
 from fsm_agent.errors import AuthFailed, ContextTooLong, Overloaded
 from fsm_agent.messages import RequestStarted, Summarized, TextDelta

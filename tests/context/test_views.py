@@ -12,19 +12,8 @@ from support.drivers import Driver, anyhow, by_run, everywhere, seed
 from support.long_dialogs import asks, torn
 from support.views import view
 
-from fsm_agent import (
-    Agent,
-    CallFailed,
-    Limits,
-    Message,
-    Prompt,
-    Reply,
-    Usage,
-    UsageError,
-    function,
-    snapshot,
-)
-from fsm_agent.call import CallRecord, PhaseDetector, PhaseRule, Reason
+from fsm_agent import Agent, CallFailed, Limits, Message, Prompt, Reply, Usage, UsageError, function
+from fsm_agent.call import CallRecord, PhaseDetector, PhaseRule, Reason, snapshot
 from fsm_agent.context import Budget, keep_last, mask, shorten
 from fsm_agent.errors import ContextTooLong, Overloaded
 from fsm_agent.messages import RequestStarted

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from flow_runs import by_arun, by_run
 
-from fsm_agent import MemoryStore, Runs
+from fsm_agent import MemoryStore
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, end, execute, gather, into, wait
-from fsm_agent.store import NotAsked, SqliteStore
+from fsm_agent.store import NotAsked, Runs, SqliteStore
 from fsm_agent.testing import FakeClock
 
 LONG_S = 30.0  # no test waits for it

@@ -24,9 +24,8 @@ from fsm_agent import (
     UsageError,
     Worker,
     function,
-    snapshot,
 )
-from fsm_agent.call import AgentCall, Returned
+from fsm_agent.call import AgentCall, Returned, snapshot
 from fsm_agent.flows import Flow, ask, end, execute, gather, subflow, wait
 from fsm_agent.functions import Default
 from fsm_agent.messages import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped

@@ -10,10 +10,10 @@ import pytest
 from deep_flow import SECRET, Order, conforms, outcome_for, shop, walk, wanted
 from flow_runs import s
 
-from fsm_agent import Agent, SnapshotError
+from fsm_agent import Agent
 from fsm_agent.call import Returned, take_row
 from fsm_agent.clients import client_for
-from fsm_agent.errors import IllegalTrigger, OutcomeError
+from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError
 from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, ask, end, execute, wait
 from fsm_agent.messages import Inside, Stepped
 

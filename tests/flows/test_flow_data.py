@@ -18,8 +18,9 @@ import pydantic
 import pytest
 from flow_runs import Driver, everywhere
 
-from fsm_agent import Dialog, SnapshotError
+from fsm_agent import Dialog
 from fsm_agent.call import Begun
+from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, gather, into, subflow, wait
 
 

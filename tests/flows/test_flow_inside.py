@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Context, Denied, Function, MemoryStore, Reply, Usage
-from fsm_agent import snapshot as snapshot_of_call
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, Replied, Returned, Slept
+from fsm_agent.call import snapshot as snapshot_of_call
 from fsm_agent.flows import (
     Failure,
     Flow,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, MemoryStore, Retries, UsageError, snapshot
-from fsm_agent.call import Begun, Returned
+from fsm_agent import Agent, MemoryStore, Retries, UsageError
+from fsm_agent.call import Begun, Returned, snapshot
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,

@@ -13,19 +13,9 @@ from typing import Any
 import pytest
 from flow_runs import Driver, by_run, everywhere, s, scripts
 
-from fsm_agent import (
-    Agent,
-    Approved,
-    CallSuspended,
-    Context,
-    Limits,
-    MemoryStore,
-    Reply,
-    SnapshotError,
-    function,
-)
+from fsm_agent import Agent, Approved, CallSuspended, Context, Limits, MemoryStore, Reply, function
 from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
-from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded
+from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, SnapshotError
 from fsm_agent.flows import (
     AwaitAnswer,
     Failure,

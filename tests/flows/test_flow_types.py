@@ -13,9 +13,9 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict
 
-from fsm_agent import MemoryStore, SnapshotError
+from fsm_agent import MemoryStore
 from fsm_agent.call import Begun, Returned
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import Agent, MemoryStore, SnapshotError
+from fsm_agent import Agent, MemoryStore
 from fsm_agent.call import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
+from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,

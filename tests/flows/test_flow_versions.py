@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from deep_flow import Order, documents, outcome_for, over, shop, walk, wanted
 
-from fsm_agent import Agent, MemoryStore, Reply, SnapshotError
+from fsm_agent import Agent, MemoryStore, Reply
 from fsm_agent.call import Begun, FunctionFailed, Replied, Returned, Started
-from fsm_agent.errors import JournalError, OutcomeError
+from fsm_agent.errors import JournalError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,

@@ -16,8 +16,9 @@ import pytest
 from random_flows import RandomFlows
 from timed_flows import FAR_S, Log, freed
 
-from fsm_agent import MemoryStore, Runs
+from fsm_agent import MemoryStore
 from fsm_agent.flows import Flow, FlowFailed, FlowLimits
+from fsm_agent.store import Runs
 from fsm_agent.testing import FakeClock
 
 __all__ = ["freed"]

@@ -25,8 +25,8 @@ from fsm_agent import (
     Worker,
     function,
     handoff,
-    snapshot,
 )
+from fsm_agent.call import snapshot
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, subflow
 from fsm_agent.flows import ask as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy

@@ -13,12 +13,13 @@ import pytest
 from pydantic import BaseModel
 from support.time_growth import growth
 
-from fsm_agent import ParseError, first_of
+from fsm_agent import ParseError
 from fsm_agent.prompts import (
     Output,
     TagParser,
     code,
     extract_json,
+    first_of,
     json_anywhere,
     json_block,
     keyword,

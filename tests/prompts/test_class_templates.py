@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import BaseModel, computed_field
 
-from fsm_agent import PromptError, PromptModel
-from fsm_agent.prompts import PromptField, prompt_guide, prompt_text
+from fsm_agent import PromptError
+from fsm_agent.prompts import PromptField, PromptModel, prompt_guide, prompt_text
 
 HERE = Path(__file__).parent
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fsm_agent import Agent, restore, snapshot
+from fsm_agent import Agent
+from fsm_agent.call import restore, snapshot
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
 from fsm_agent.prompts import Prompt, tagged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError, first_of
-from fsm_agent.prompts import Output, verbatim
+from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError
+from fsm_agent.prompts import Output, first_of, verbatim
 from fsm_agent.testing import Script
 
 

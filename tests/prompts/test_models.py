@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fsm_agent import Agent, PromptError, PromptModel
-from fsm_agent.prompts import TypeMarked
+from fsm_agent import Agent, PromptError
+from fsm_agent.prompts import PromptModel, TypeMarked
 from fsm_agent.testing import Script
 
 

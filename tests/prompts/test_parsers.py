@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from support.examples import examples
 
-from fsm_agent import ParseError, UsageError, first_of
+from fsm_agent import ParseError, UsageError
 from fsm_agent.prompts import (
     Output,
     Parsed,
@@ -23,6 +23,7 @@ from fsm_agent.prompts import (
     TagParser,
     code,
     extract_json,
+    first_of,
     json_anywhere,
     json_block,
     keyword,

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model,
 from support.examples import examples
 from support.time_growth import growth
 
-from fsm_agent import Agent, Prompt, first_of
+from fsm_agent import Agent, Prompt
 from fsm_agent.messages import Done, PartialOutput
-from fsm_agent.prompts import Output, json_anywhere, json_block, tagged, verbatim
+from fsm_agent.prompts import Output, first_of, json_anywhere, json_block, tagged, verbatim
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.testing import Script

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent import Agent, Dialog, Image, Payload, Prompt, PromptError, Task
+from fsm_agent import Agent, Dialog, Image, Payload, Prompt, PromptError
 from fsm_agent.messages import Text
+from fsm_agent.prompts import Task
 from fsm_agent.testing import Script
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(24)

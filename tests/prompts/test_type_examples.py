@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, create_model, model_validator
 
-from fsm_agent import PromptError, PromptModel
-from fsm_agent.prompts import PromptChoice, PromptField, examples_section, prompt_example, prompt_guide
+from fsm_agent import PromptError
+from fsm_agent.prompts import PromptChoice, PromptField, PromptModel, examples_section, prompt_example, prompt_guide
 
 
 class Mood(Enum):

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model,
 from support.examples import examples
 from typing_extensions import TypedDict
 
-from fsm_agent import Agent, ParseError, Prompt, PromptError, first_of
+from fsm_agent import Agent, ParseError, Prompt, PromptError
 from fsm_agent.call import Request
 from fsm_agent.messages import Done, Message, PartialOutput
-from fsm_agent.prompts import Output, ParserInput, json_anywhere, tagged
+from fsm_agent.prompts import Output, ParserInput, first_of, json_anywhere, tagged
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers import OpenAIChat, Profile
 from fsm_agent.testing import Script, function_call

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from fsm_agent import PromptError, PromptModel, UsageError
-from fsm_agent.prompts import Prompt, PromptChoice, PromptEnum, PromptField, prompt_text
+from fsm_agent import PromptError, UsageError
+from fsm_agent.prompts import Prompt, PromptChoice, PromptEnum, PromptField, PromptModel, prompt_text
 
 
 class Model(BaseModel):

@@ -8,10 +8,10 @@ import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 from support.drivers import Driver, by_arun_unheard, by_run_unheard, everywhere, seed
 
-from fsm_agent import Agent, Prompt, first_of
+from fsm_agent import Agent, Prompt
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import Done, PartialOutput, ReplyCompleted, RequestStarted, TextDelta
-from fsm_agent.prompts import tagged
+from fsm_agent.prompts import first_of, tagged
 from fsm_agent.testing import Pieces, Script, function_call
 
 CHECKED: list[int] = []

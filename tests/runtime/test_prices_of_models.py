@@ -87,7 +87,8 @@ def test_a_model_that_is_not_known_has_no_price(model: Any, why: str):
 def test_the_package_is_loaded_when_a_cost_is_asked_for_and_no_sooner():
     code = """if True:
         import sys
-        from fsm_agent import Agent, Limits, Price
+        from fsm_agent import Agent, Limits
+        from fsm_agent.call import Price
         from fsm_agent.testing import Script
         Agent(Script("42"), limits=Limits(tokens=9)).call("x")
         Agent(Script("42"), prices=Price(input_micro_usd=1, output_micro_usd=1), limits=Limits(cost_usd=1)).call("x")

@@ -12,23 +12,11 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    Approved,
-    CallFailed,
-    CallSuspended,
-    Limits,
-    Prompt,
-    Retry,
-    Runs,
-    UsageError,
-    function,
-    handoff,
-)
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Prompt, Retry, UsageError, function, handoff
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, ask, end, execute
-from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
+from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore, StoreError
 from fsm_agent.store.history import read
 from fsm_agent.testing import FakeClock, Script, function_call
 

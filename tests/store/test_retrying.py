@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from support.kept_runs import LastingStore
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, function
 from fsm_agent.call import Returned
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, pause, wait
-from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
+from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, SqliteStore, Store
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.workers import Worker
 

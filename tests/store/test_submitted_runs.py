@@ -400,7 +400,8 @@ def test_a_turn_of_a_conversation_is_submitted(store: Store) -> None:
 
 CODE = """
 import sys
-from fsm_agent import Agent, Worker, function, Runs
+from fsm_agent import Agent, Worker, function
+from fsm_agent.store import Runs
 from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, listing
 from fsm_agent.testing import Script, function_call
 

@@ -19,14 +19,13 @@ from fsm_agent import (
     CallSuspended,
     Dialog,
     Message,
-    Price,
     Prompt,
     Reply,
     Usage,
     UsageError,
     function,
 )
-from fsm_agent.call import Limits, stop_on
+from fsm_agent.call import Limits, Price, stop_on
 from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.messages import FunctionCall

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from fsm_agent import Runs
+from fsm_agent.store import Runs
 
 PROGRAM = shutil.which("chromium")
 ARGUMENTS = [

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fsm_agent import FunctionCall, Message, Price
-from fsm_agent.call import StopContext
+from fsm_agent import FunctionCall, Message
+from fsm_agent.call import Price, StopContext
 from fsm_agent.messages import Stepped
 from fsm_agent.runtime import ResultPipeline, truncate
 

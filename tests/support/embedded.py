@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent import client_for
+from fsm_agent.clients import client_for
 from fsm_agent.errors import ConfigError
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from fsm_agent import Agent, CallFailed, CallSuspended, Limits, Runs, Worker, function
+from fsm_agent import Agent, CallFailed, CallSuspended, Limits, Worker, function
 from fsm_agent.call import Approved, Price
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
 from fsm_agent.messages import FunctionCall, Reply, Usage
-from fsm_agent.store import Store
+from fsm_agent.store import Runs, Store
 from fsm_agent.testing import Script, function_call
 from support.paths import ROOT
 

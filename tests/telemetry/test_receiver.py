@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from support.paths import ROOT
 from support.traces import Receiver, Traces
 
-from fsm_agent import Agent, CallSuspended, Denied, Prompt, client_for, function
-from fsm_agent.clients import Network
+from fsm_agent import Agent, CallSuspended, Denied, Prompt, function
+from fsm_agent.clients import Network, client_for
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock
 

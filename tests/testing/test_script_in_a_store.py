@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallSuspended, Limits, MemoryStore, Runs, SqliteStore, UsageError, function
+from fsm_agent import Agent, Approved, CallSuspended, Limits, MemoryStore, SqliteStore, UsageError, function
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.flows import ask as asks
+from fsm_agent.store import Runs
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 REAL_S = 1_500_000_000.0  # later than where a `FakeClock` begins, and long ago

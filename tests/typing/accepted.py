@@ -18,7 +18,6 @@ from fsm_agent import (
     CallFailed,
     CallResult,
     CallSuspended,
-    Classification,
     Context,
     Conversation,
     Dialog,
@@ -29,16 +28,13 @@ from fsm_agent import (
     Prompt,
     RunHandle,
     Settings,
-    Task,
     Toolset,
     Worker,
     build_agent,
-    first_of,
     function,
-    restore,
 )
-from fsm_agent.agents import TaskResult
-from fsm_agent.call import Reason
+from fsm_agent.agents import Classification, TaskResult
+from fsm_agent.call import Reason, restore
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
 from fsm_agent.flows import (
@@ -74,6 +70,8 @@ from fsm_agent.prompts import (
     Parser,
     ParserInput,
     PromptEnum,
+    Task,
+    first_of,
     intent,
     json_anywhere,
     keyword,

@@ -12,8 +12,8 @@ import pytest
 from support.inspected_runs import shop, suspended
 from support.inspector_pages import Pages
 
-from fsm_agent import Agent, Runs
-from fsm_agent.store import MemoryStore
+from fsm_agent import Agent
+from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Script
 from fsm_agent.web import inspector_app
 from fsm_agent.web.auth import TokenAuth

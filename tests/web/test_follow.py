@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import Letter, desk, letters, refund, sums, weather
 
-from fsm_agent import Agent, Approved, Context, MemoryStore, Runs, SqliteStore, UsageError, Worker, function
+from fsm_agent import Agent, Approved, Context, MemoryStore, SqliteStore, UsageError, Worker, function
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, end, pause, wait
 from fsm_agent.messages import (
@@ -30,7 +30,7 @@ from fsm_agent.messages import (
     Suspended,
     TextDelta,
 )
-from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
+from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, Runs, RunUnknown
 from fsm_agent.store.following import written_events
 from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import AgUi, RunFollower, sse

@@ -24,7 +24,8 @@ MODULE = """
 import time
 from pathlib import Path
 
-from fsm_agent import Agent, Runs, function
+from fsm_agent import Agent, function
+from fsm_agent.store import Runs
 from fsm_agent.testing import Pieces, Script, function_call
 
 @function

@@ -12,11 +12,11 @@ import pytest
 from support.inspected_runs import Letter, letters, suspended
 from support.inspector_pages import Markup, Pages
 
-from fsm_agent import Agent, CallSuspended, Function, Runs
+from fsm_agent import Agent, CallSuspended, Function
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.messages import FunctionCall, Image, Message, Question, Reasoning, Reply
-from fsm_agent.store import MemoryStore, Rest, SqliteStore
+from fsm_agent.store import MemoryStore, Rest, Runs, SqliteStore
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 

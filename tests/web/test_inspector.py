@@ -16,10 +16,10 @@ from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Approved, CallFailed, Limits, Runs, function
+from fsm_agent import Agent, Approved, CallFailed, Limits, function
 from fsm_agent.diagrams import lifecycle
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
-from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
+from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.web import inspector_app
 

@@ -15,10 +15,10 @@ from support.inspected_runs import desk, fill, forecaster, letters, said, shop
 from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 
-from fsm_agent import Agent, CallFailed, Function, Runs
+from fsm_agent import Agent, CallFailed, Function
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
-from fsm_agent.store import MemoryStore, SqliteStore
+from fsm_agent.store import MemoryStore, Runs, SqliteStore
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 

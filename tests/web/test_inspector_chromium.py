@@ -13,8 +13,8 @@ import pytest
 from support.chromium import MISSING, chromium, served
 from support.inspected_runs import desk, fill, letters, shop
 
-from fsm_agent import Agent, Runs
-from fsm_agent.store import SqliteStore
+from fsm_agent import Agent
+from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import Script
 
 pytestmark = [

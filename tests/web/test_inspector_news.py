@@ -15,8 +15,8 @@ from support.chromium import served
 from support.inspected_runs import shop, suspended
 from support.inspector_pages import Pages
 
-from fsm_agent import Agent, Runs
-from fsm_agent.store import MemoryStore, SqliteStore, StoreError
+from fsm_agent import Agent
+from fsm_agent.store import MemoryStore, Runs, SqliteStore, StoreError
 from fsm_agent.testing import Script
 from fsm_agent.web import inspector_app
 from fsm_agent.web.inspector import Inspector

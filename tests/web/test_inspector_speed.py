@@ -6,8 +6,8 @@ import pytest
 from support.inspector_pages import Pages
 from support.time_growth import growth
 
-from fsm_agent import Agent, Limits, Runs, function
-from fsm_agent.store import MemoryStore
+from fsm_agent import Agent, Limits, function
+from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 

@@ -16,11 +16,11 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from fsm_agent import Agent, Function, MemoryStore, Runs, UsageError, function
+from fsm_agent import Agent, Function, MemoryStore, UsageError, function
 from fsm_agent.call import Returned
 from fsm_agent.cli import app
 from fsm_agent.messages import Suspended
-from fsm_agent.store import AlreadyAnswered, NotAsked, RunUnknown
+from fsm_agent.store import AlreadyAnswered, NotAsked, Runs, RunUnknown
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import AgUi, AiSdk, BadRequest, RunFollower, inspector_app, serve
 from fsm_agent.web.auth import OriginCheck

@@ -15,11 +15,11 @@ from typing import Any
 
 from engine_agents import clerk, orchestrator, s, support
 
-from fsm_agent import Approved, Runs
+from fsm_agent import Approved
 from fsm_agent.call import Outcome, Returned, RunAgain
 from fsm_agent.flows.orchestrator import Accept
 from fsm_agent.messages import Question
-from fsm_agent.store import AlreadyAnswered, NotAsked, Run
+from fsm_agent.store import AlreadyAnswered, NotAsked, Run, Runs
 
 HERE = Path(__file__).parent
 PATHS = [HERE, HERE.parent / "flows", HERE.parent, HERE.parents[1]]

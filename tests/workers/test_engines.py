@@ -22,7 +22,7 @@ from support import temporal
 from support.postgres import NOT_HERE, PostgresServer, programs
 from support.temporal import TemporalServer
 
-from fsm_agent import Runs
+from fsm_agent.store import Runs
 
 pytestmark = [
     pytest.mark.skipif(programs() is None, reason=NOT_HERE),
