@@ -23,7 +23,7 @@ from fsm_agent._internal.hints import guess
 from fsm_agent._internal.references import expanded
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.mcp.session import Link, MCPToolError, Target, background
+from fsm_agent.mcp.session import Connection, MCPToolError, Target, background
 from fsm_agent.mcp.transports import Http, Stdio, Transport
 from fsm_agent.messages.message import Document, Image
 from fsm_agent.validation import check
@@ -99,7 +99,7 @@ def _piece(block: ContentBlock) -> Piece:
         case "image" | "audio":
             return _blob(block.data, block.mime_type, "")
         case "resource_link":
-            return _link(block)
+            return _link_text(block)
         case "resource":
             resource = block.resource
             if (text := getattr(resource, "text", None)) is not None:
@@ -107,7 +107,7 @@ def _piece(block: ContentBlock) -> Piece:
             return _blob(resource.blob, resource.mime_type or "", resource.uri)  # type: ignore[union-attr]
 
 
-def _link(link: ResourceLink) -> str:
+def _link_text(link: ResourceLink) -> str:
     facts = ", ".join(filter(None, [link.mime_type, link.description]))
     return f"{link.title or link.name}: {link.uri}" + (f" ({facts})" if facts else "")
 
@@ -178,8 +178,8 @@ class MCPServer:
         self._prefix = prefix
         self._adapt = adapt
         target = Target(name=self.name, transport=transport, start_timeout_s=start_timeout_s)
-        self._link = Link(target)
-        self._access = _Access(self._link, timeout_s)
+        self._connection = Connection(target)
+        self._access = _Access(self._connection, timeout_s)
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
 
     @classmethod
@@ -256,8 +256,8 @@ class MCPServer:
             MCPServerError: The server does not start, or does not answer.
             ConfigError: The package ``mcp`` or the command is missing.
         """
-        tools = None if self._access.is_closed else self._link.tools_now
-        return self._functions_of(_wait(self._access.submit(self._link.tools())) if tools is None else tools)
+        tools = None if self._access.is_closed else self._connection.tools_now
+        return self._functions_of(_wait(self._access.submit(self._connection.tools())) if tools is None else tools)
 
     def call(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
         """Call a tool by the server's name for it.
@@ -278,16 +278,16 @@ class MCPServer:
     def close(self) -> None:
         """End the session and the server's process, if any; afterwards it can only be used in a new block."""
         self._access.is_closed = True
-        _wait(background().submit(self._link.close()))
+        _wait(background().submit(self._connection.close()))
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
         self._access.is_closed = True
-        await asyncio.wrap_future(background().submit(self._link.close()))
+        await asyncio.wrap_future(background().submit(self._connection.close()))
 
     def __enter__(self) -> Self:
         self._access.is_closed = False
-        _wait(self._access.submit(self._link.tools()))
+        _wait(self._access.submit(self._connection.tools()))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -295,7 +295,7 @@ class MCPServer:
 
     async def __aenter__(self) -> Self:
         self._access.is_closed = False
-        await asyncio.wrap_future(self._access.submit(self._link.tools()))
+        await asyncio.wrap_future(self._access.submit(self._connection.tools()))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -334,17 +334,17 @@ class _Access:
     the collector comes.  The session ends when none of them is left.
     """
 
-    def __init__(self, link: Link, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
         self.is_closed = False
-        self._link = link
+        self._connection = connection
         self._timeout_s = timeout_s
-        weakref.finalize(self, link.drop).atexit = False  # all sessions are closed then
+        weakref.finalize(self, connection.drop).atexit = False  # all sessions are closed then
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine of the link in the background, unless the server is closed."""
+        """Run a coroutine of the connection in the background, unless the server is closed."""
         if self.is_closed:
             coroutine.close()
-            raise UsageError(f"{self._link.target} is closed; use it inside its with block")
+            raise UsageError(f"{self._connection.target} is closed; use it inside its with block")
         return background().submit(coroutine)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Future[str | list[Piece]]:
@@ -352,9 +352,9 @@ class _Access:
         return self.submit(self._answer(tool, arguments))
 
     async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
-        result = await self._link.call(tool, arguments, self._timeout_s)
+        result = await self._connection.call(tool, arguments, self._timeout_s)
         if result.is_error:
-            text = self._link.target.scrubbed(error_text(result))
+            text = self._connection.target.scrubbed(error_text(result))
             raise MCPToolError(text or f"the tool {tool!r} failed without a reason")
         return result_value(result)
 

@@ -41,7 +41,11 @@ CLOSE_TIMEOUT_S = 10.0  # a process has 2 s to end by itself, and 2 s more after
 
 
 class Background:
-    """The thread that runs the sessions of this process."""
+    """The thread that runs the sessions of this process.
+
+    It is not the loop of sync calls: `MCPServer.functions` waits for a session in whatever thread an agent is prepared,
+    also in the thread of that loop, which would wait for itself.
+    """
 
     def __init__(self) -> None:
         self.at_end: set[Callable[[], Awaitable[None]]] = set()  # closes each session
@@ -489,7 +493,7 @@ def describe_error(error: BaseException | None) -> str:
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__
 
 
-class Link:
+class Connection:
     """Access to a server through its current session or the next one; only `tools_now` and `drop` are thread-safe."""
 
     def __init__(self, target: Target) -> None:

@@ -358,6 +358,17 @@ class TestTheEnd:
             assert server.call("pid") != before
 
     @pytest.mark.system
+    def test_a_coroutine_function_of_a_sync_call_has_an_agent_that_starts_it(self):
+        """Its functions are looked up in the loop that the sync call waits for."""
+
+        async def think() -> str:
+            inner = Agent(Script(function_call("find", name="x"), "found"), functions=[old()], name="inner")
+            return (await inner.acall("?")).output
+
+        outer = Agent(Script(function_call("think"), "done"), functions=[Function.of(think)])
+        assert outer.call("?").function_calls[0].result == "found"
+
+    @pytest.mark.system
     def test_a_server_that_ended_while_nobody_used_it(self):
         with old() as server:
             pid = int(server.call("leave"))
@@ -436,18 +447,20 @@ class TestTrouble:
         ],
     )
     def test_nothing_shows_a_secret(self, server):
-        target = server._link.target
+        target = server._connection.target
         assert SECRET not in repr(server) + repr(server._transport) + repr(target)
         assert SECRET not in target.scrubbed(f"it says {SECRET}, '{SECRET}' and https://h.invalid/{SECRET}")
 
     def test_nor_the_password_of_a_proxy_of_the_environment(self, monkeypatch):
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:{SECRET}@proxy.invalid:3128")
-        target = MCPServer.http("https://h.invalid/mcp")._link.target
+        target = MCPServer.http("https://h.invalid/mcp")._connection.target
         assert SECRET not in target.scrubbed(f"it says {SECRET}")
 
     def test_arguments_that_are_no_secrets_may_be_shown(self):
         server = MCPServer.stdio("server", "--directory", "/data/projects", "--depth=1234567890")
-        assert server._link.target.failure("/data/projects 1234567890").args[0].endswith("/data/projects 1234567890")
+        assert (
+            server._connection.target.failure("/data/projects 1234567890").args[0].endswith("/data/projects 1234567890")
+        )
 
     @pytest.mark.system
     def test_a_server_gets_no_more_of_the_environment_than_it_needs(self, monkeypatch):
