@@ -104,7 +104,7 @@ class TestServers:
         (here / "shop_tools.py").write_text(
             "from fsm_agent import function\nfrom fsm_agent.mcp import serve\n"
             "def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\n"
-            "@function(needs_approval=True)\ndef refund(order: str) -> str:\n    'Refund.'\n    return order\n"
+            "@function(depends_on=['add'])\ndef refund(order: str) -> str:\n    'Refund.'\n    return order\n"
             "sums = serve('sums', [add])\nnumber = 3\n"
         )
         for words, code, at_fault in (
