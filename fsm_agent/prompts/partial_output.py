@@ -2,7 +2,8 @@
 
 One document is followed for each reply: the first whose beginning fits the type.  What is given out of it only grows,
 because text only comes to its end: objects get more fields, lists more items, and the last text becomes longer.
-Numbers, words and the members of an `Enum` or a `Literal` are given when they are complete.
+Numbers, words and the members of an `Enum` or a `Literal` are given when they are complete.  Fields that the type
+ignores are given as they come.
 
 The time that it takes is linear in the reply: beyond `_FINE` characters the document is read again whenever it has
 grown by an eighth, and beyond `_COARSE` when it has doubled.  Beyond `_MOST`, or the length at which the reply is
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from pydantic_core import ValidationError, from_json, to_json
@@ -21,131 +21,8 @@ from pydantic_core import ValidationError, from_json, to_json
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.repairs import UNCLEAR, Schema, expanded
 
-_NARROW = ("enum", "const", "pattern", "format", "contentEncoding", "contentMediaType")  # not any text
-_SHAPES = ("type", "$ref", "anyOf", "oneOf", "allOf", "properties", *_NARROW)
 NOTHING: Any = object()
 UNDECIDED: Any = object()
-
-
-class Position:
-    """A position in the values of a type: the schemas that hold there.
-
-    Args:
-        schemas: JSON schemas; one of them is to fit.
-        root: The one with the definitions.
-    """
-
-    def __init__(self, schemas: Iterable[Any], root: Schema) -> None:
-        self._root = root
-        self._schemas = expanded(schemas, root)
-        self._named: dict[str, Position | None] = {}
-
-    def named(self, name: str) -> Position | None:
-        """Return the position of the field ``name``; None: there is none, and it is ignored."""
-        if name not in self._names:
-            return self._others
-        if name not in self._named:
-            inner = [s["properties"][name] for s in self._schemas if name in s.get("properties", ())]
-            self._named[name] = Position([*inner, *self._any_name], self._root)
-        return self._named[name]
-
-    def item(self, index: int) -> Position:
-        """Return the position of the item ``index`` of a list."""
-        return self._prefix[index] if index < len(self._prefix) else self._items
-
-    def takes_text(self, text: str) -> bool:
-        """Return whether any text that begins so may stand here."""
-        return any(
-            s.get("type") == "string"
-            and not any(word in s for word in _NARROW)
-            and len(text) <= s.get("maxLength", len(text))
-            for s in self._schemas
-        ) or any(map(_is_any, self._schemas))
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset([name for s in self._schemas for name in s.get("properties", ())])
-
-    @cached_property
-    def _any_name(self) -> list[Any]:
-        found: list[Any] = []
-        for s in self._schemas:
-            others = s.get("additionalProperties", _is_any(s) or (s.get("type") == "object" and "properties" not in s))
-            found += [{} if others is True else others] if others or others == {} else []
-            found += s.get("patternProperties", {}).values()
-        return found
-
-    @cached_property
-    def _others(self) -> Position | None:
-        is_forbidden = any(s.get("additionalProperties") is False for s in self._schemas)
-        return Position(self._any_name, self._root) if self._any_name or is_forbidden else None
-
-    @cached_property
-    def _prefix(self) -> list[Position]:
-        longest = max([len(s.get("prefixItems", ())) for s in self._schemas], default=0)
-        return [Position([_item_schema(s, n) for s in self._schemas], self._root) for n in range(longest)]
-
-    @cached_property
-    def _items(self) -> Position:
-        return Position([_item_schema(s, len(self._prefix)) for s in self._schemas], self._root)
-
-
-def _is_any(schema: Schema) -> bool:
-    return not any(word in schema for word in _SHAPES)
-
-
-def _item_schema(schema: Schema, index: int) -> Any:
-    prefix = schema.get("prefixItems", ())
-    if index < len(prefix):
-        return prefix[index]
-    return schema.get("items", {} if schema.get("type") == "array" or _is_any(schema) else None)
-
-
-def known(value: Any, position: Position, depth: int, opened: dict[int, Any]) -> Any:
-    """Return a copy without fields that the type ignores; note the containers of it that are open."""
-    made: Any
-    if isinstance(value, dict):
-        last = next(reversed(value), None) if depth > 0 else None
-        made = {}
-        for name, item in value.items():
-            if (inner := position.named(name)) is not None:
-                made[name] = known(item, inner, depth - 1 if name == last else 0, opened)
-    elif isinstance(value, list):
-        last_index = len(value) - 1 if depth > 0 else -1
-        depths = [depth - 1 if n == last_index else 0 for n in range(len(value))]
-        made = [known(item, position.item(n), depths[n], opened) for n, item in enumerate(value)]
-    else:
-        return value
-    if depth > 0:
-        opened[id(made)] = made
-    return made
-
-
-def with_tail(firm: Any, whole: Any, position: Position) -> Any:
-    """Return a value with the text at its end that is cut, if any text may stand there; the value is changed."""
-    if firm is NOTHING:
-        return whole if isinstance(whole, str) and position.takes_text(whole) else UNDECIDED
-    value = firm
-    while isinstance(whole, dict | list) and whole:
-        if isinstance(whole, list):
-            last: Any = len(whole) - 1
-            inner: Position | None = position.item(last)
-            is_there = last < len(firm)
-        else:
-            last = next(reversed(whole))
-            inner, is_there = position.named(last), last in firm
-        if inner is None:
-            break
-        if not is_there:
-            if isinstance(whole[last], str) and inner.takes_text(whole[last]):
-                if isinstance(firm, list):
-                    firm.append(whole[last])
-                else:
-                    firm[last] = whole[last]
-            break
-        position, firm, whole = inner, firm[last], whole[last]
-    return value
-
 
 _FINE = 2000  # characters of a document up to which each piece is looked at
 _COARSE = 16_000
@@ -158,6 +35,7 @@ _BRACKET = re.compile(r"[{\[]")
 _QUOTED = re.compile(r'["\\]')
 _BARE = re.compile(r'"|[{\[]+|[}\]]+')
 _NUMBER = "+-.0123456789eE"
+_MORE = "\ue000"  # what no enumeration, date or pattern has
 _UNFINISHED = (
     *("missing", "missing_argument", "too_short", "union_tag_not_found", UNCLEAR),
     *("value_error", "assertion_error"),
@@ -183,7 +61,7 @@ class PartialReader:
     ) -> None:
         self.output = output
         self.context = context or {}
-        self._position = Position([output.read_schema], output.read_schema)
+        self._is_ambiguous = output.is_wrapped and _has_field("value", output.read_schema)
         self._opening = re.compile(opening + r"\s*+(?=[{\[])") if opening else _BRACKET
         self._left = min(_MOST, output.max_length if max_length is None else max_length)  # characters
         self._tail = "\n"  # the end of what was searched
@@ -257,27 +135,33 @@ class PartialReader:
         if not whole:
             return UNDECIDED if depth else self._valid(firm, whole, depth)
         inner = self._valid(firm.get("value", NOTHING), whole["value"], depth - 1) if len(whole) == 1 else NOTHING
-        if self._position.named("value") is None:
+        if not self._is_ambiguous:
             return inner
         if depth:
             return UNDECIDED  # the type has a field of this name itself
         return self._valid(firm, whole, depth) if inner is NOTHING else inner
 
     def _valid(self, firm: Any, whole: Any, depth: int) -> Any:
-        """Return the part of a value that the type knows, if nothing is wrong with it.
+        """Return a value if nothing is wrong with it, without the text at its end unless any text may stand there.
 
         Args:
             firm: The value without the text at its end, if that is cut.
             whole: The value.
             depth: How many containers are open.
         """
-        opened = dict[int, Any]()
-        if firm is not NOTHING:
-            firm = known(firm, self._position, depth, opened)
-            problem = self._problem(firm)
-            if problem and not _is_unfinished(firm, problem, opened):
-                return NOTHING
-        return with_tail(firm, whole, self._position)
+        if firm is whole or firm == whole:
+            return whole if self._may_come_right(whole, depth) else NOTHING
+        # With more behind it, a text that is cut is no member of an `Enum`, no date, and fits no pattern: what takes it
+        # nevertheless takes any text, and what it takes for itself, "good" of "goodish", may be another one in the end.
+        if self._may_come_right(_with_more(whole, _MORE), depth):
+            return whole
+        if firm is NOTHING:
+            return UNDECIDED
+        return firm if self._may_come_right(firm, depth) else NOTHING
+
+    def _may_come_right(self, value: Any, depth: int) -> bool:
+        problem = self._problem(value)
+        return not problem or _is_unfinished(value, problem, depth)
 
     def _problem(self, value: Any) -> list[tuple[Sequence[Any], str]]:
         """Return where pydantic finds what errors in a value."""
@@ -369,27 +253,53 @@ class _Document:
         return value, value
 
 
-def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], opened: Mapping[int, Any]) -> bool:
+def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], depth: int) -> bool:
     """Return whether all that is wrong may come right with what is still to come.
 
     Args:
         value: The value, or one in it.
         problem: The errors, and where they are in the value.
-        opened: The containers that are open, by id.
+        depth: How many containers are open: this one, the last one in it, and so on.
     """
     inside = dict[Any, list[tuple[Sequence[Any], str]]]()
     members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, of which one has to fit
-    is_open = id(value) in opened
     for position, kind in problem:
         is_absent = not _has(value, position[0]) if position else True
         if not position or (kind in ("missing", "missing_argument") and len(position) == 1 and is_absent):
-            if not is_open or kind not in _UNFINISHED:
+            if depth <= 0 or kind not in _UNFINISHED:
                 return False
         else:
             (members if is_absent else inside).setdefault(position[0], []).append((position[1:], kind))
-    if not all(_is_unfinished(value[step], errors, opened) for step, errors in inside.items()):
-        return False
-    return not members or any(_is_unfinished(value, errors, opened) for errors in members.values())
+    last = _last_step(value)
+    for step, errors in inside.items():
+        if not _is_unfinished(value[step], errors, depth - 1 if step == last else 0):
+            return False
+    return not members or any(_is_unfinished(value, errors, depth) for errors in members.values())
+
+
+def _last_step(value: Any) -> Any:
+    """Return the last name or index of a container, under which it may still be open."""
+    return (
+        next(reversed(value), None) if isinstance(value, dict) else len(value) - 1 if isinstance(value, list) else None
+    )
+
+
+def _with_more(value: Any, more: str) -> Any:
+    """Return a value with more of the text at its end."""
+    if isinstance(value, str):
+        return value + more
+    if isinstance(value, dict) and value:
+        step = _last_step(value)
+        return {**value, step: _with_more(value[step], more)}
+    if isinstance(value, list) and value:
+        return [*value[:-1], _with_more(value[-1], more)]
+    return value
+
+
+def _has_field(name: str, schema: Schema) -> bool:
+    """Return whether a JSON schema, or a member of its union, has such a field, or takes any."""
+    found = expanded([schema], schema)
+    return any(name in s.get("properties", ()) or s.get("additionalProperties") or not s for s in found)
 
 
 def _has(value: Any, step: Any) -> bool:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -95,8 +95,11 @@ class TestWhatIsGiven:
             (dict[str, list[str]], '{"a": ["x', {"a": ["x"]}),
             (tuple[int, str], '[1, "a', [1, "a"]),
             (Any, '{"a": [{"b": "c', {"a": [{"b": "c"}]}),
+            (list[Annotated[str, Field(pattern="^a+$")]], '["aa", "a', ["aa"]),
+            (list[Annotated[str, Field(max_length=3)]], '["a", "bcde', ["a", "bc"]),
         ]:
             assert last(text, kind) == value
+        assert repr(last('[NaN, {"a": 1, "b', Any)) == "[nan, {'a': 1}]"
 
     def test_wrapped_values_are_given_bare(self):
         for kind, text, value in [
@@ -140,7 +143,11 @@ class TestWhatIsWrong:
             model_config = ConfigDict(extra="forbid")
             a: int
 
+        class Open(BaseModel):
+            a: int
+
         assert letters('{"a": 1, "b": 2, "c": 3}', Strict) == [{"a": 1}]
+        assert last('{"a": 1, "b": 2}', Open) == {"a": 1, "b": 2}
 
     def test_unions_need_one_member_that_fits(self):
         class Cat(BaseModel):
