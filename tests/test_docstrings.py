@@ -44,7 +44,7 @@ def home(package: str, name: str) -> Path:
     """Return the file in which a public name is made."""
     module = import_module(f"fsm_agent.{package}")
     for node in ast.walk(parsed(Path(str(module.__file__)))):
-        if isinstance(node, ast.ImportFrom) and name in [alias.asname for alias in node.names]:
+        if isinstance(node, ast.ImportFrom) and name in [alias.asname or alias.name for alias in node.names]:
             return Path(str(import_module(str(node.module)).__file__))
     return Path(str(module.__file__))
 
