@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.hints import hint as hint
 from fsm_agent._internal.values import Value
-from fsm_agent._internal.with_options_shown import with_options_shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -470,7 +469,6 @@ class BudgetExceeded(ContextTooLong):
         True
     """
 
-    @with_options_shown(ProviderError.__init__, without=("self", "message"))
     def __init__(
         self, message: str, *, required: int = 0, hard: int = 0, tried: Sequence[str] = (), **details: Any
     ) -> None:

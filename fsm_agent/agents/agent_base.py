@@ -13,7 +13,6 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.hints import guess
 from fsm_agent._internal.registry import path_of
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import ARGUMENTS, Agent
 from fsm_agent.agents.arguments import TASK
 from fsm_agent.agents.class_attributes import arguments_of, check_attributes
@@ -23,7 +22,6 @@ from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS, kind_name
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import Rights, check, shown
 
@@ -178,7 +176,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         cls.agent_type = kind_name(kind)
         AGENTS.register(cls.agent_type, cls)
 
-    @with_options_shown(ConfigOverrides)
     def __init__(
         self,
         config: Config = _NOTHING,
@@ -294,7 +291,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def _sub_runnables(self) -> Sequence[Agent[Any, Any]]:
         return (self, *[agent for agent in self.agents.values() if agent is not self])
 
-    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[..., Any, Any]:
@@ -328,7 +324,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         (agent,) = self.agents.values()
         return agent._classifier
 
-    @with_options_shown(ConfigOverrides)
     def changed(  # type: ignore[override]  # an agent that a configuration describes is changed by its keys
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:

@@ -27,7 +27,6 @@ from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.validation import check, wrong
 
 Result = TypeVar("Result", default=Any, covariant=True)
-Before: TypeAlias = "str | RunHandle[Any] | Sequence[str | RunHandle[Any]]"  # runs that have to end before
 
 
 class RunHandle(Generic[Result]):
@@ -231,6 +230,9 @@ class RunHandle(Generic[Result]):
         except StoreError as error:
             who = str(error)
         return TimeoutError(f"the run {self.run_id!r} has not ended within {timeout_s} s; {who}")
+
+
+Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # runs that have to end before
 
 
 def post_answers(

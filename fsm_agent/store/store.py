@@ -34,7 +34,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from fsm_agent._internal.values import Value
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost
 
@@ -468,7 +467,6 @@ class Store(Protocol):
             RunUnknown: The run does not exist.
         """
 
-    @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         """Return a page of runs, the last changed first.
 

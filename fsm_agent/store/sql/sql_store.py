@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
@@ -304,7 +303,6 @@ class SqlStore(ABC):
         row: Run = self._read(lambda c: runs.get(c, run))
         return row
 
-    @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
         page: Page = self._read(lambda c: runs.select(c, asked))
