@@ -147,7 +147,7 @@ class AskApproval(EffectValue, frozen=True):
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
-        >>> asked = Agent(Script(function_call("erase")), functions=[erase]).seed("Tidy up.")
+        >>> asked = Agent(Script(function_call("erase")), functions=[erase]).prepare("Tidy up.")
         >>> try:
         ...     Agent(Script(function_call("erase")), functions=[erase]).run(asked)
         ... except CallSuspended as waiting:

@@ -318,7 +318,7 @@ class MemoryStore(SqlStore):
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
-        >>> agent.call("Hello", run_id="r1").output, [run.id for run in agent.runs.store.list()]
+        >>> agent.call("Hello", run_id="r1").output, [run.id for run in agent.runs.all.store.list()]
         ('Hi.', ['r1'])
     """
 
