@@ -33,7 +33,7 @@ docs: .venv/dev  ## build the site, strictly, into site/
 	$(PYTHON) -m mkdocs build --strict --quiet --site-dir site
 
 pictures: .venv/dev  ## draw again what the pages show: machines, terminals, recipes, tables of names
-	$(PYTHON) -c "from fsm_agent.diagrams import write_lifecycle; write_lifecycle('diagrams')"
+	$(PYTHON) -c "from fsm_agent.diagrams import write_call_diagram; write_call_diagram('diagrams')"
 	$(PYTHON) tools/name_table.py
 	PYTHONPATH=tests $(PYTHON) tools/page_pictures.py
 	PYTHONPATH=tests $(PYTHON) tools/run_picture.py

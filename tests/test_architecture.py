@@ -87,7 +87,8 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """Of the agent call it imports the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]
     known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
-    assert {imported for imported in known if ".lifecycle" in imported} <= {"fsm_agent.call.outcomes"}
+    of_calls = {f"fsm_agent.call.{part}" for part in ("call", "delegation", "interpret", "record", "requests", "table")}
+    assert not known & of_calls
     tree = tree_of(path)
     named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert not named & {"AgentCall", "CallRecord", "Replied", "ModelFailed", "Returned"}

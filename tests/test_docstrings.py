@@ -29,7 +29,7 @@ KNOWN = {name: getattr(fsm_agent, name) for name in fsm_agent.__all__}
 KNOWN |= {name: getattr(testing, name) for name in ("Pieces", "Script", "function_call", "token_reply")}
 KNOWN |= {"Annotated": typing.Annotated, "Literal": typing.Literal, "__name__": "example"}
 SKIPPED = {  # examples that need what is not here, or a class of the reader's own
-    *("context.tiktoken_of", "workers.Engine", "diagrams.write_lifecycle", "providers.Codec"),
+    *("context.tiktoken_of", "workers.Engine", "diagrams.write_call_diagram", "providers.Codec"),
     *("store.PostgresStore", "testing.ClientConformance", "testing.CodecConformance"),
 }
 

@@ -69,11 +69,11 @@ elif "work" in sys.argv:
 """
 A_SNAPSHOT_AND_A_PICTURE = """
 from pathlib import Path
-from fsm_agent.diagrams import lifecycle, write
+from fsm_agent.diagrams import call_diagram, write
 from fsm_agent.runtime.private_files import write_private
 write_private(Path("kept.json"), b"1")
 write_private(Path("kept.json"), b"2")
-write(lifecycle(), "life.mmd")
+write(call_diagram(), "life.mmd")
 print(Path("kept.json").read_text(), Path("life.mmd").exists(), [path.name for path in Path().glob(".*")])
 """
 

@@ -581,7 +581,9 @@ class AgentCall(Parent, Generic[Out]):
     def _ran_last(self) -> tuple[str, ...]:
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""
         # A repeated call need not run again only if nothing has run since: another function may have changed what it
-        # would find.  The functions of a round run at the same time, so each of them counts as later than the others.
+        # would find.  So only the newest round in which a function ran is looked at, from its end.  The functions of a
+        # round run at the same time, so each of them counts as later than the others: unless all are the same call,
+        # and succeeded, nothing is known.
         if not self.record.runs:
             return ()
         last: FunctionCall | None = None

@@ -41,8 +41,8 @@ from fsm_agent.call.requests import (
     UNATTENDED,
     USED_UP,
     ApprovalGate,
-    drafts,
-    governing_prompt,
+    active_prompt,
+    is_draft_stage,
     is_final,
     unblocked,
     used_up,
@@ -132,7 +132,7 @@ def was_in_branch(record: CallRecord) -> bool:
 
 
 def _governing(record: CallRecord, prompt: Prompt[Any]) -> Prompt[Any]:
-    return governing_prompt(record, prompt, in_branch=was_in_branch(record))
+    return active_prompt(record, prompt, in_branch=was_in_branch(record))
 
 
 def _written(value: Any, governing: Prompt[Any]) -> str:
@@ -314,7 +314,7 @@ def read_reply(
         problem = "broke off" if reply.finish == "error" else "has not finished its answer"
         report = ErrorReport(kind="BadReply", message=f"the model {problem}: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
-    if (prompt.mode == "two_stage" or prompt.finalizer is not None) and drafts(record, prompt):
+    if (prompt.mode == "two_stage" or prompt.finalizer is not None) and is_draft_stage(record, prompt):
         return "drafted", FinalReply(reply)
     try:
         parsed = parse_answer(record, reply, prompt, call, in_branch=bool(record.branch))
@@ -363,7 +363,7 @@ def parse_answer(
     Raises:
         Exception: The parser's.
     """
-    governing = governing_prompt(record, prompt, in_branch=in_branch)
+    governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = is_cut_off(reply) and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
@@ -385,9 +385,9 @@ def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
 
 def _is_answer(record: CallRecord, reply: Reply, prompt: Prompt) -> bool:
     """Return whether a reply that calls functions is final: it calls only the function that takes the answer."""
-    governing = governing_prompt(record, prompt, in_branch=bool(record.branch))
+    governing = active_prompt(record, prompt, in_branch=bool(record.branch))
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
-    is_draft = drafts(record, prompt)
+    is_draft = is_draft_stage(record, prompt)
     return is_alone and not is_draft and not governing.expected.is_text
 
 
@@ -401,9 +401,9 @@ def first_call(message: Message) -> FunctionCall | None:
 
 def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
     """Return the incremental parser for the next reply; None: its output cannot be read before its end."""
-    if drafts(record, prompt):
+    if is_draft_stage(record, prompt):
         return None
-    governing = governing_prompt(record, prompt, in_branch=bool(record.branch))
+    governing = active_prompt(record, prompt, in_branch=bool(record.branch))
     return governing.arriving(_args_of(governing, record, prompt))
 
 

@@ -129,7 +129,7 @@ def is_final(record: CallRecord, prompt: Prompt) -> bool:
     return bool(prompt.offers) and not offered(record, prompt)
 
 
-def has_to_finish(record: CallRecord, prompt: Prompt) -> bool:
+def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
     """Return whether a request ends with the final prompt: the functions were withdrawn after a round."""
     # A paused reply ends the dialog with the assistant's message: the model continues it, and is asked for nothing.
     is_behind_results = bool(record.function_calls) and record.dialog[len(record.dialog) - 1].role != "assistant"
@@ -141,14 +141,14 @@ def rounds_used_up(limits: Limits) -> str:
     return f"limits.rounds={limits.rounds} is used up"
 
 
-def drafts(record: CallRecord, prompt: Prompt) -> bool:
+def is_draft_stage(record: CallRecord, prompt: Prompt) -> bool:
     """Return whether an answer is only the first of two: another request, without functions, makes the final one."""
     if prompt.finalizer is not None:
         return not record.is_drafted
     return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(record, prompt)
 
 
-def governing_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
+def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
     """Return the prompt that the next request is made with, and its answer parsed with.
 
     Args:
@@ -192,7 +192,7 @@ def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt)
 
 
 @lru_cache(maxsize=64)
-def gone(name: str) -> Function:
+def removed_function(name: str) -> Function:
     """Return a stand-in for a function that was requested and then removed; it returns an error to the model."""
 
     def call(**arguments: Any) -> str:
@@ -337,7 +337,7 @@ def _round(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     named = call.prompt.by_name
     wanted: list[Effect] = []
     for f in ready(record, pending, call.prompt):
-        function = named.get(f.name) or gone(f.name)
+        function = named.get(f.name) or removed_function(f.name)
         if function.call is not None and (function.once or f.id in record.once):
             wanted.append(_once(record, f, function))
         else:
@@ -363,7 +363,7 @@ def _request(call: Asking, record: CallRecord) -> Request:
     functions: tuple[Function, ...] = ()
     is_last = is_final(record, prompt)
     if is_last or record.branch:
-        prompt = governing_prompt(record, prompt, in_branch=bool(record.branch))
+        prompt = active_prompt(record, prompt, in_branch=bool(record.branch))
     if is_last or prompt.settings or prompt.hosted_tools or call.args:
         settings = _settings(call, prompt, is_last)
     if not is_last and settings.tool_choice != "none":
@@ -371,11 +371,11 @@ def _request(call: Asking, record: CallRecord) -> Request:
         if settings.hosted_tools:
             functions = declared(functions, settings.hosted_tools)
     messages: Sequence[Message] = record.dialog
-    if is_last and has_to_finish(record, call.prompt):  # in the request only: it is no part of the dialog
+    if is_last and needs_final_prompt(record, call.prompt):  # in the request only: it is no part of the dialog
         messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=record.rounds)))
     output, mode = prompt.expected, prompt.mode
     if mode is not None or call.prompt.finalizer is not None:
-        output = TEXT if drafts(record, call.prompt) else output
+        output = TEXT if is_draft_stage(record, call.prompt) else output
         mode = None if mode == "two_stage" else mode
     return Request(
         messages=(*messages, *record.branch) if record.branch else messages,

@@ -32,7 +32,8 @@ from fsm_agent.cli.terminal import Screen, error_line, one_line, safe, shown_cal
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
-from fsm_agent.diagrams.diagram import trace_diagram, write
+from fsm_agent.diagrams.diagram import trace_diagram
+from fsm_agent.diagrams.drawing import write
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta

@@ -12,8 +12,7 @@ import typer
 from fsm_agent.cli.options import Debug
 from fsm_agent.cli.output import reporting
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.diagrams.arrows import Level
-from fsm_agent.diagrams.diagram import lifecycle
+from fsm_agent.diagrams.diagram import Level, call_diagram
 from fsm_agent.diagrams.drawing import Diagram, render, write
 
 
@@ -52,4 +51,4 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
 def diagram(level: AtLevel = None, format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
     """Draw the states of an agent call."""
     with reporting(debug):
-        draw(lifecycle(level=level), format, output)
+        draw(call_diagram(level=level), format, output)

@@ -109,6 +109,10 @@ class View:
         Under the default budget, that is so while the dialog has fewer characters than a quarter of the window has
         tokens: a token has at least about one character.
         """
+        # Tokens are counted for each request of a call that comes near a limit.  Most calls never do, so they are
+        # spared the count: the characters of new messages are subtracted from a room of a quarter of the window.  The
+        # other three quarters are for the functions, the schema and the reply, which are not looked at here, and for
+        # texts of which a character takes more than a token.
         plan = self.plan
         if plan.passes or record.summary is not None or record.shorten_to is not None:
             return False

@@ -3,7 +3,7 @@
 Diagrams are made of tables and traces, never drawn by hand.  Nothing here moves a machine.
 """
 
-from fsm_agent.diagrams.diagram import lifecycle, trace_diagram, write_lifecycle
+from fsm_agent.diagrams.diagram import call_diagram, trace_diagram, write_call_diagram
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, render, write
 
 __all__ = [
@@ -11,9 +11,9 @@ __all__ = [
     "Diagram",
     "Edge",
     "Node",
-    "lifecycle",
+    "call_diagram",
     "render",
     "trace_diagram",
     "write",
-    "write_lifecycle",
+    "write_call_diagram",
 ]

@@ -1,7 +1,7 @@
 """Diagrams of the machine of an agent call, and of its runs.
 
 Both are drawn from `ROWS`.  Dashed lines are the exception branch, whose messages are sent to the model and pruned from
-the dialog.  `write_lifecycle` writes ``diagrams/agent_call.*``.
+the dialog.  `write_call_diagram` writes ``diagrams/agent_call.*``.
 """
 
 from __future__ import annotations
@@ -10,34 +10,148 @@ import math
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 from fsm_agent._internal.durations import format_duration
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import Row
 from fsm_agent.call.record import FINAL, State
 from fsm_agent.call.table import ROWS
-from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, lines_of, steps_on, with_else, without_done
-from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, write
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import check
 
-__all__ = [
-    "Diagram",
-    "Edge",
-    "Node",
-    "is_entry",
-    "lifecycle",
-    "render",
-    "table_diagram",
-    "trace_diagram",
-    "write",
-    "write_lifecycle",
-]
+Level: TypeAlias = Literal["overview", "triggers", "rows"]
+
+ANY = "* any state"  # the id of the node that stands for all states
+
+ANY_NODE = Node(id=ANY, label="any state", is_dashed=True)
+
+MANY_ROWS = 30  # from here on a picture of all rows cannot be read
+
+_USUAL = 2  # words on an arrow of an overview
+
+_OF_ALL = 3  # states from which "any state" is shorter than an arrow each
+
+_NUMBERS = 4  # of steps, on an arrow
+
+_TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A row of a table, for one of its sources and one of its triggers."""
+
+    source: str
+    trigger: str
+    target: str
+    guard: str = ""  # "else": the rows before it have one; empty: it is always taken
+    action: str = ""
+
+    @property
+    def label(self) -> str:
+        """The words of the whole row, as ``done [is_good] / keep``."""
+        guard, action = (f"[{self.guard}]" if self.guard else ""), (f"/ {self.action}" if self.action else "")
+        return " ".join([word for word in (self.trigger, guard, action) if word])
+
+
+def level_for(level: Level | None, rows: int) -> Level:
+    """Return the level of a picture: the one asked for, else one that can be read with as many rows.
+
+    Raises:
+        UsageError: There is no such level.
+    """
+    check("level", level, level is None or level in get_args(Level), "'overview', 'triggers', 'rows' or None")
+    return level or ("overview" if rows >= MANY_ROWS else "rows")
+
+
+def with_else(ways: Iterable[Way]) -> list[Way]:
+    """Mark each row that is taken if the guards of those before it say no."""
+    guarded: set[tuple[str, str]] = set()
+    marked = []
+    for way in ways:
+        if way.guard:
+            guarded.add((way.source, way.trigger))
+        marked.append(replace(way, guard="else") if not way.guard and (way.source, way.trigger) in guarded else way)
+    return marked
+
+
+def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the arrows of a picture, and the lines on each.
+
+    - ``rows``: every row.  One that all states share is one arrow from `ANY`.
+    - ``triggers``: the same without guards.
+    - ``overview``: also no arrows from a state to itself, and the two commonest triggers of an arrow only.  All
+      that leads to a failure is one arrow from `ANY` if most states can fail so, and so is what leads most states to
+      another end.
+
+    Args:
+        ways: The table.
+        level: How much of it is shown.
+        ends: The states that are ends, and whether each is a failure.
+    """
+    live = {way.source for way in ways} - ends.keys()
+    sources: dict[tuple[str, ...], set[str]] = {}
+    for way in ways:
+        sources.setdefault(_row(way, level), set()).add(way.source)
+
+    def is_shared(row: tuple[str, ...]) -> bool:
+        found, to = sources[row], row[1]
+        if len(found) < _OF_ALL:
+            return False
+        return found >= live - {to} or (level == "overview" and to in ends and 3 * len(found) >= 2 * len(live))
+
+    shared = {row for row in sources if is_shared(row)}
+    failures = {row[1] for row in shared if level == "overview" and ends.get(row[1])}
+    words: dict[tuple[str, str], dict[str, set[str]]] = {}  # of an arrow, by word: the states that it leads from
+    for way in ways:
+        source = ANY if way.target in failures or _row(way, level) in shared else way.source
+        if level != "overview" or source != way.target:
+            word = way.label if level == "rows" else way.trigger
+            words.setdefault((source, way.target), {}).setdefault(word, set()).add(way.source)
+    shown = _usual if level == "overview" else tuple
+    return {arrow: tuple(filter(None, shown(found))) for arrow, found in words.items()}
+
+
+def _row(way: Way, level: Level) -> tuple[str, ...]:
+    """Return what the ways of one row have in common, as far as it is shown."""
+    return (way.trigger, way.target, way.guard, way.action) if level == "rows" else (way.trigger, way.target)
+
+
+def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
+    most = sorted(words, key=lambda word: -len(words[word]))
+    return (*most[:_USUAL], f"+{len(most) - _USUAL} more") if len(most) > _USUAL + 1 else tuple(most)
+
+
+def without_done(ways: Sequence[Way]) -> list[Way]:
+    """Leave the word "done" out where a state has no other way of its own than by its result."""
+    usual = ("done", "cancelled", "expired")  # the last two are about the whole flow
+    others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
+    return [
+        way if way.source in others else replace(way, trigger=way.trigger.removeprefix("done").lstrip()) for way in ways
+    ]
+
+
+def steps_on(trace: Sequence[Stepped], label: Callable[[Stepped], str]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the lines of the arrows that a run has taken: the numbers of its steps, from 1, and their words."""
+    numbers: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for number, step in enumerate(trace, 1):
+        words = numbers.setdefault((str(step.source), str(step.to)), {})
+        words.setdefault(label(step), []).append(number)
+    return {
+        arrow: tuple([f"{_numbers(found)} {word}".rstrip() for word, found in words.items()])
+        for arrow, words in numbers.items()
+    }
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_NUMBERS]))
+    return shown if len(numbers) <= _NUMBERS else f"{shown} … ({_TIMES}{len(numbers)})"
 
 
 _TONES: dict[str, Tone] = {
@@ -45,10 +159,15 @@ _TONES: dict[str, Tone] = {
     State.COMPLETED: "success",
     State.FAILED: "failure",
 }
+
 _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a person": "branch"}
+
 _ENDS = ("end", "failure")  # words of `FlowTable`, as above
+
 _CALL_ENDS: dict[str, bool] = {State.COMPLETED: False, State.FAILED: True}
+
 _STATES = frozenset(map(str, State))
+
 _ABOUT: dict[str, tuple[str, ...]] = {  # lines that tell a newcomer what happens in a state
     State.SEEDED: ("not begun",),
     State.CALLING: ("asks the model",),
@@ -58,14 +177,21 @@ _ABOUT: dict[str, tuple[str, ...]] = {  # lines that tell a newcomer what happen
     State.CHECKING: ("your own check,", "if you have one"),
     State.HANDED_OVER: ("another agent", "takes over"),
 }
+
 _LIMITS = {  # guards of the rows that are taken at a limit; an overview leaves them out
     *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "is_stuck", "out_of_handoffs")
 }
+
 _TWIN = State.PARSE_EXCEPTION, State.CALLING  # of the first, an overview shows only its ways to an end: see `_ABOUT`
+
 _SPINE = {(State.SEEDED, State.CALLING), (State.CALLING, State.CHECKING), (State.CHECKING, State.COMPLETED)}
+
 _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
+
 _LEGEND = "dashed: the model sees it, and an accepted answer removes it from the dialog"
+
 _REASON = 240  # characters of the reason of a failure
+
 _REASON_LINE = 70
 
 
@@ -87,7 +213,7 @@ class _Stay:
         return tuple(lines)
 
 
-def lifecycle(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: str = "One agent call") -> Diagram:
+def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: str = "One agent call") -> Diagram:
     """Return the machine of an agent call.
 
     Args:
@@ -102,9 +228,9 @@ def lifecycle(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: 
         UsageError: There is no such level.
 
     Examples:
-        >>> "Calling" in render(lifecycle(), "mermaid")
+        >>> "Calling" in render(call_diagram(), "mermaid")
         True
-        >>> len(lifecycle(level="rows").edges) > len(lifecycle(level="overview").edges)
+        >>> len(call_diagram(level="rows").edges) > len(call_diagram(level="overview").edges)
         True
     """
     ways = _ways(rows)
@@ -149,7 +275,7 @@ def trace_diagram(
         trace: The steps in order.  The steps of several runs, one after the other, add up.
         title: The title above the diagram.
         shows_unvisited: Draw the states and edges outside the run too, in gray.
-        level: What of the rest is drawn, as for `lifecycle`; with ``"rows"`` the steps also name their guards.
+        level: What of the rest is drawn, as for `call_diagram`; with ``"rows"`` the steps also name their guards.
 
     Raises:
         UsageError: The trace is not that of an agent call, or there is no such level.
@@ -164,7 +290,7 @@ def trace_diagram(
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
         what = f"expected the steps of an agent call, got one from Seeded to {trace[0].to!r}"
         raise UsageError(f"the trace: {what}; call run_diagram(result.run) for the run of a flow")
-    whole = lifecycle(level=level)
+    whole = call_diagram(level=level)
     stays = _stays(trace)
     taken = Counter((str(step.source), str(step.to)) for step in trace)
     lines = steps_on(trace, _label_of_step if level == "rows" else _trigger_of)
@@ -247,7 +373,7 @@ def _stay_note(name: str, visits: Counter[str], spent: Mapping[str, float]) -> l
     return [*noted, format_duration(spent[name])] if name in spent else noted
 
 
-def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
+def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:
     """Write the overview of an agent call into ``directory``: ``agent_call.mmd``, ``.dot`` and ``.svg``.
 
     Raises:
@@ -255,9 +381,9 @@ def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
         UsageError: There is no such directory.
 
     Examples:
-        >>> write_lifecycle("pictures")                             # doctest: +SKIP
+        >>> write_call_diagram("pictures")                             # doctest: +SKIP
     """
-    return [write(lifecycle(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
+    return [write(call_diagram(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
 
 
 def _ways(rows: Sequence[Row]) -> list[Way]:

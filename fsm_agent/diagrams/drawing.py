@@ -177,10 +177,10 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         ConfigError: `dot` is not installed, or does not work.
 
     Examples:
-        >>> render(lifecycle(), "mermaid").startswith("---")
+        >>> render(call_diagram(), "mermaid").startswith("---")
         True
     """
-    check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or lifecycle()")
+    check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or call_diagram()")
     if format == "mermaid":
         return _mermaid(diagram)
     if format == "dot":
@@ -208,7 +208,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
         ConfigError: `dot` is needed, and is not installed or does not work.
 
     Examples:
-        >>> write(lifecycle(), "lifecycle.mmd").name
+        >>> write(call_diagram(), "lifecycle.mmd").name
         'lifecycle.mmd'
     """
     path = Path(path)

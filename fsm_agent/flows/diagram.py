@@ -13,8 +13,18 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fsm_agent._internal.field_checks import is_whole
-from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, lines_of, steps_on, with_else, without_done
-from fsm_agent.diagrams.diagram import is_entry
+from fsm_agent.diagrams.diagram import (
+    ANY,
+    ANY_NODE,
+    Level,
+    Way,
+    is_entry,
+    level_for,
+    lines_of,
+    steps_on,
+    with_else,
+    without_done,
+)
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.flow import Flow

@@ -16,8 +16,7 @@ from unicodedata import east_asian_width
 
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.record import State
-from fsm_agent.diagrams.arrows import ANY
-from fsm_agent.diagrams.diagram import lifecycle
+from fsm_agent.diagrams.diagram import ANY, call_diagram
 from fsm_agent.diagrams.drawing import Diagram
 from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessReading, RunReading
 
@@ -336,7 +335,7 @@ Taken: TypeAlias = Mapping[tuple[str, str], list[Move]]  # the moves of a proces
 
 @cache
 def _overview() -> Diagram:
-    return lifecycle(level="overview")
+    return call_diagram(level="overview")
 
 
 def draw_machine(reading: RunReading, process: ProcessReading) -> Picture | None:

@@ -1,7 +1,7 @@
 """Do the diagrams show what the table does, and nothing that anybody smuggled in?
 
 After a change of `ROWS` the committed pictures are drawn anew by
-``python -c "from fsm_agent.diagrams.diagram import write_lifecycle; write_lifecycle('diagrams')"``, with `dot`
+``python -c "from fsm_agent.diagrams.diagram import write_call_diagram; write_call_diagram('diagrams')"``, with `dot`
 installed.
 The Mermaid and DOT texts have to be the same to the byte.  An SVG differs from one version of `dot` to the next in
 its coordinates, so of the committed one the states, edges, labels and dashes are compared, which needs no `dot`.
@@ -24,7 +24,7 @@ from support.paths import ROOT
 from support.programs import needs_dot
 
 from fsm_agent.call import ROWS, AgentCall, Begun, Cancelled, Expired, Limits, ModelFailed, Replied, Slept, State
-from fsm_agent.diagrams import Box, Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
+from fsm_agent.diagrams import Box, Diagram, Edge, Node, call_diagram, render, trace_diagram, write, write_call_diagram
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
 from fsm_agent.messages import Reply, Stepped, Usage
 from fsm_agent.testing import function_call
@@ -96,7 +96,7 @@ def wanted(diagram: Diagram) -> tuple[dict[str, tuple[str, int]], dict[tuple[str
 
 def test_the_committed_diagrams_show_the_table():
     """See the head of this file."""
-    drawing = lifecycle()
+    drawing = call_diagram()
     for name, format in (("mmd", "mermaid"), ("dot", "dot")):
         assert (COMMITTED / f"agent_call.{name}").read_text("utf-8") == render(drawing, format)
     assert drawn((COMMITTED / "agent_call.svg").read_text("utf-8")) == wanted(drawing)
@@ -109,7 +109,7 @@ def test_the_committed_picture_of_a_run_is_what_the_code_draws():
 
 def whole(rows=ROWS) -> Diagram:
     """The diagram with every row."""
-    return lifecycle(rows, level="rows")
+    return call_diagram(rows, level="rows")
 
 
 def changed_guard():
@@ -173,7 +173,7 @@ def test_one_start_two_ends_and_a_branch_in_their_own_colors():
 
 
 def test_an_overview_shows_the_usual_ways_and_one_arrow_to_each_end_that_most_states_share():
-    drawing = lifecycle()
+    drawing = call_diagram()
     shown = {(drawing_label(drawing, edge.source), edge.target): edge.lines for edge in drawing.edges}
     assert shown["any state", "Failed"][:2] == ("expired", "cancelled")
     assert shown["any state", "Completed"] == ("stopped",)
@@ -201,7 +201,7 @@ def test_what_the_exception_branch_does_is_what_calling_does():
 
 
 def test_the_triggers_are_all_rows_without_their_guards():
-    triggers, rows = edges(lifecycle(level="triggers")), edges(whole())
+    triggers, rows = edges(call_diagram(level="triggers")), edges(whole())
     assert {arrow: {line.partition(" ")[0] for line in edge.lines} for arrow, edge in rows.items()} == {
         arrow: set(edge.lines) for arrow, edge in triggers.items()
     }
@@ -209,7 +209,7 @@ def test_the_triggers_are_all_rows_without_their_guards():
 
 def test_an_unknown_level_is_named():
     with pytest.raises(UsageError, match="'all'"):
-        lifecycle(level="all")
+        call_diagram(level="all")
 
 
 def asking_again() -> AgentCall:
@@ -327,7 +327,7 @@ def test_a_new_request_in_the_same_state_is_another_visit():
 def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
     whole, path = trace_diagram(run()), trace_diagram(run(), shows_unvisited=False)
     assert {node.label for node in whole.nodes} == {*map(str, State), "any state"}
-    assert set(edges(whole)) == {*edges(lifecycle()), *[(step.source, step.to) for step in run()]}
+    assert set(edges(whole)) == {*edges(call_diagram()), *[(step.source, step.to) for step in run()]}
     assert set(nodes(path)) == {str(state) for state in State} - {"Failed", "HandedOver", "Checking"}
     assert set(edges(path)) == {(step.source, step.to) for step in run()}
     assert not any(edge.lines for edge in whole.edges if not edge.times)
@@ -398,7 +398,7 @@ def test_the_trace_of_a_real_call_is_on_the_map():
     recall(call)
     give_up(call)
     diagram = trace_diagram(call.record.trace)
-    known = edges(lifecycle(level="triggers"))
+    known = edges(call_diagram(level="triggers"))
     assert sum(edge.times for edge in diagram.edges) == len(call.record.trace)
     for edge in diagram.edges:
         lines = {re.sub(r"^[\d, ]+ ", "", line) for line in edge.lines}
@@ -497,16 +497,16 @@ def test_a_hostile_trace_is_drawn_all_the_same():
 
 def test_a_file_is_written_by_its_suffix(tmp_path):
     for suffix in (".mmd", ".mermaid", ".dot", ".gv", ".MMD"):
-        path = write(lifecycle(), tmp_path / f"d{suffix}")
+        path = write(call_diagram(), tmp_path / f"d{suffix}")
         format = "dot" if suffix in (".dot", ".gv") else "mermaid"
-        assert path.read_bytes() == render(lifecycle(), format).encode()
+        assert path.read_bytes() == render(call_diagram(), format).encode()
     assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
     for name in ("d.pdf", "d", ".mmd"):
         with pytest.raises(UsageError, match=r"\.mmd, \.mermaid, \.md, \.dot, \.gv, \.svg, \.png") as refusal:
-            write(lifecycle(), tmp_path / name)
+            write(call_diagram(), tmp_path / name)
         assert repr(str(tmp_path / name)) in str(refusal.value)
         assert list(tmp_path.iterdir()) == []
 
@@ -515,17 +515,17 @@ def test_a_file_is_replaced_at_once_and_not_rewritten(tmp_path):
     path = tmp_path / "d.mmd"
     path.write_text("old")
     with path.open() as reader:
-        write(lifecycle(), path)
+        write(call_diagram(), path)
         assert reader.read() == "old", "who reads the old one reads all of it"
-    assert path.read_text("utf-8") == render(lifecycle(), "mermaid")
+    assert path.read_text("utf-8") == render(call_diagram(), "mermaid")
 
 
 @pytest.mark.system
 @needs_dot
 def test_pictures_are_drawn(tmp_path):
-    paths = write_lifecycle(tmp_path)
+    paths = write_call_diagram(tmp_path)
     assert [path.name for path in paths] == ["agent_call.mmd", "agent_call.dot", "agent_call.svg"]
-    assert drawn(paths[2].read_text("utf-8")) == wanted(lifecycle())
+    assert drawn(paths[2].read_text("utf-8")) == wanted(call_diagram())
     assert write(trace_diagram(run()), tmp_path / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert drawn(render(trace_diagram(run()), "svg")) == wanted(trace_diagram(run()))
 
@@ -536,7 +536,7 @@ def test_without_dot_it_says_how_to_get_it(tmp_path, monkeypatch):
     old.write_text("old")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="'dot'"):
-        write(lifecycle(), old)
+        write(call_diagram(), old)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("d.svg", "old")]
 
 

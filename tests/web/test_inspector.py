@@ -17,7 +17,7 @@ from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallFailed, Limits, function
-from fsm_agent.diagrams import lifecycle
+from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -204,7 +204,7 @@ def test_the_usual_way_of_an_agent_call_leads_from_left_to_right(pages):
     usual = [boxes[state] for state in ("Seeded", "Calling", "Checking", "Completed")]
     assert len({(top, bottom) for _, top, _, bottom in usual}) == 1
     assert [left for left, *_ in usual] == sorted(left for left, *_ in usual)
-    usual_ways = {(edge.source, edge.target) for edge in lifecycle(level="overview").edges}
+    usual_ways = {(edge.source, edge.target) for edge in call_diagram(level="overview").edges}
     for run in ("order-17", "degrees-paris"):
         ways = {(way.get("data-from"), way.get("data-to")) for way in drawn(pages, run).iterfind("g[@data-from]")}
         assert usual_ways <= ways
