@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -117,6 +118,27 @@ def test_the_package_itself_loads_no_library_before_it_is_needed():
     code = "import sys; before = set(sys.modules); import fsm_agent; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"httpx", "jinja2", "mcp", "opentelemetry", "rich", "starlette", "typer"} & set(loaded)
+
+
+def test_an_import_of_the_package_stays_small():
+    """As the first statement of a program; what is imported inside of functions comes later, if at all."""
+    loaded, left = set[str](), [""]
+    while left:
+        module = left.pop()
+        if module in loaded or module not in MODULES:
+            continue
+        loaded.add(module)
+        rooms = [module.rpartition(".")[0]]
+        left += rooms + [name.removeprefix("fsm_agent").lstrip(".") for name in at_once(MODULES[module])]
+    assert len(loaded) <= 220, len(loaded)
+    assert not {room for room in loaded if room.partition(".")[0] in ("cli", "flows", "mcp", "testing", "web")}
+
+
+def at_once(path: Path) -> Iterator[str]:
+    """The modules of ours that a module imports at once, at run time."""
+    for node in tree_of(path).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fsm_agent"):
+            yield from {node.module or "", *[f"{node.module}.{alias.name}" for alias in node.names]}
 
 
 @pytest.mark.parametrize("library", CHOSEN_IN)

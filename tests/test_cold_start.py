@@ -1,4 +1,4 @@
-"""May many threads be the first to use everything, at the same time?"""
+"""May many threads be the first to use everything, at the same time, and what does the first import cost?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import cold_start
@@ -49,3 +50,17 @@ def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, say)
     found = Counter(outcome(prepared, tmp_path, *parts[n % len(parts)]) for n in range(PROCESSES))
     say(f"{PROCESSES} fresh processes of {cold_start.THREADS} threads: {found.pop('', 0)} as they should be")
     assert not found, "\n".join(found)
+
+
+def processor_s(code: str) -> float:
+    """The least processor time of a fresh OS process that runs the code, of nine; bytecode is kept."""
+    command = [sys.executable, "-c", f"{code}\nimport time; print(time.process_time())"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    run = partial(subprocess.run, command, env=environment, capture_output=True, text=True, check=True)
+    return min(float(run().stdout) for _ in range(9))
+
+
+def test_an_agent_is_imported_in_twice_the_time_of_its_libraries(say):
+    ratio = processor_s("from fsm_agent import Agent") / processor_s("import pydantic, httpx")
+    say(f"the import costs {ratio:.2f} times that of pydantic and httpx")
+    assert ratio < 2.2  # twice, and what a busy machine adds

@@ -214,16 +214,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             super().__init__(**_program_arguments(name, answer, of_class, next(iter(arguments.values()))))
             self.agents = agents
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in ARGUMENTS:
-            object.__setattr__(self, name, value)  # one of the subclass's own
-        elif "agents" not in vars(self):  # before the agent is made, as if its class said so
-            vars(self).setdefault("_said", {})[name] = value
-            object.__setattr__(self, name, value)
-        else:
-            problem = f"{name} of {self.name!r} cannot be set, since its agents are made"
-            raise AttributeError(f"{problem}; use changed({name}=…), which returns a copy", name=name, obj=self)
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 

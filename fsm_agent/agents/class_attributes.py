@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from types import FunctionType
 from typing import Any
@@ -124,9 +124,6 @@ def _taken(agent: Any, base: type, name: str) -> Any:
 
 
 def _static(agent: Any, base: type, name: str) -> Any:
-    """Return an attribute as it stands in an agent or its classes, without the base."""
-    said: Mapping[str, Any] = vars(agent).get("_said", {})  # before the agent was made
-    if name in said:
-        return said[name]
+    """Return an attribute as it stands in the classes of an agent, without the base."""
     owners = [owner for owner in type(agent).__mro__ if owner not in base.__mro__]
     return next((vars(owner)[name] for owner in owners if name in vars(owner)), _MISSING)

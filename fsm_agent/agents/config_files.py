@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -53,6 +52,8 @@ def read_file(file: Path) -> Any:
 
 
 def _read_toml(text: str) -> dict[str, Any]:
+    import tomllib
+
     for number, line in enumerate(text.splitlines(), 1):
         if line.partition("=")[0].count(".") > MAX_DOTS:
             raise ValueError(f"at most {MAX_DOTS} parts in a key, got more (at line {number})")

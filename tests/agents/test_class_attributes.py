@@ -233,3 +233,16 @@ def test_what_its_agents_were_made_with_cannot_be_set_later(name):
     agent = class_with()(client=Script())
     with pytest.raises(AttributeError, match=name):
         setattr(agent, name, SAID[name])
+
+
+def test_nor_can_it_be_set_before_they_are_made():
+    class Early(AgentBase, register=False):
+        expertise = "You clean."
+
+        def __init__(self, **options: Any) -> None:
+            self.tone = "friendly"  # one of its own
+            self.approve = refuse
+            super().__init__(**options)
+
+    with pytest.raises(AttributeError, match="approve"):
+        Early(client=Script())
