@@ -10,7 +10,7 @@ from fsm_agent.agents.classification import Calibration, Classification
 from fsm_agent.agents.config import AgentConfig
 from fsm_agent.agents.conversation import Conversation
 from fsm_agent.agents.delegation.handoffs import handoff
-from fsm_agent.agents.metrics import Metrics
+from fsm_agent.agents.hooks import Metrics
 from fsm_agent.agents.registry import build_agent
 from fsm_agent.agents.run_handle import RunHandle
 

@@ -21,6 +21,18 @@ from fsm_agent.agents.arguments import (
     check_prices,
     plan_of_model,
 )
+from fsm_agent.agents.builder import (
+    NO_ARGS,
+    PromptResolver,
+    SystemPrompt,
+    call_without_result,
+    check_needs,
+    check_parser_args,
+    check_system,
+    check_system_needs,
+    dialog_before,
+    needs_of,
+)
 from fsm_agent.agents.classification import Calibration, Classification, Label
 from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What, aperform, perform, planned
 from fsm_agent.agents.conversation import Conversation
@@ -37,15 +49,6 @@ from fsm_agent.agents.persistence import (
     warned_of_change,
     with_model,
     with_options,
-)
-from fsm_agent.agents.prompt_resolution import PromptResolver, check_needs, check_parser_args, needs_of
-from fsm_agent.agents.system_prompt import (
-    NO_ARGS,
-    SystemPrompt,
-    call_without_result,
-    check_system,
-    check_system_needs,
-    dialog_before,
 )
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.budget import Prices

@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent.agents.batch import CONCURRENCY, amap_tasks, map_tasks
+from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.classification import Calibration, Classification, ClassNames, Scores, classes_of
-from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.call.result import CallResult
 from fsm_agent.clients.client import Client
 from fsm_agent.errors import ParseError

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import After, Deps, Out
 from fsm_agent.agents.persistence import attach_journal, definition_of
-from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, seed_of

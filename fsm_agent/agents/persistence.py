@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fsm_agent._internal.generics import Out
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
-from fsm_agent.agents.system_prompt import SystemPrompt
+from fsm_agent.agents.builder import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.journal import Header, Journal

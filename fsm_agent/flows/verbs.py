@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
+from fsm_agent.agents.builder import check_needs
 from fsm_agent.agents.delegation import from_functions
 from fsm_agent.agents.persistence import run_name
-from fsm_agent.agents.prompt_resolution import check_needs
 from fsm_agent.agents.runnable import (
     Runnable,
     Sink,

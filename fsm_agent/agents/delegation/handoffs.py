@@ -9,11 +9,10 @@ from typing import Any, TypeGuard
 
 from fsm_agent._internal.annotations import types_of
 from fsm_agent.agents.arguments import UNNAMED
+from fsm_agent.agents.builder import NO_ARGS, SystemPrompt, needs_of
 from fsm_agent.agents.delegation.delegate import AgentDelegate
 from fsm_agent.agents.options import Deps
 from fsm_agent.agents.persistence import AnyAgent
-from fsm_agent.agents.prompt_resolution import needs_of
-from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import CallRecord
