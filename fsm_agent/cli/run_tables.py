@@ -34,7 +34,7 @@ from fsm_agent.call.record import ContextUse, State
 from fsm_agent.cli.terminal import one_line, shown_call, whole_call
 from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.store.history import RETRIED, EntryReading, RunReading
+from fsm_agent.store.history import RETRIED, HistoryEntry, RunHistory
 from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunCount
 
@@ -141,7 +141,7 @@ def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
     yield _ago(min([count.oldest_s for count in counts]), now_s)
 
 
-def processes_table(reading: RunReading, width: int | None) -> RenderableType:
+def processes_table(reading: RunHistory, width: int | None) -> RenderableType:
     """Return a line for each process inside of a run."""
     rows = [
         (path, one.name or one.kind, one.state, str(one.n), one.task) for path, one in reading.processes.items() if path
@@ -199,7 +199,7 @@ def about_question(question: Question, *, whole: bool = False) -> str:
     return plain(next((text for text in texts if isinstance(text, str)), question.about))
 
 
-def head_lines(reading: RunReading) -> Iterator[tuple[str, str]]:
+def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
     """Yield the lines above the picture of a run, each with a style."""
     run, header = reading.run, reading.header
     now_s = time.time()
@@ -238,7 +238,7 @@ def _option(question: Question, kind: str) -> str:
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 
 
-def run_picture(reading: RunReading, width: int | None) -> RenderableType:
+def run_picture(reading: RunHistory, width: int | None) -> RenderableType:
     """Return the entries of a run, one a line, with its path through the states next to them.
 
     Below a reply that was refused stands what the model was told.
@@ -290,7 +290,7 @@ def _key(key: str) -> str:
     return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
 
 
-def _triggers(entry: EntryReading) -> str:
+def _triggers(entry: HistoryEntry) -> str:
     """Return the triggers of an entry, without those by which processes inside begin."""
     if entry.kind == RETRIED:
         return RETRIED
@@ -310,7 +310,7 @@ def _context_text(use: ContextUse | None) -> str:
     return f"{text}{cached}, new beginning" if is_new else f"{text}{cached}"
 
 
-def _about(entry: EntryReading) -> str:
+def _about(entry: HistoryEntry) -> str:
     """Return what an entry says, for people: its outcome, and what has begun by it."""
     if (step := entry.undoes_to) is not None:
         return f"continues from step {step}"
@@ -318,7 +318,7 @@ def _about(entry: EntryReading) -> str:
     return "; ".join(filter(None, [_outcome_text(entry), begun and f"begins {begun}"]))
 
 
-def why_of(entry: EntryReading) -> str:
+def why_of(entry: HistoryEntry) -> str:
     """Return what the model was told of a reply that was refused, or why the call failed by it, as one line."""
     is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
     if not entry.why or (is_end and entry.why in _outcome_text(entry)):
@@ -326,7 +326,7 @@ def why_of(entry: EntryReading) -> str:
     return f"{'the call failed' if is_end else 'the model was told'}: {one_line(entry.why, _WHY)}"
 
 
-def _outcome_text(entry: EntryReading) -> str:
+def _outcome_text(entry: HistoryEntry) -> str:
     match entry.outcome:
         case Begun():
             return ""
@@ -358,7 +358,7 @@ class _Lanes:
         reading: The run.
     """
 
-    def __init__(self, reading: RunReading) -> None:
+    def __init__(self, reading: RunHistory) -> None:
         moves = reading.process.moves
         visited = dict.fromkeys([name for move in moves for name in (move.step.source, move.step.to)])
         is_call = reading.kind == "call"
@@ -379,7 +379,7 @@ class _Lanes:
             for n, name in enumerate(self.names)
         ]
 
-    def line(self, entry: EntryReading) -> Text:
+    def line(self, entry: HistoryEntry) -> Text:
         """Return the beginning of an entry's line: from the lane of its source to that of its target."""
         own = [move.step for move in entry.moves if not move.path]
         source, to = (own[0].source, own[-1].to) if own else (self._now, self._now)

@@ -71,7 +71,7 @@ from fsm_agent.functions.context import LATER
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
-from fsm_agent.store.history import UNKNOWN, EntryReading, RunReading, parting, read
+from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, parting, read
 from fsm_agent.store.history import as_json as parting_json
 from fsm_agent.store.listing import is_undriven, wanted
 from fsm_agent.store.runs import Runs
@@ -659,7 +659,7 @@ def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tup
     return Page(found[:limit]), len(found) > limit
 
 
-def _shown_json(reading: RunReading) -> dict[str, Any]:
+def _shown_json(reading: RunHistory) -> dict[str, Any]:
     return {
         "run": to_builtins(reading.run),
         "title": reading.title,
@@ -675,7 +675,7 @@ def _shown_json(reading: RunReading) -> dict[str, Any]:
     }
 
 
-def _entry_json(reading: RunReading, entry: EntryReading) -> dict[str, Any]:
+def _entry_json(reading: RunHistory, entry: HistoryEntry) -> dict[str, Any]:
     own = [move.step for move in entry.moves if not move.path and move.step.to != UNKNOWN]
     return {
         "n": entry.n,

@@ -20,7 +20,7 @@ from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyComplet
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.claiming import Definition, fold_run
-from fsm_agent.store.history import RETRIED, EntryReading, read
+from fsm_agent.store.history import RETRIED, HistoryEntry, read
 from fsm_agent.store.listing import is_settled
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Run
@@ -230,7 +230,7 @@ def _inside(path: str, event: Event) -> Event:
     return Inside(path, event) if path else event
 
 
-def _ended(entry: EntryReading, asked: Sequence[FunctionCall]) -> FunctionEnded | None:
+def _ended(entry: HistoryEntry, asked: Sequence[FunctionCall]) -> FunctionEnded | None:
     """Return the end of a function; None: the entry is of something else.
 
     Args:

@@ -53,7 +53,7 @@ class Move(NamedTuple):
     step: Stepped  # with the states before and after it; `UNKNOWN`: the journal is damaged
 
 
-class EntryReading(NamedTuple):
+class HistoryEntry(NamedTuple):
     """An entry of a journal."""
 
     line: Line
@@ -115,7 +115,7 @@ class EntryReading(NamedTuple):
         return step if isinstance(step, int) else None
 
 
-class ProcessReading(NamedTuple):
+class ProcessView(NamedTuple):
     """A process in a run: the run itself, or one inside of it."""
 
     path: str
@@ -150,15 +150,15 @@ class Moment(NamedTuple):
     usage: Usage  # the tokens of all replies so far
 
 
-class RunReading(NamedTuple):
+class RunHistory(NamedTuple):
     """A run as it is in its store, as far as it can be read without code."""
 
     run: Run
     header: Header
     seed: Any  # what it began with, in JSON
     title: str
-    entries: tuple[EntryReading, ...]
-    processes: Mapping[str, ProcessReading]  # by path, in the order of their beginnings; "" is the run itself
+    entries: tuple[HistoryEntry, ...]
+    processes: Mapping[str, ProcessView]  # by path, in the order of their beginnings; "" is the run itself
     tables: Mapping[str, FlowTable]  # of its flows, by name
     posts: tuple[Post, ...]  # that no driver has taken yet
     uses: Mapping[str, ContextUse]  # what requests showed the model, by key, up to the last rest of an agent call
@@ -166,7 +166,7 @@ class RunReading(NamedTuple):
     is_sound: bool  # False: the journal is damaged
 
     @property
-    def process(self) -> ProcessReading:
+    def process(self) -> ProcessView:
         """The run itself."""
         return self.processes[""]
 
@@ -216,7 +216,7 @@ class RunReading(NamedTuple):
             return table is not None and table.states.get(state) in ("end", "failure")
         return state in _FINAL
 
-    def _is_over(self, process: ProcessReading, taken: Mapping[str, Sequence[Move]]) -> bool:
+    def _is_over(self, process: ProcessView, taken: Mapping[str, Sequence[Move]]) -> bool:
         """Return whether a process inside has ended by these steps, or the one around it has left it behind."""
         first, last, around = taken[process.path][0], taken[process.path][-1], taken[process.around]
         if self.is_over(process.path, last.step.to) or (around and self.is_over(process.around, around[-1].step.to)):
@@ -228,7 +228,7 @@ class RunReading(NamedTuple):
         return any(step.trigger.partition(" ")[0] not in _STAYS for step in later)
 
 
-def read(runs: Runs, run: str) -> RunReading:
+def read(runs: Runs, run: str) -> RunHistory:
     """Return a run; one that is damaged, as far as it can be read.
 
     Args:
@@ -247,7 +247,7 @@ def read(runs: Runs, run: str) -> RunReading:
         verdict, is_sound = problem, False
     seed = from_json(bytes(header.seed), Any)
     processes = _processes(header, seed, lines)
-    return RunReading(
+    return RunHistory(
         loaded.run,
         header,
         seed,
@@ -296,7 +296,7 @@ def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
     return {} if record is None else {use.key: use for use in record.requests}
 
 
-def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessReading]) -> Iterator[EntryReading]:
+def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessView]) -> Iterator[HistoryEntry]:
     moves: dict[int, list[Move]] = {}
     for process in processes:
         for move in process.moves:
@@ -308,7 +308,7 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessReadi
             outcome = from_json(bytes(line.outcome), Outcome)
         order = {path: number for number, (path, _) in enumerate(line.steps)}
         own = sorted(moves.get(line.n, ()), key=lambda move: order.get(move.path, -1))
-        entry = EntryReading(line, data, outcome, tuple(own), 0.0)
+        entry = HistoryEntry(line, data, outcome, tuple(own), 0.0)
         yield entry._replace(since_s=moved_s.get(entry.path, 0.0))
         for path in (entry.path, *order):
             moved_s[path] = entry.at_s
@@ -317,7 +317,7 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessReadi
 # Processes, and the states that they went through
 
 
-def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> dict[str, ProcessReading]:
+def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> dict[str, ProcessView]:
     """Return the processes of a run, by path.
 
     Args:
@@ -342,12 +342,12 @@ def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> 
             taken.setdefault(path, []).append(Move(line.n, path, step))
     undone = {line.n: max(0, data["step"]) for line, data in lines if _is_retried(data)}
     root: Kind = "call" if isinstance(seed, dict) and "dialog" in seed else "flow"
-    found: dict[str, ProcessReading] = {}
+    found: dict[str, ProcessView] = {}
     for path, moves in taken.items():
         n, one = begun.get(path, (moves[0].n if moves else 0, Beginning(path, "")))
         kind = root if not path else _kind(one.kind)
         name = header.agent if not path else one.name
-        found[path] = ProcessReading(path, kind, name, one.task, 0 if not path else n, tuple(_moves(moves, undone)))
+        found[path] = ProcessView(path, kind, name, one.task, 0 if not path else n, tuple(_moves(moves, undone)))
     return found
 
 
@@ -413,7 +413,7 @@ class Parting(NamedTuple):
     entry: list[Difference]  # in that
 
 
-def parting(a: RunReading, b: RunReading) -> Parting:
+def parting(a: RunHistory, b: RunHistory) -> Parting:
     """Return where two runs part; times, names of runs, fences and digests do not count."""
     beginning = _list_differences("", _beginning(a), _beginning(b))
     for n, (one, other) in enumerate(zip_longest(a.entries, b.entries), 1):
@@ -422,17 +422,17 @@ def parting(a: RunReading, b: RunReading) -> Parting:
     return Parting(beginning, None, [])
 
 
-def is_same(a: EntryReading | None, b: EntryReading | None) -> bool:
+def is_same(a: HistoryEntry | None, b: HistoryEntry | None) -> bool:
     """Return whether two entries say the same, at whatever time."""
     return not _list_differences("", _content(a), _content(b))
 
 
-def _beginning(reading: RunReading) -> dict[str, Any]:
+def _beginning(reading: RunHistory) -> dict[str, Any]:
     header = reading.header
     return {"agent": header.agent, "fingerprint": header.fingerprint, "seed": reading.seed, "extra": header.extra}
 
 
-def _content(entry: EntryReading | None) -> dict[str, Any]:
+def _content(entry: HistoryEntry | None) -> dict[str, Any]:
     if entry is None:
         return {}
     return {"key": entry.line.key, "outcome": entry.data, "steps": entry.triggers}

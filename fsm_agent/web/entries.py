@@ -17,7 +17,7 @@ from fsm_agent.call.process import SEPARATOR, prefix_of, subject_of
 from fsm_agent.call.record import FAILURES, State
 from fsm_agent.errors import FsmAgentError, ProgramError
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
-from fsm_agent.store.history import RETRIED, EntryReading, Parting, RunReading, is_same, parting
+from fsm_agent.store.history import RETRIED, HistoryEntry, Parting, RunHistory, is_same, parting
 from fsm_agent.store.runs import Runs
 from fsm_agent.web.run_list import span
 
@@ -40,7 +40,7 @@ _BAD = frozenset({"denied", "cancelled", "expired"})
 Item = dict[str, Any]  # what the template of an item needs
 
 
-def tell_entries(reading: RunReading, after: int = 0, until: int | None = None) -> list[Item]:
+def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
     """Return what happened in a run, from the entry behind ``after`` to the entry ``until``; None: to the last."""
     teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
@@ -52,7 +52,7 @@ def tell_entries(reading: RunReading, after: int = 0, until: int | None = None) 
     return items
 
 
-def _undone(reading: RunReading) -> set[int]:
+def _undone(reading: RunHistory) -> set[int]:
     """Return the numbers of the entries that a later retry has undone."""
     found: set[int] = set()
     least = len(reading.entries)  # the earliest entry from which the run has gone on later
@@ -64,7 +64,7 @@ def _undone(reading: RunReading) -> set[int]:
     return found
 
 
-def name_processes(reading: RunReading) -> dict[str, str]:
+def name_processes(reading: RunHistory) -> dict[str, str]:
     """Return the names of the processes for people: of an agent that is a function, its own."""
     return {path: shown(process.name or path.rpartition(SEPARATOR)[2]) for path, process in reading.processes.items()}
 
@@ -74,7 +74,7 @@ def list_failures(items: Sequence[Item]) -> list[Item]:
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
 
-def _item(entry: EntryReading, names: dict[str, str]) -> Item:
+def _item(entry: HistoryEntry, names: dict[str, str]) -> Item:
     own = next((move.step for move in entry.moves if move.path == entry.path), None)
     took_s = entry.at_s - entry.since_s if entry.since_s and entry.at_s else 0.0
     steps = [(move.path, names.get(move.path, move.path), move.step.trigger, move.step.to) for move in entry.moves]
@@ -96,13 +96,13 @@ class EntryView:
         reading: The run.
     """
 
-    def __init__(self, reading: RunReading) -> None:
+    def __init__(self, reading: RunHistory) -> None:
         self._reading = reading
         self._names = name_processes(reading)
         self._requested: dict[str, Sequence[FunctionCall]] = {}  # by path: the calls of the last reply
         self._tries: dict[str, int] = {}  # by path: requests that failed, one after another
 
-    def note(self, entry: EntryReading) -> None:
+    def note(self, entry: HistoryEntry) -> None:
         """Note what later entries are about."""
         if isinstance(entry.outcome, Replied):
             self._requested[entry.path] = entry.outcome.reply.message.function_calls
@@ -111,7 +111,7 @@ class EntryView:
         elif entry.kind != "slept":
             self._tries.pop(entry.path, None)
 
-    def item(self, entry: EntryReading) -> Item:
+    def item(self, entry: HistoryEntry) -> Item:
         """Return what an entry says."""
         self.note(entry)
         item = _item(entry, self._names)
@@ -126,7 +126,7 @@ class EntryView:
         is_said = any(item["why"] in text for text in (item["text"], item["note"]))
         return item | {"why": ""} if is_said else item
 
-    def _begun(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _begun(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         if entry.path:
             return {"role": "begin"}
         seed = self._reading.seed if isinstance(self._reading.seed, dict) else {}
@@ -134,12 +134,12 @@ class EntryView:
             return {"role": "begin", "messages": _messages(seed["dialog"])}
         return {"role": "begin", "text": pretty(seed.get("data"), is_spread=True)}
 
-    def _replied(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _replied(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         if not isinstance(entry.outcome, Replied):
             return {}
         return {"role": "assistant", **_reply(item, entry.outcome)}
 
-    def _model_failed(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _model_failed(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         tries, is_last = self._tries[entry.path], item["state"] == State.FAILED
         told: Item = {}
         if isinstance(entry.outcome, ModelFailed):
@@ -148,11 +148,11 @@ class EntryView:
                 told = {"kind": "function_failed", "text": shown(entry.outcome.error.message)}
         return {"role": "error", "is_failure": True, **told}
 
-    def _decided(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _decided(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         text = pretty(data.get("arguments_json", "")) if entry.kind == "modified" else ""
         return {"call": self._call(entry), "note": shown(data.get("reason", "")), "text": text}
 
-    def _returned(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _returned(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         text = pretty(data.get("text", ""))
         if prefix_of(entry.key) == "answer":
             return {"text": text, "note": f"the answer to {shown(subject_of(entry.key))}"}
@@ -160,23 +160,23 @@ class EntryView:
         role = item["role"] if entry.by else "result"
         return {"role": role, "text": text, "call": self._call(entry), "is_bad": is_bad, "is_failure": is_bad}
 
-    def _refused(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _refused(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         return {"role": "error", "text": shown(data.get("reason") or data.get("text") or ""), "is_failure": True}
 
-    def _ended(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _ended(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         role = item["role"] if entry.by else "error"
         return {"role": role, "text": shown(data.get("reason") or ""), "is_failure": entry.kind != "stopped"}
 
-    def _injected(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _injected(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         return {"messages": _messages(data.get("messages"))}
 
-    def _edited(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _edited(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         return {"text": pretty(data.get("data"))}
 
-    def _retried(self, entry: EntryReading, data: Item, item: Item) -> Item:
+    def _retried(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
         return {"note": f"continues from entry {entry.undoes_to}; later entries do not count"}
 
-    def _call(self, entry: EntryReading) -> Item:
+    def _call(self, entry: HistoryEntry) -> Item:
         """Return the function call that a key such as ``run:4.0`` is about."""
         subject, calls = subject_of(entry.key), self._requested.get(entry.path, ())
         number = subject.partition(":")[0].rpartition(".")[2]
@@ -281,7 +281,7 @@ class Comparison(NamedTuple):
     more: int = 0  # entries behind those, of the longer run
 
 
-def diff_runs(a: RunReading, b: RunReading) -> Comparison:
+def diff_runs(a: RunHistory, b: RunHistory) -> Comparison:
     """Return how two runs differ; times, names and digests do not count."""
     where: Parting = parting(a, b)
     common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
@@ -291,12 +291,12 @@ def diff_runs(a: RunReading, b: RunReading) -> Comparison:
     return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others, more)
 
 
-def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
+def _numbered(a: RunHistory, b: RunHistory, after: int, until: int) -> list[Row]:
     pairs = zip(tell_entries(a, after, until), tell_entries(b, after, until), strict=True)
     return [Row(one, other, True) for one, other in pairs]
 
 
-def _align(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
+def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row]:
     """Yield the entries of both runs in their order, those of one key beside each other."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
@@ -310,7 +310,7 @@ def _align(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row
             yield from (Row(None, item, False) for item in other_items[j:j_end])
 
 
-def _labels(reading: RunReading, after: int, until: int) -> list[tuple[str, int]]:
+def _labels(reading: RunHistory, after: int, until: int) -> list[tuple[str, int]]:
     """Return what each entry answers and how often that was answered before, so that no two are equal."""
     count: Counter[str] = Counter()
     labels = []
@@ -334,7 +334,7 @@ MOST_MESSAGES = 40  # of a dialog, the last ones
 _MOST_TEXT = 600  # characters of one
 
 
-def timeline(reading: RunReading) -> dict[str, Any]:
+def timeline(reading: RunHistory) -> dict[str, Any]:
     """Return the moves of each process, and the time and tokens of each entry, as small as they can be."""
     processes = {
         path: [[move.n, move.step.source, move.step.to, move.step.trigger == RETRIED] for move in one.moves]

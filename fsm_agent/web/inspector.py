@@ -45,7 +45,7 @@ from fsm_agent.call.questions import (
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.errors import NotAsked, RunUnknown
-from fsm_agent.store.history import RunReading, read
+from fsm_agent.store.history import RunHistory, read
 from fsm_agent.store.listing import watched_run
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run, RunCount
@@ -233,7 +233,7 @@ class Inspector:
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._form_token = derive_token(new_token(), "forms")
         self._user = user or _signed_in
-        self._readings: OrderedDict[str, RunReading] = OrderedDict()
+        self._readings: OrderedDict[str, RunHistory] = OrderedDict()
         self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
         self._lock = threading.Lock()
         errors = dict.fromkeys((FsmAgentError, OSError, RecursionError), _failed(self))
@@ -310,7 +310,7 @@ class Inspector:
         values |= {"items": tell_entries(reading, until - SHOWN, until), "mark": mark, "until": until}
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
-    def _values(self, reading: RunReading, inside: str, failed: Failed | None = None) -> dict[str, Any]:
+    def _values(self, reading: RunHistory, inside: str, failed: Failed | None = None) -> dict[str, Any]:
         """Return what the pieces of a run's page need."""
         key, error, typed = failed or ("", None, {})
         asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
@@ -365,7 +365,7 @@ class Inspector:
         headers = {"content-disposition": 'attachment; filename="run.jsonl"'}
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
-    def read(self, run: str) -> RunReading:
+    def read(self, run: str) -> RunHistory:
         """Return a run as the store has it now; it is read once for each change."""
         row = self.runs.store.get(run)
         with self._lock:
@@ -388,7 +388,7 @@ class Inspector:
             self._counts = time.monotonic(), counts
         return counts
 
-    def _definition(self, reading: RunReading) -> Any:
+    def _definition(self, reading: RunHistory) -> Any:
         """Return how the process of a run is made; None: its code is not known here."""
         agent = self._agents.get(reading.header.agent)
         return None if agent is None else agent._definition_of_run(reading.header, LATER, self._prompts)
@@ -517,7 +517,7 @@ def _name(request: Request) -> str:
     return name
 
 
-def _inside(request: Request, reading: RunReading) -> str:
+def _inside(request: Request, reading: RunHistory) -> str:
     """Return the process whose machine is wanted; the run itself, if there is no such."""
     inside = request.query_params.get("inside", "")
     return inside if inside in reading.processes else ""

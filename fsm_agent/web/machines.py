@@ -18,7 +18,7 @@ from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.record import State
 from fsm_agent.diagrams.diagram import ANY, call_diagram
 from fsm_agent.diagrams.drawing import Diagram
-from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessReading, RunReading
+from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessView, RunHistory
 
 HEIGHT = 38  # of a box
 _MOST_LETTERS, _MOST_NOTE = 16, 22  # of a name and of a note in a box; `machine.html` cuts what is longer
@@ -338,7 +338,7 @@ def _overview() -> Diagram:
     return call_diagram(level="overview")
 
 
-def draw_machine(reading: RunReading, process: ProcessReading) -> Picture | None:
+def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
     """Return the machine of a process; None: it has too many states for one."""
     taken: dict[tuple[str, str], list[Move]] = {}
     for move in process.moves:
@@ -368,7 +368,7 @@ def _call(taken: Taken) -> Machine:
     )
 
 
-def _flow(table: FlowTable | None, taken: Taken, process: ProcessReading) -> Machine:
+def _flow(table: FlowTable | None, taken: Taken, process: ProcessView) -> Machine:
     """Return the machine of a flow by its table; of one whose table is not known, what the run went through."""
     ways: dict[tuple[str, str], str] = {}
     words: dict[str, str] = {}
