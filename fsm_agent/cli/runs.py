@@ -71,8 +71,8 @@ from fsm_agent.functions.context import LATER
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
-from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, parting, read
-from fsm_agent.store.history import as_json as parting_json
+from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
+from fsm_agent.store.history import as_json as divergence_json
 from fsm_agent.store.listing import is_undriven, wanted
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Page, Run, RunFilter
@@ -321,9 +321,9 @@ def diff(
     """Show where two runs diverge: the first entry that differs, and its differences."""
     with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
-        where = parting(a, b)
+        where = divergence(a, b)
         if as_json:
-            screen.line(json_text(parting_json(where)))
+            screen.line(json_text(divergence_json(where)))
             return
         if where.beginning:
             screen.line("they begin differently:")

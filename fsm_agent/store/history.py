@@ -405,7 +405,7 @@ def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
         yield move._replace(step=step.changed(source=source, to=reached[-1][1]))
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """The place where two runs part."""
 
     beginning: list[Difference]  # in their headers
@@ -413,13 +413,13 @@ class Parting(NamedTuple):
     entry: list[Difference]  # in that
 
 
-def parting(a: RunHistory, b: RunHistory) -> Parting:
+def divergence(a: RunHistory, b: RunHistory) -> Divergence:
     """Return where two runs part; times, names of runs, fences and digests do not count."""
     beginning = _list_differences("", _beginning(a), _beginning(b))
     for n, (one, other) in enumerate(zip_longest(a.entries, b.entries), 1):
         if found := _list_differences("", _content(one), _content(other)):
-            return Parting(beginning, n, found)
-    return Parting(beginning, None, [])
+            return Divergence(beginning, n, found)
+    return Divergence(beginning, None, [])
 
 
 def is_same(a: HistoryEntry | None, b: HistoryEntry | None) -> bool:
@@ -453,7 +453,7 @@ def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
     return [] if a == b else [(where, a, b)]
 
 
-def as_json(where: Parting) -> dict[str, Any]:
+def as_json(where: Divergence) -> dict[str, Any]:
     """Return the place as data."""
     return {"beginning": _as_json(where.beginning), "n": where.n, "entry": _as_json(where.entry)}
 

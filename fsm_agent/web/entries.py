@@ -17,7 +17,7 @@ from fsm_agent.call.process import SEPARATOR, prefix_of, subject_of
 from fsm_agent.call.record import FAILURES, State
 from fsm_agent.errors import FsmAgentError, ProgramError
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
-from fsm_agent.store.history import RETRIED, HistoryEntry, Parting, RunHistory, is_same, parting
+from fsm_agent.store.history import RETRIED, Divergence, HistoryEntry, RunHistory, divergence, is_same
 from fsm_agent.store.runs import Runs
 from fsm_agent.web.run_list import span
 
@@ -283,7 +283,7 @@ class Comparison(NamedTuple):
 
 def diff_runs(a: RunHistory, b: RunHistory) -> Comparison:
     """Return how two runs differ; times, names and digests do not count."""
-    where: Parting = parting(a, b)
+    where: Divergence = divergence(a, b)
     common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
     same = _numbered(a, b, max(0, common - MOST_SAME), common)
     others = list(_align(a, b, common, common + MOST_OTHERS))
