@@ -73,7 +73,7 @@ from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
 from fsm_agent.store.history import as_json as divergence_json
-from fsm_agent.store.listing import is_undriven, wanted
+from fsm_agent.store.listing import is_undriven, parse_query
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Page, Run, RunFilter
 from fsm_agent.store.turns import turns_back
@@ -654,7 +654,7 @@ def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tup
     head = runs.store.head(conversation)
     if not head.version:
         raise UsageError(f"expected a conversation in this store, got {conversation!r}, which it does not have")
-    asked = wanted(None, limit, which)
+    asked = parse_query(None, limit, which)
     found = [*islice((run for run in turns_back(runs.journals, head) if asked.takes_run(run)), limit + 1)]
     return Page(found[:limit]), len(found) > limit
 

@@ -59,7 +59,7 @@ class Group(NamedTuple):
         )
 
 
-class Wanted(NamedTuple):
+class RunQuery(NamedTuple):
     """The arguments of `Store.list`."""
 
     which: RunFilter
@@ -119,7 +119,7 @@ class Wanted(NamedTuple):
         return not text or text.casefold() in f"{name}\n{title}".casefold()
 
 
-def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
+def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
     """Check the arguments of `Store.list`.
 
     Raises:
@@ -135,7 +135,7 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
         else:
             check(name, value, value is None or is_finite(value), "a Unix time")
     check("limit", limit, is_whole(limit), "a whole number")
-    return Wanted(which, _place_in(after), max(0, min(limit, ALL)))
+    return RunQuery(which, _place_in(after), max(0, min(limit, ALL)))
 
 
 def is_undriven(run: Run, now_s: float) -> bool:
@@ -199,7 +199,7 @@ def health_of(
     )
 
 
-def paged(found: Iterator[tuple[Place, Any]], asked: Wanted) -> tuple[Sequence[tuple[Place, Any]], str | None]:
+def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence[tuple[Place, Any]], str | None]:
     """Return the runs of a page, and where the next one begins.
 
     Args:

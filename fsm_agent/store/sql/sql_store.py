@@ -15,9 +15,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
-from fsm_agent.store.listing import wanted
+from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
-from fsm_agent.store.sql.statements import Append, Due, NewPost, NewRun, Sql, Taker
+from fsm_agent.store.sql.statements import Append, ClaimFilter, NewPost, NewRun, Sql, Taker
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class SqlStore(ABC):
             looked_s = c.now_s
             if run is not None:
                 return runs.lock_free(c, run)
-            return runs.find(c, Due(agents, definitions, c.now_s if now_s is None else now_s))
+            return runs.find(c, ClaimFilter(agents, definitions, c.now_s if now_s is None else now_s))
 
         lease: Lease | None = None
         if run is not None or self._is_worth_a_claim(find):
@@ -304,7 +304,7 @@ class SqlStore(ABC):
         return row
 
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
-        asked = wanted(after, limit, which)
+        asked = parse_query(after, limit, which)
         page: Page = self._read(lambda c: runs.select(c, asked))
         return page
 

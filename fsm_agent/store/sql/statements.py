@@ -16,7 +16,7 @@ from fsm_agent._internal.values import from_json
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Wanted, asks_of, behind, health_of, page_of, paged
+from fsm_agent.store.listing import Group, RunQuery, asks_of, behind, health_of, page_of, paged
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 _ROW = (
@@ -108,7 +108,7 @@ class Taker(NamedTuple):
     instance: str  # what ends the lease when it dies; empty: nothing does
 
 
-class Due(NamedTuple):
+class ClaimFilter(NamedTuple):
     """Which of the runs that are due a claim may take."""
 
     agents: Sequence[str]  # of these agents; empty: of all
@@ -230,7 +230,7 @@ def delete(c: Sql, key: int) -> None:
 # Leases
 
 
-def find(c: Sql, wanted: Due) -> int | None:
+def find(c: Sql, wanted: ClaimFilter) -> int | None:
     """Return the key of the run to claim, and lock it; None: none is due that others have not locked."""
     chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
     if wanted.definitions is not None:
@@ -529,7 +529,7 @@ def _row(c: Sql, run: str) -> Sequence[Any]:
     return row
 
 
-def select(c: Sql, asked: Wanted) -> Page:
+def select(c: Sql, asked: RunQuery) -> Page:
     """Return a page of rows, the last changed first."""
     rows = _few(c, asked) if asked.is_narrow else _of_groups(c, asked)
     places = [((row[10], row[0]), row) for row in rows if asked.takes_group(_group(row))]
@@ -543,7 +543,7 @@ def select(c: Sql, asked: Wanted) -> Page:
     return page_of([_run(c, row) for _, row in page], following)
 
 
-def _few(c: Sql, asked: Wanted) -> list[Any]:
+def _few(c: Sql, asked: RunQuery) -> list[Any]:
     """Return the rows of the runs whose names begin alike, or that are of one service."""
     prefix, service, ended = [asked.which.get(name) for name in ("prefix", "service", "ended")]
     where = list[str]()
@@ -557,7 +557,7 @@ def _few(c: Sql, asked: Wanted) -> list[Any]:
     return c(f"SELECT {_ROW} FROM run{' WHERE ' if where else ''}{' AND '.join(where)}", **values)
 
 
-def _of_groups(c: Sql, asked: Wanted) -> list[Any]:
+def _of_groups(c: Sql, asked: RunQuery) -> list[Any]:
     """Return the first rows of each group that is wanted; of runs with a holder, all."""
     rows = c(f"SELECT {_ROW} FROM run WHERE until IS NOT NULL")
     first_s, end_s = asked.times
