@@ -54,7 +54,7 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
     last_step_s: float | None
 
 
-class Pulse:
+class Heartbeat:
     """What a worker notes while it works; thread-safe."""
 
     def __init__(self) -> None:
@@ -325,7 +325,7 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        worker, pulse, health = self._worker, self._worker.pulse, self._worker.health()
+        worker, heartbeat, health = self._worker, self._worker.heartbeat, self._worker.health()
         yield GaugeMetricFamily("fsm_agent_worker_alive", "Whether the worker is alive.", health.is_alive)
         yield GaugeMetricFamily("fsm_agent_worker_ready", "Whether the worker claims runs.", health.is_ready)
         yield GaugeMetricFamily(
@@ -336,16 +336,16 @@ class _Collector:
             held.add_metric([agent], count)
         yield held
         for name, text, counts in (
-            ("fsm_agent_worker_advanced_runs", "Times that a run was advanced.", pulse.advanced),
-            ("fsm_agent_worker_steps", "Steps that runs took.", pulse.steps),
-            ("fsm_agent_worker_failed_drives", "Times that a run could not be driven.", pulse.failures),
-            ("fsm_agent_worker_lost_leases", "Runs that another process has taken.", pulse.lost),
+            ("fsm_agent_worker_advanced_runs", "Times that a run was advanced.", heartbeat.advanced),
+            ("fsm_agent_worker_steps", "Steps that runs took.", heartbeat.steps),
+            ("fsm_agent_worker_failed_drives", "Times that a run could not be driven.", heartbeat.failures),
+            ("fsm_agent_worker_lost_leases", "Runs that another process has taken.", heartbeat.lost),
         ):
             family = CounterMetricFamily(name, text, labels=["agent"])
             for agent in worker.agents:
                 family.add_metric([agent], counts[agent])
             yield family
         yield CounterMetricFamily(
-            "fsm_agent_worker_store_failures", "Failures of the store, each tried again.", pulse.store_failures
+            "fsm_agent_worker_store_failures", "Failures of the store, each tried again.", heartbeat.store_failures
         )
         yield from _RunsCollector(worker.reading).collect()

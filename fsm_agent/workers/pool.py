@@ -48,20 +48,20 @@ class StorePatience:
 
     def __init__(self, worker: Worker) -> None:
         self._limit_s = worker.store_patience_s
-        self._pulse = worker.pulse
+        self._heartbeat = worker.heartbeat
         self._failing_since_s: float | None = None  # monotonic; None: the store works
         self._failures = 0  # in a row
 
     def note_success(self) -> None:
         """Note that the store works."""
-        self._pulse.note_store(is_away=False)
+        self._heartbeat.note_store(is_away=False)
         self._failing_since_s = None
 
     def pause_s(self, error: Exception) -> float:
         """Return how long to wait before a store that failed is tried again; raise its error if it is too late."""
         if isinstance(error, StoreClosed):
             raise error
-        self._pulse.note_store(is_away=True)
+        self._heartbeat.note_store(is_away=True)
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s, self._failures = now_s, 0
@@ -98,11 +98,11 @@ class ThreadCrew:
         watch.start()
         try:
             with self._worker.woken_at_stop(partial(self._woken.put, None)):
-                self._worker.pulse.beat()  # before a thread can have a run
+                self._worker.heartbeat.beat()  # before a thread can have a run
                 for member in members:
                     member.start()
                 while not self._wait(BEAT_S) and not self._is_over.is_set():
-                    self._worker.pulse.beat()
+                    self._worker.heartbeat.beat()
         except BaseException:  # such as Ctrl-C: all runs are given back at once
             self._worker.stop()
             self._worker.interrupt()
@@ -112,7 +112,7 @@ class ThreadCrew:
             self._is_over.set()
             self._woken.put(None)
             watch.join(LEAVE_S)
-            self._worker.pulse.end()
+            self._worker.heartbeat.end()
         for member in members:
             if member.is_over:
                 member.join()
@@ -217,7 +217,7 @@ class TaskCrew:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(stopped.set)
 
-        watch, pulse = loop.create_task(stopped.wait()), loop.create_task(self._beat())
+        watch, heartbeat = loop.create_task(stopped.wait()), loop.create_task(self._beat())
         takers = [loop.create_task(self._take_runs()) for _ in range(self._takers)]
         try:
             with self._worker.woken_at_stop(wake):
@@ -227,15 +227,15 @@ class TaskCrew:
                     await asyncio.wait(self._driving, timeout=self._worker.drain_s)
         finally:
             await _cancel([watch, *takers])
-            await _cancel([pulse, *self._driving])  # they have all begun by now, so they give their runs back
-            self._worker.pulse.end()
+            await _cancel([heartbeat, *self._driving])  # they have all begun by now, so they give their runs back
+            self._worker.heartbeat.end()
             with suppress(TimeoutError):  # a claim that was under way gives its run back
                 await asyncio.wait_for(asyncio.to_thread(self._threads.shutdown), LEAVE_S)
         return self._advanced
 
     async def _beat(self) -> None:
         while True:
-            self._worker.pulse.beat()
+            self._worker.heartbeat.beat()
             await asyncio.sleep(BEAT_S)
 
     async def _take_runs(self) -> None:

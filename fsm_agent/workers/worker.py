@@ -39,7 +39,7 @@ from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
 from fsm_agent.validation import check
-from fsm_agent.workers.health import Pulse, RunsReading, WorkerHealth
+from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth
 from fsm_agent.workers.pool import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Worker:
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
         self._driving: dict[Reconciler, StoreRecorder] = {}
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self.reading = RunsReading(self.runs)
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
@@ -183,13 +183,13 @@ class Worker:
 
     def health(self) -> WorkerHealth:
         """Return how the worker is, from any thread; see `HealthServer` for probes over HTTP."""
-        pulse, is_alive = self.pulse, self.pulse.is_beating
+        heartbeat, is_alive = self.heartbeat, self.heartbeat.is_beating
         return WorkerHealth(
             is_alive=is_alive,
-            is_ready=is_alive and not self.is_stopping and not pulse.is_store_away,
+            is_ready=is_alive and not self.is_stopping and not heartbeat.is_store_away,
             held=self.held,
-            advanced=pulse.advanced.total(),
-            last_step_s=pulse.last_step_s,
+            advanced=heartbeat.advanced.total(),
+            last_step_s=heartbeat.last_step_s,
         )
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
@@ -474,7 +474,7 @@ class Worker:
             yield
         finally:
             del self._driving[driver]
-            self.pulse.count(self.pulse.advanced, recorder.lease.agent)
+            self.heartbeat.count(self.heartbeat.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
         """Report an event to the hooks; return whether the driver is to stop there."""
@@ -482,7 +482,7 @@ class Worker:
             tell(event)
         if not isinstance(event, Stepped):
             return False
-        self.pulse.count_step(self._driving[driver].lease.agent)
+        self.heartbeat.count_step(self._driving[driver].lease.agent)
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
     def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
@@ -494,7 +494,7 @@ class Worker:
             is_in_vain: It was driven, and failed: enough of that, and it is stuck.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
-        self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
+        self.heartbeat.count(self.heartbeat.lost if is_lost else self.heartbeat.failures, lease.agent)
         if is_lost:
             _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return

@@ -122,7 +122,7 @@ class TestProbes:
         worker = Worker([shop.shop()], MemoryStore())
         for path in ("/live", "/ready", "/health"):
             assert " 503 " in said_without_a_port(worker, path)
-        worker.pulse.beat()
+        worker.heartbeat.beat()
         assert said_without_a_port(worker, "/live").endswith("\nalive\n")
         assert said_without_a_port(worker, "/ready?verbose=1").endswith("\nready\n")
         assert json.loads(said_without_a_port(worker, "/health").splitlines()[-1])["is_ready"]

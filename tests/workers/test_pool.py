@@ -135,14 +135,14 @@ def test_ctrl_c_gives_all_runs_back_at_once(store, monkeypatch):
     agent = Agent(model, name="x")
     create(store, agent, "one", "two", "three")
     worker = Worker([agent], store)
-    beat = worker.pulse.beat
+    beat = worker.heartbeat.beat
 
     def press():
         beat()
         if model.all_asked.is_set():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker.pulse, "beat", press)
+    monkeypatch.setattr(worker.heartbeat, "beat", press)
     with pytest.raises(KeyboardInterrupt):
         worker.run(threads=2)
     assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
