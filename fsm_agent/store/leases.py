@@ -184,7 +184,7 @@ RENEWER = LeaseRenewer()
 at_fork(after_in_child=RENEWER.forget)
 
 
-class HolderLiveness:
+class LeaseLocks:
     """The folder of locks, and the lock of one instance among them; thread-safe.
 
     Args:

@@ -31,7 +31,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
 from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.leases import HolderLiveness
+from fsm_agent.store.leases import LeaseLocks
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql import tables
 from fsm_agent.store.sql.commits import ChangeNotifier, GroupCommit
@@ -87,7 +87,7 @@ class SqliteSql:
 class SqliteStore(SqlStore):
     """A store in one file; see `Store` for its methods.
 
-    Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.holders``).  All are readable by
+    Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.leases``).  All are readable by
     their owner only.
 
     Args:
@@ -132,7 +132,7 @@ class SqliteStore(SqlStore):
         self._unsynced = connections(is_synced=False)  # whose commits do not wait for the disk
         self._writer = GroupCommit[tuple[Work, bool]](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
-        self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
+        self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
 
     def _prepare(self) -> None:
         """Create the file, or bring it to the newest version, readable by its owner only; not thread-safe."""
@@ -251,7 +251,7 @@ class SqliteStore(SqlStore):
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
     def _instance(self) -> str:
-        return self._holders.instance(self._has_leases)
+        return self._lease_locks.instance(self._has_leases)
 
     def _has_leases(self, instance: str) -> bool:
         try:
@@ -261,7 +261,7 @@ class SqliteStore(SqlStore):
         return has_leases
 
     def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
-        return [*filter(self._holders.is_dead, instances)]
+        return [*filter(self._lease_locks.is_dead, instances)]
 
     # The file
 
@@ -285,7 +285,7 @@ class SqliteStore(SqlStore):
         """Finish submitted work, and close files and connections; safe to repeat."""
         self._writer.close()
         if not self._connections.is_closed:
-            self._holders.end(self._has_leases)
+            self._lease_locks.end(self._has_leases)
         for connections in self._pools:
             connections.close()
 
@@ -304,7 +304,7 @@ class SqliteStore(SqlStore):
     def _after_fork_in_child(self) -> None:
         """Make connections, locks and threads: a forked process has none of its parent's."""
         is_closed = self._connections.is_closed
-        self._holders.abandon()
+        self._lease_locks.abandon()
         self._open()
         if is_closed:
             self.close()

@@ -198,7 +198,7 @@ def test_files_are_their_owners_alone(path: Path, is_new: bool):
     try:
         if not is_new:
             SqliteStore(path).close()
-            (path.parent / "runs.db.holders").mkdir(exist_ok=True)
+            (path.parent / "runs.db.leases").mkdir(exist_ok=True)
             for old in path.parent.iterdir():
                 old.chmod(0o777)
         with closing(SqliteStore(path)) as store:
@@ -206,7 +206,7 @@ def test_files_are_their_owners_alone(path: Path, is_new: bool):
             modes = {found.name: mode(found) for found in path.parent.rglob("*") if found.suffix != ".lock"}
             assert modes == {
                 **{"runs.db": 0o600, "runs.db-wal": 0o600, "runs.db-shm": 0o600},
-                "runs.db.holders": 0o700,
+                "runs.db.leases": 0o700,
             }
             assert [mode(lock) for lock in path.parent.rglob("*.lock")] == [0o600]
     finally:
@@ -475,7 +475,7 @@ def test_two_stores_of_one_process_respect_each_other(path: Path, store: SqliteS
 @posix
 def test_a_lock_that_was_removed_ends_no_lease(path: Path, store: SqliteStore):
     held(store)
-    [lock] = path.parent.glob("runs.db.holders/*.lock")
+    [lock] = path.parent.glob("runs.db.leases/*.lock")
     lock.unlink()
     with closing(SqliteStore(path)) as other:
         assert other.claim("v", for_s=LONG_S) is None
@@ -489,7 +489,7 @@ def test_locks_of_the_dead_are_removed_when_nothing_is_left_of_them(path: Path):
         other = Other(path, CLAIM)
         assert other.said() == "1"
         other.kill()
-    folder = path.parent / "runs.db.holders"
+    folder = path.parent / "runs.db.leases"
     [dead] = folder.iterdir()
     with closing(SqliteStore(path)) as store:
         store.append(held(store, "s"), 0, [], Rest(state=""))
