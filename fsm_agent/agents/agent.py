@@ -79,7 +79,7 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, Check, World
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 from fsm_agent.validation import check
@@ -484,13 +484,13 @@ class Agent(CallVerbs[Deps, Out], Closing):
         """
         return Conversation(self, name, keep)
 
-    def _definition(self, options: Mapping[str, Any]) -> Definition:
+    def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         return definition_of(self, options)
 
-    def _definition_of(self, process: AgentCall[Any]) -> Definition:
+    def _definition_of(self, process: AgentCall[Any]) -> ProcessFactory:
         return definition_of(self, {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client})
 
-    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         path = seed_of(header).prompt
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
 

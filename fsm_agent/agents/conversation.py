@@ -22,7 +22,7 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.world import World
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
@@ -127,14 +127,14 @@ class Conversation(CallVerbs[Deps, Out]):
     def _world_of(self, process: AgentCall[Any]) -> World:
         return self.agent._world_of(process)
 
-    def _definition(self, options: Mapping[str, Any]) -> Definition:
+    def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         return definition_of(self.agent, options, self._keep)
 
-    def _definition_of(self, process: AgentCall[Any]) -> Definition:
+    def _definition_of(self, process: AgentCall[Any]) -> ProcessFactory:
         options = {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client}
         return definition_of(self.agent, options, self._keep)
 
-    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         return self.agent._definition_of_run(header, deps, prompts)
 
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:

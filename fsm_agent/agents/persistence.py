@@ -28,7 +28,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.world import World
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import check, plain_json
 
@@ -205,7 +205,7 @@ def give_back(claimed: Claimed) -> None:
             recorder.write()
 
 
-def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> Definition:
+def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
     """Return how the agent makes the calls of runs.
 
     Args:
@@ -240,7 +240,7 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
 
     world = agent._world_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return Definition(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
+    return ProcessFactory(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
 
 
 def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:

@@ -19,7 +19,7 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.store import checks as answer_checks
-from fsm_agent.store.claiming import STUCK_STATE, Definition, fold_run, stuck_problem
+from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, fold_run, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
@@ -48,7 +48,7 @@ class RunHandle(Generic[Result]):
         'Sorted.'
     """
 
-    def __init__(self, runnable: Runnable, run_id: str, definition: Definition) -> None:
+    def __init__(self, runnable: Runnable, run_id: str, definition: ProcessFactory) -> None:
         self.run_id = run_id
         self._runnable = runnable
         self._definition = definition
@@ -236,7 +236,7 @@ Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # run
 
 
 def post_answers(
-    runnable: Runnable, run_id: str, answers: Any, by: str, definition: Definition, post_id: str = ""
+    runnable: Runnable, run_id: str, answers: Any, by: str, definition: ProcessFactory, post_id: str = ""
 ) -> None:
     """Post answers to a run: a mapping by key, or the one answer to its only open question."""
     runs, content = runnable.runs.all, ""

@@ -25,7 +25,7 @@ from fsm_agent.runtime import drivers
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.world import World
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import shown
 
@@ -82,15 +82,15 @@ class Runnable(ABC):
         """Return a callback that forwards the events of a process to the hooks; None: there are no hooks."""
 
     @abstractmethod
-    def _definition(self, options: Mapping[str, Any]) -> Definition:
+    def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         """Return how its processes are rebuilt from a store, with these options of `resume`."""
 
     @abstractmethod
-    def _definition_of(self, process: Any) -> Definition:
+    def _definition_of(self, process: Any) -> ProcessFactory:
         """Return how a process is rebuilt from a store, with the options that it was prepared with."""
 
     @abstractmethod
-    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         """Return how a `Worker` makes the process of a run.
 
         Args:
@@ -123,7 +123,7 @@ class Runnable(ABC):
         """Return a run that was claimed; give it back and raise an error if it cannot be driven here."""
 
     @abstractmethod
-    def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: Definition) -> Mapping[str, Outcome]:
+    def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         """Return answers to the questions of a run as outcomes by key."""
 
 

@@ -34,7 +34,7 @@ from fsm_agent.clients.client import Client
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import shown
@@ -98,7 +98,7 @@ class BoundRuns:
             raise UsageError(f"the run {run_id!r}: expected one of {definition.agent!r}, got one of {run.agent!r}")
         return RunHandle(self._runnable, run_id, definition)
 
-    def _to_read(self, options: Mapping[str, Any]) -> Definition:
+    def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
         """Return how its processes are rebuilt from a store to be read, for which no deps are needed."""
         return self._runnable._definition(_without_deps(options))
 
@@ -110,7 +110,7 @@ class BoundRuns:
         definition = self._runnable._definition(options)
         return partial(self._reclaim, run_id, answers, by, definition, post_id)
 
-    def _reclaim(self, run_id: str, answers: Any, by: str, definition: Definition, post_id: str) -> Claimed:
+    def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, post_id: str) -> Claimed:
         """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)

@@ -49,7 +49,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.world import Approve
-from fsm_agent.store.claiming import Definition
+from fsm_agent.store.claiming import ProcessFactory
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
@@ -396,7 +396,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def _listener_to(self, process: AgentCall[Any]) -> Sink | None:
         return listener_of(self.hooks, process, self.name) if self.hooks or process.prompt.delegates else None
 
-    def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: Definition) -> Mapping[str, Outcome]:
+    def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         return answers
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:

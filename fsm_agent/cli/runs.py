@@ -70,7 +70,7 @@ from fsm_agent.errors import CallSuspended, FsmAgentError, ReplayError, UsageErr
 from fsm_agent.functions.context import LATER
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.private_files import write_private
-from fsm_agent.store.claiming import STUCK_STATE, Definition
+from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
 from fsm_agent.store.history import as_json as divergence_json
 from fsm_agent.store.listing import is_undriven, parse_query
@@ -209,7 +209,7 @@ def replay(
             screen.prose(f"waits for {one_line(awaits)}" if not is_undriven(row, time.time()) else UNDRIVEN)
 
 
-def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
+def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:
     """Return how a module's agent or flow makes the process of its run, and the header of the run."""
     found, prompts = option("--agents", load_runnables, agents)
     header = header_of(runs.store.load(run, after=None).header)

@@ -17,7 +17,7 @@ from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import step_name
 from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.flows.table import NOTES
-from fsm_agent.store.claiming import Definition
+from fsm_agent.store.claiming import ProcessFactory
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -57,7 +57,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     run.journal = Journal(run, name, to_json(header))
 
 
-def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
+def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:
     """Return how runs of a flow are rebuilt from a store."""
     world = run_context.own_world
 
@@ -71,7 +71,7 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
-    return Definition(
+    return ProcessFactory(
         flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock, entry_of=entry_of
     )
 

@@ -46,7 +46,7 @@ from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
 from fsm_agent.store.checks import ended_run
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -307,14 +307,14 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     def _listener_to(self, process: FlowRun[D]) -> Sink | None:
         return listener_of(self._flow, process)
 
-    def _definition(self, options: Mapping[str, Any]) -> Definition:
+    def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         _check_known(options, ("deps", "clients"))
         return definition_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
 
-    def _definition_of(self, process: FlowRun[D]) -> Definition:
+    def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:
         return definition_of(self._flow, process.run_context)
 
-    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         return self._definition({"deps": deps})
 
     def _check_deps(self, deps: Any) -> None:
@@ -330,7 +330,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return {self._flow.fingerprint}
 
-    def _outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
+    def _outcomes(self, run_id: str, answers: Answers, definition: ProcessFactory) -> Mapping[str, Outcome]:
         runs = self.runs.all
         row = runs.store.get(run_id)
         if row.is_ended and answers:

@@ -2,7 +2,7 @@
 
 Only the holder of a run's lease drives it.  `begin` claims a new run, `resume` one by its name, and `claim_due` the run
 that a worker advances next.  A run whose process the present code cannot make is given back, with a question about it.
-The `Definition` of an agent makes a process of a header.
+The `ProcessFactory` of an agent makes a process of a header.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Stuck(Value, frozen=True):
     definition: str = ""  # the fingerprint of the code that could not drive it; empty: unknown
 
 
-class Definition(NamedTuple):
+class ProcessFactory(NamedTuple):
     """How an agent makes and saves its processes."""
 
     agent: str  # the name of the agent
@@ -109,7 +109,7 @@ class Claims:
         self.patience_s = patience_s
         self._is_behind = False  # the clock of this machine, as the last claim has shown
 
-    def begin(self, process: Process, definition: Definition) -> Claimed:
+    def begin(self, process: Process, definition: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names; create it if it is new.
 
         A run that exists with the same header is resumed.
@@ -136,7 +136,7 @@ class Claims:
         journal.chain = Chain(journal.header, self.journals.key)
         return process, self._make_recorder(lease, process, definition)
 
-    def submit(self, process: Process, definition: Definition, start: Start) -> str:
+    def submit(self, process: Process, definition: ProcessFactory, start: Start) -> str:
         """Create the run of a process, for a worker to drive; return its name.
 
         A run that exists with the same header stays as it is.
@@ -184,7 +184,7 @@ class Claims:
         assert lease is not True
         return lease or None
 
-    def _create_named(self, journal: Journal, definition: Definition) -> Lease | None:
+    def _create_named(self, journal: Journal, definition: ProcessFactory) -> Lease | None:
         """Create and claim the run that a journal names; return None if it exists already."""
         try:
             return self.create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
@@ -192,13 +192,13 @@ class Claims:
             self._check_same(journal.run, journal.header, definition)
             return None
 
-    def _check_same(self, run: str, header: str, definition: Definition) -> None:
+    def _check_same(self, run: str, header: str, definition: ProcessFactory) -> None:
         """Refuse a run that was begun with other arguments; if only the code differs, it is the same run."""
         there = header_of(self.store.load(run, after=None).header)
         if differs := definition.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None
 
-    def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
+    def _create_unnamed(self, journal: Journal, definition: ProcessFactory) -> Lease:
         """Create and claim a run under a new name."""
         head = _head_before(journal)
         for journal.run in new_names(definition, head):
@@ -208,7 +208,7 @@ class Claims:
                     return lease
         raise AssertionError("there is always another name")
 
-    def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
+    def _reclaim(self, process: Process, chain: Chain, definition: ProcessFactory) -> Claimed:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
         journal = process.journal
         assert journal is not None
@@ -222,7 +222,7 @@ class Claims:
             raise StoreError(f"{there}; call runs.resume({journal.run!r}) to continue it")
         return process, self._make_recorder(lease, process, definition, loaded.posts, waits=loaded.run.waits)
 
-    def resume(self, run: str, definition: Definition) -> Claimed:
+    def resume(self, run: str, definition: ProcessFactory) -> Claimed:
         """Claim a run and make its process, from its last snapshot on.
 
         Raises:
@@ -237,7 +237,7 @@ class Claims:
         self.clock_of(definition)
         return self.load_claimed(self.claim(run), definition)
 
-    def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
+    def load_claimed(self, lease: Lease, definition: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
         """Make the process of a run that was claimed, and its recorder.
 
         If that fails with one of these errors, the run is given back with a question, and is not due before it is
@@ -291,7 +291,7 @@ class Claims:
         return process, recorder
 
     def _fail(
-        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: ProcessFactory
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
         is_cancelled = any(map(_read_cancellation, answers))
@@ -331,7 +331,7 @@ class Claims:
             rest = Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
 
-    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, definition: Definition) -> None:
+    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, definition: ProcessFactory) -> None:
         """Give back a run that driver after driver has failed at, with a question that says why.
 
         Args:
@@ -360,7 +360,7 @@ class Claims:
         rest = Rest(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
         self.store.append(lease, lease.n, (), rest)
 
-    def fingerprint(self, header: str, definition: Definition) -> str:
+    def fingerprint(self, header: str, definition: ProcessFactory) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
         with suppress(Exception):
             fingerprint: str = definition.make(header_of(header), None).fingerprint
@@ -394,7 +394,7 @@ class Claims:
         self,
         lease: Lease,
         process: Process,
-        definition: Definition,
+        definition: ProcessFactory,
         posts: Any = (),
         changed_to: str = "",
         waits: Sequence[Question] = (),
@@ -414,7 +414,7 @@ class Claims:
             waits=waits,
         )
 
-    def clock_of(self, definition: Definition) -> Clock:
+    def clock_of(self, definition: ProcessFactory) -> Clock:
         """Return the clock that times a run: the drivers', but never a test's if the run outlives the OS process.
 
         Raises:
@@ -422,7 +422,7 @@ class Claims:
         """
         return lasting(definition.clock) if checks.keeps_real_time(self.store) else definition.clock
 
-    def _complete_fork(self, process: Process, loaded: Loaded, definition: Definition) -> None:
+    def _complete_fork(self, process: Process, loaded: Loaded, definition: ProcessFactory) -> None:
         """Take the step of the edit of a fork that has no more than the common entries."""
         # As `copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
         header = header_of(loaded.header)
@@ -444,7 +444,7 @@ class Claims:
         return lease.changed(n=len(lines))
 
 
-def new_names(definition: Definition, head: Head | None) -> Iterator[str]:
+def new_names(definition: ProcessFactory, head: Head | None) -> Iterator[str]:
     """Yield a new name for a run, then the same with numbers."""
     name = definition.new_id()
     if head is not None:
@@ -454,7 +454,7 @@ def new_names(definition: Definition, head: Head | None) -> Iterator[str]:
         yield f"{name}-{number}"
 
 
-def fold_run(journals: Journals, loaded: Loaded, definition: Definition) -> Any:
+def fold_run(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> Any:
     """Return the process of a run, with a journal that continues that of the run."""
     journals.check_key(loaded)
     header = header_of(loaded.header)

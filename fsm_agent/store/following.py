@@ -19,7 +19,7 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.drivers import last_event
-from fsm_agent.store.claiming import Definition, fold_run
+from fsm_agent.store.claiming import ProcessFactory, fold_run
 from fsm_agent.store.history import RETRIED, HistoryEntry, read
 from fsm_agent.store.listing import is_settled
 from fsm_agent.store.runs import Runs
@@ -42,7 +42,7 @@ class Follower:
         JournalError: As `Runs.resume` does.
     """
 
-    def __init__(self, runs: Runs, run: str, definition: Definition, has_functions: bool = False) -> None:
+    def __init__(self, runs: Runs, run: str, definition: ProcessFactory, has_functions: bool = False) -> None:
         self._runs, self._definition = runs, definition
         self._has_functions = has_functions
         first = runs.store.load(run, after=0)

@@ -18,7 +18,7 @@ from fsm_agent.call.header import on_its_own
 from fsm_agent.call.journal import Chain, Header, Journal, Line, PastJournal, header_of
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.store.claiming import Claims, Definition, apply_edit, fold_run, new_names, renamed_entry
+from fsm_agent.store.claiming import Claims, ProcessFactory, apply_edit, fold_run, new_names, renamed_entry
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.recorder import packed_snapshot, rest_of
@@ -28,7 +28,7 @@ from fsm_agent.store.turns import messages_before
 _UNEDITED = defaults_of(Header)["edit"]  # which is left out of JSON by its identity
 
 
-def past_of(journals: Journals, run: str, step: int | str | None, definition: Definition) -> Any:
+def past_of(journals: Journals, run: str, step: int | str | None, definition: ProcessFactory) -> Any:
     """Return the process of a run as it was after an entry; see `Runs.at`."""
     loaded = journals.store.load(run, after=None if step is None else 0)
     if step is None:
@@ -45,7 +45,7 @@ def past_of(journals: Journals, run: str, step: int | str | None, definition: De
         raise type(error)(f"{error}; {rested}") from error
 
 
-def _past(journals: Journals, loaded: Loaded, definition: Definition) -> Any:
+def _past(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> Any:
     process = fold_run(journals, loaded, definition)
     journal: Journal = process.journal
     past = PastJournal(process, journal.run, journal.header, journal.chain)
@@ -59,7 +59,7 @@ def fork(
     run: str,
     step: int | None,
     name: str | None,
-    definition: Definition | None,
+    definition: ProcessFactory | None,
     *,
     by: str,
     edit: str,
@@ -101,7 +101,7 @@ def _store_fork(
     header: Header,
     document: str,
     common: Sequence[Line],
-    definition: Definition,
+    definition: ProcessFactory,
 ) -> bool:
     """Store a fork at rest; return False if it was made before."""
     line, key = to_json(header), claims.journals.key

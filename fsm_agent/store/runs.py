@@ -29,7 +29,7 @@ from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
 from fsm_agent.store.checks import check_answers, check_one_answer
-from fsm_agent.store.claiming import STUCK_STATE, Claims, Definition, fold_run
+from fsm_agent.store.claiming import STUCK_STATE, Claims, ProcessFactory, fold_run
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import fork, past_of
 from fsm_agent.store.journals import Journals
@@ -82,7 +82,7 @@ class Runs:
 
     # Reading
 
-    def look_at(self, run: str, definition: Definition) -> Any:
+    def look_at(self, run: str, definition: ProcessFactory) -> Any:
         """Return the process of a run as it is in the store, without claiming the run.
 
         Raises:
@@ -92,7 +92,7 @@ class Runs:
         """
         return fold_run(self.journals, self.store.load(run, after=None), definition)
 
-    def replay(self, run: str, definition: Definition) -> Any:
+    def replay(self, run: str, definition: ProcessFactory) -> Any:
         """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
 
         Raises:
@@ -102,7 +102,7 @@ class Runs:
         loaded = self.store.load(run, after=0)
         return fold_run(self.journals, loaded.changed(snapshot=None), definition)
 
-    def at(self, run: str, step: int | str | None, definition: Definition) -> Any:
+    def at(self, run: str, step: int | str | None, definition: ProcessFactory) -> Any:
         """Return the process of a run as it was after an entry, to be read: it takes no step.
 
         The run is not claimed, so another holder may drive it meanwhile.
@@ -127,7 +127,7 @@ class Runs:
         run: str,
         step: int | None,
         name: str | None,
-        definition: Definition | None = None,
+        definition: ProcessFactory | None = None,
         *,
         by: str = "",
         edit: str = "",

@@ -32,7 +32,7 @@ from fsm_agent.runtime.drivers import last_event
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.store.checks import UNTIL_DUE, definition_in
-from fsm_agent.store.claiming import MAX_TRIES, Claimed, Definition, OnChange, is_of_code, stuck_under
+from fsm_agent.store.claiming import MAX_TRIES, Claimed, OnChange, ProcessFactory, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
@@ -502,6 +502,6 @@ class Worker:
         with suppress(LeaseLost, RunUnknown):  # then it was given back already
             self._give_back(lease, error, is_in_vain)
 
-    def _definition(self, agent: Runnable, header: Header) -> Definition:
+    def _definition(self, agent: Runnable, header: Header) -> ProcessFactory:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)
         return agent._definition_of_run(header, Made(deps), self._prompts)

@@ -15,7 +15,7 @@ from fsm_agent.call import Approved, Header, Outcome
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import function
 from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Rest, Runs, Store
-from fsm_agent.store.claiming import Definition
+from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.testing import Script, as_json, function_call
 from support.nested_process import Team, TeamRecord
@@ -87,7 +87,7 @@ def answers(runs: Runs, run: str, outcome: Outcome = APPROVED) -> dict[str, Outc
     return {question.key: outcome for question in runs.store.load(run).run.waits}
 
 
-def definition_of(agent: Agent[Any, Any]) -> Definition:
+def definition_of(agent: Agent[Any, Any]) -> ProcessFactory:
     return agent._definition({})
 
 
@@ -179,14 +179,14 @@ def is_lost(act: Callable[[], Any]) -> bool:
     return False
 
 
-def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
+def team_definition(make: Callable[[TeamRecord], Team]) -> ProcessFactory:
     """How teams are made; they are never restored from documents."""
 
     def of(header: Header, document: str | None) -> Team:
         assert document is None
         return make(TeamRecord())
 
-    return Definition("team", of, lambda process: "{}", lambda: "team")
+    return ProcessFactory("team", of, lambda process: "{}", lambda: "team")
 
 
 def team_header() -> str:

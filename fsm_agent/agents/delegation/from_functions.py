@@ -25,7 +25,7 @@ from fsm_agent.runtime.inner_calls import InnerCalls, is_in_doubt
 from fsm_agent.runtime.sync_driver import LEFT
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.store import errors
-from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 
 BUSY_S = 0.1  # between two looks at a run that another holder drives
@@ -132,7 +132,7 @@ class _Inside:
         return self._runs.claims.begin(process, self._definition)[1]
 
     @property
-    def _definition(self) -> Definition:
+    def _definition(self) -> ProcessFactory:
         made = self._runnable._definition_of(self._process)
 
         def differences(one: Header, other: Header) -> list[str]:
