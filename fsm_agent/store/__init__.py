@@ -19,7 +19,7 @@ from fsm_agent.store.errors import (
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.postgres import PostgresStore
 from fsm_agent.store.sql.sqlite import MemoryStore, SqliteStore
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start, Store
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Run, RunCount, RunsHealth, Start, Store, Suspension
 
 __all__ = [
     "AlreadyAnswered",
@@ -35,7 +35,6 @@ __all__ = [
     "PostExists",
     "PostgresStore",
     "ReadOnly",
-    "Rest",
     "Run",
     "RunBusy",
     "RunCount",
@@ -48,4 +47,5 @@ __all__ = [
     "Store",
     "StoreClosed",
     "StoreError",
+    "Suspension",
 ]

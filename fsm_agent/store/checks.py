@@ -23,7 +23,7 @@ from fsm_agent.store.store import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PRIORITY, M
 from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
-    from fsm_agent.store.store import Head, Lease, Rest, Store
+    from fsm_agent.store.store import Head, Lease, Store, Suspension
 
 
 UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
@@ -206,7 +206,7 @@ def check_for_s(for_s: float) -> None:
     check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
-def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
+def check_append(lines: Sequence[str], rest: Suspension | None) -> Suspension | None:
     """Refuse entries and a rest that cannot be stored; return the rest with a due time from 0.0 to `MAX_TIME_S`.
 
     Raises:

@@ -45,7 +45,7 @@ from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, StoreRecorder
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Run, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
@@ -326,9 +326,9 @@ class Claims:
         """
         run = loaded.run
         due_s = 0.0 if counts else max(lease.since_s, 1.0)  # a time that has passed resets the tries
-        rest = Rest(state=run.state, due_s=due_s, questions=run.waits)
+        rest = Suspension(state=run.state, due_s=due_s, questions=run.waits)
         if run.is_ended:
-            rest = Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
+            rest = Suspension(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
 
     def give_up(self, lease: Lease, loaded: Loaded, error: Exception, definition: ProcessFactory) -> None:
@@ -357,7 +357,7 @@ class Claims:
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
             self.store.append(lease, lease.n, (), None, took=took)
-        rest = Rest(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
+        rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
         self.store.append(lease, lease.n, (), rest)
 
     def fingerprint(self, header: str, definition: ProcessFactory) -> str:

@@ -21,8 +21,8 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.store.claiming import Claims, ProcessFactory, apply_edit, fold_run, new_names, renamed_entry
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.journals import Journals
-from fsm_agent.store.recorder import packed_snapshot, rest_of
-from fsm_agent.store.store import Loaded, Rest
+from fsm_agent.store.recorder import packed_snapshot, suspension_of
+from fsm_agent.store.store import Loaded, Suspension
 from fsm_agent.store.turns import messages_before
 
 _UNEDITED = defaults_of(Header)["edit"]  # which is left out of JSON by its identity
@@ -115,7 +115,7 @@ def _store_fork(
     lines = chain.written([*[renamed_entry(entry, name) for entry in common], *process.journal.entries], lease.fence)
     process.journal = None
     snapshot = packed_snapshot(line, chain.digest, definition.save(process), key) if lines else None
-    claims.store.append(lease, 0, lines, rest_of(process, is_stopped=False), snapshot=snapshot)
+    claims.store.append(lease, 0, lines, suspension_of(process, is_stopped=False), snapshot=snapshot)
     return True
 
 
@@ -124,7 +124,7 @@ def _copy(claims: Claims, loaded: Loaded, header: Header, name: str) -> str:
     lease = claims.create_claimed(name, to_json(header), loaded.run.agent)
     if lease is not None:
         lease = claims.copy_entries(lease, claims.store.load(name, after=None))
-        claims.store.append(lease, lease.n, (), Rest(state="Forked"))
+        claims.store.append(lease, lease.n, (), Suspension(state="Forked"))
     return name
 
 

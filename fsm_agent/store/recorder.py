@@ -35,7 +35,7 @@ from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER
-from fsm_agent.store.store import Lease, Post, Rest, Store
+from fsm_agent.store.store import Lease, Post, Store, Suspension
 
 _log = logging.getLogger("fsm_agent")
 VOLATILE_ENTRIES = 64  # entries per batch where nothing outlives the OS process, so that none has to be written early
@@ -80,7 +80,7 @@ class _Batch(NamedTuple):
     n: int
     lines: Sequence[str]
     digest: str
-    rest: Rest | None
+    rest: Suspension | None
     took: Sequence[int]
     snapshot: bytes | None
 
@@ -303,7 +303,7 @@ class StoreRecorder:
                     continue
                 lease = self.store.claim(self.lease.holder, for_s=self.lease_s, run=run)
                 assert lease is not None
-                self.store.append(lease, lease.n, (), Rest(state=row.state, due_s=0.0, questions=row.waits))
+                self.store.append(lease, lease.n, (), Suspension(state=row.state, due_s=0.0, questions=row.waits))
             except StoreError as error:
                 _log.warning("run %s has ended, and %s, which it began, still rests: %s", self.run, run, error)
 
@@ -329,7 +329,7 @@ class StoreRecorder:
         lines = chain.written(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
-            rest = self._by_the_clock_of_the_store(rest_of(self._process, is_stopped=self._is_stopped))
+            rest = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
             if self.is_asked_outside and rest.due_s != 0.0 and is_in_doubt(self._process):
                 rest = rest.changed(questions=())
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
@@ -338,7 +338,7 @@ class StoreRecorder:
                 snapshot = self._pack_snapshot(self._before() if rest.is_failed else None)
         return _Batch(self._n, lines, chain.digest, rest, tuple(self._took), snapshot)
 
-    def _by_the_clock_of_the_store(self, rest: Rest) -> Rest:
+    def _by_the_clock_of_the_store(self, rest: Suspension) -> Suspension:
         """Return a rest that lets the store wait as long as this driver would.
 
         The store, whose clock is ahead, took the run to be due.  Given back as it was, it would be claimed at once, and
@@ -522,16 +522,16 @@ def packed_snapshot(
     return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 
-def rest_of(process: Process, *, is_stopped: bool) -> Rest:
+def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
     """Return the rest in which a process is given back: when it is due again, and its open questions."""
     state = str(process.record.state)
     if not process.effects:
-        return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
+        return Suspension(state=state, is_ended=True, is_failed=process.record.failure is not None)
     asked = questions_of_runs(process)
     questions = tuple([_of_run(question, run) if run else question for question, run in asked])
     if is_stopped:
-        return Rest(state=state, due_s=0.0, questions=questions)
-    return Rest(state=state, due_s=wakes_at_s(process), questions=questions)
+        return Suspension(state=state, due_s=0.0, questions=questions)
+    return Suspension(state=state, due_s=wakes_at_s(process), questions=questions)
 
 
 def _of_run(question: Question, run: str) -> Question:

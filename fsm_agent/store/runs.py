@@ -37,7 +37,7 @@ from fsm_agent.store.leases import LEASE_S, RENEWER
 from fsm_agent.store.listing import ALL, STUCK, RunWatcher
 from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_request
 from fsm_agent.store.sql.sqlite import SqliteStore
-from fsm_agent.store.store import Loaded, Rest, Run, RunsHealth, Store
+from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import check
 
@@ -273,7 +273,9 @@ class Runs:
             raise
         entry = Entry("", to_json(Retried(step=step, at_s=time.time() if at_s is None else at_s)), "[]", None, by)
         late = [post.id for post in loaded.posts if is_end_request(post)]  # they meant the run that has failed
-        self.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0), took=late)
+        self.store.append(
+            lease, lease.n, chain.written([entry], lease.fence), Suspension(state=state, due_s=0.0), took=late
+        )
         RENEWER.ring(run)
         return step
 

@@ -68,11 +68,11 @@ class Lease(Value, frozen=True):
     tries: int  # claims since the last entry, or the last rest that was not due at once or in vain; this one included
 
 
-class Rest(Value, frozen=True, kw_only=True):
+class Suspension(Value, frozen=True, kw_only=True):
     """The state in which a run is given back.
 
     Examples:
-        >>> Rest(state="Completed", is_ended=True).is_failed
+        >>> Suspension(state="Completed", is_ended=True).is_failed
         False
     """
 
@@ -148,7 +148,7 @@ class Run(Value, frozen=True, kw_only=True):
     n: int  # entries
     state: str  # at the last rest; "" before the first
     is_ended: bool
-    due_s: float | None  # as in `Rest`, but 0.0 while it has a holder or unread posts that it heeds
+    due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or unread posts that it heeds
     holder: str | None  # None: it has no lease, or its lease has expired
     created_s: float
     updated_s: float  # the time of the last entry or rest
@@ -365,7 +365,7 @@ class Store(Protocol):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Rest | None = None,
+        rest: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
@@ -416,7 +416,7 @@ class Store(Protocol):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Rest | None = None,
+        rest: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,

@@ -37,7 +37,7 @@ from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Lease, Rest, Run, Store
+from fsm_agent.store.store import Lease, Run, Store, Suspension
 from fsm_agent.validation import check
 from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth
 from fsm_agent.workers.pool import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
@@ -401,7 +401,7 @@ class Worker:
         due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
         heeds = UNTIL_DUE if loaded.posts else None
         waits = loaded.run.waits
-        rest = Rest(state=loaded.run.state, due_s=due_s, questions=waits, heeds=heeds, is_in_vain=is_in_vain)
+        rest = Suspension(state=loaded.run.state, due_s=due_s, questions=waits, heeds=heeds, is_in_vain=is_in_vain)
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:

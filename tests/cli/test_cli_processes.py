@@ -196,14 +196,14 @@ def test_the_example_of_two_processes_runs(here: Path):
 
 WRITING = """
 import sys
-from fsm_agent.store import Rest, SqliteStore
+from fsm_agent.store import Suspension, SqliteStore
 store = SqliteStore(sys.argv[1])
 n = 0
 while True:
     lease = store.create(f"w{n}", "header", agent="a", holder="w", for_s=60.0)
     for i in range(5):
         store.append(lease, i, [f"{n}.{i}" + "x" * 500])
-    store.append(lease, 5, (), Rest(state="Completed", is_ended=True), snapshot=b"x" * 900)
+    store.append(lease, 5, (), Suspension(state="Completed", is_ended=True), snapshot=b"x" * 900)
     n += 1
     print(n, flush=True)
 """

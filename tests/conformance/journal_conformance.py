@@ -28,13 +28,13 @@ from fsm_agent.store import (
     Lease,
     LeaseLost,
     Loaded,
-    Rest,
     Run,
     RunBusy,
     RunExists,
     RunUnknown,
     Store,
     StoreError,
+    Suspension,
 )
 
 ODD = 'a "quoted" \\u0000 \\ \x00 \t \x1c \x7f \x85 \u2028 \u2029 é e\u0301 \U0001f600 \ufeff {}[]'
@@ -205,7 +205,7 @@ class JournalConformance(StoreTests):
         assert lease is not None
         store.post(text, "", text, by=text)
         assert (lease.run, lease.agent, lease.holder) == (text, text, text)
-        store.append(lease, 0, [ODD, "", f" {ODD} "], Rest(state=text, questions=(question,)))
+        store.append(lease, 0, [ODD, "", f" {ODD} "], Suspension(state=text, questions=(question,)))
         assert storage.another().load(text).run.waits == (question,)
         store.post(text, text, text, by=text)
         for loaded in (store.load(text), storage.another().load(text)):
@@ -225,7 +225,7 @@ class JournalConformance(StoreTests):
             partial(store.create, half, "header", agent="a"),
             partial(store.append, lease, 1, ["two", "a\nline"]),
             partial(store.append, lease, 1, ["two", half]),
-            partial(store.append, lease, 1, ["two"], Rest(state=half)),
+            partial(store.append, lease, 1, ["two"], Suspension(state=half)),
             partial(store.post, "r", "", half),
             *[partial(look, half) for look in (store.load, store.delete, store.head)],
             partial(store.claim, "w", for_s=9.0, run=half),
@@ -233,7 +233,7 @@ class JournalConformance(StoreTests):
             partial(store.post, half, "", "body"),
             partial(store.list, agent=half),
             partial(store.load, "r", after=-1),
-            partial(store.append, lease, 1, ["two"], Rest(state="s" * 1001)),
+            partial(store.append, lease, 1, ["two"], Suspension(state="s" * 1001)),
             partial(store.append, lease, 1, ["two"], waiting("k" * 2001)),
             partial(store.ask, lease, [Question("k", "k" * 1001)]),
         ):

@@ -24,7 +24,7 @@ from conformance.storages import (
     waiting,
 )
 from fsm_agent.errors import UsageError
-from fsm_agent.store import Lease, LeaseLost, NotAsked, Rest, RunBusy, RunUnknown, Store
+from fsm_agent.store import Lease, LeaseLost, NotAsked, RunBusy, RunUnknown, Store, Suspension
 
 
 class LeaseConformance(StoreTests):
@@ -138,7 +138,7 @@ class LeaseConformance(StoreTests):
     def test_a_lease_that_was_given_back_is_over(self, storage: Storage) -> None:
         """For its holder too."""
         lease = begun(storage.store)
-        storage.store.append(lease, 0, ["one"], Rest(state="Calling", due_s=0.0))
+        storage.store.append(lease, 0, ["one"], Suspension(state="Calling", due_s=0.0))
         before = storage.store.load("r")
         assert (before.run.holder, before.run.state, before.run.due_s) == (None, "Calling", 0.0)
         with pytest.raises(LeaseLost):
@@ -314,7 +314,7 @@ class LeaseConformance(StoreTests):
             lease = claimed_due(storage.another(), for_s=storage.short_s)
             tries.append(lease.tries)
             storage.elapse(storage.short_s * 1.5)
-        store.append(lease, 0, [], Rest(state="Calling", due_s=0.0))
+        store.append(lease, 0, [], Suspension(state="Calling", due_s=0.0))
         lease = claimed_due(store, for_s=storage.short_s)
         store.append(lease, 0, ["one"])
         storage.elapse(storage.short_s * 1.5)

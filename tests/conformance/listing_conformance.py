@@ -12,9 +12,9 @@ import pytest
 from conformance.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
-from fsm_agent.store import Page, ReadOnly, Rest, Run, RunCount, RunsHealth, RunUnknown, Start, Store, StoreError
+from fsm_agent.store import Page, ReadOnly, Run, RunCount, RunsHealth, RunUnknown, Start, Store, StoreError, Suspension
 
-FAILED = Rest(state="Failed", is_ended=True, is_failed=True)
+FAILED = Suspension(state="Failed", is_ended=True, is_failed=True)
 MANY = 24  # runs of which pages are read
 
 
@@ -43,7 +43,7 @@ class ListingConformance(StoreTests):
         assert store.create("r", "header", agent="a", title="Refund \u2028 order A-17") is True
         assert storage.another().get("r").title == "Refund \u2028 order A-17"
         question = Question("k", "approval", '"about"', ("approved", "denied"), schema)
-        store.append(claimed(store), 0, ["one"], Rest(state="Waits", questions=(question,)))
+        store.append(claimed(store), 0, ["one"], Suspension(state="Waits", questions=(question,)))
         run = storage.another().get("r")
         assert (run.title, run.state, run.n, run.waits) == ("Refund \u2028 order A-17", "Waits", 1, (question,))
         assert run == store.load("r").run == store.list()[0]
@@ -61,7 +61,7 @@ class ListingConformance(StoreTests):
         assert [run.id for run in other.list(failed=True)] == ["bad"]
         assert {run.id for run in other.list(failed=False)} == {"good", "open"}
         assert [run.id for run in other.list(failed=False, ended=True)] == ["good"]
-        store.append(claimed(store, "bad"), 1, ["2"], Rest(state="Calling", due_s=0.0))
+        store.append(claimed(store, "bad"), 1, ["2"], Suspension(state="Calling", due_s=0.0))
         assert (other.get("bad").is_failed, other.list(failed=True)) == (False, [])
         due = other.claim("v", for_s=LONG_S)
         assert due is not None
@@ -71,12 +71,12 @@ class ListingConformance(StoreTests):
         """By the kind of a question that is open, not of one that was answered."""
         store = storage.store
 
-        def asks(**kinds: str) -> Rest:
-            return Rest(state="Asks", questions=tuple([Question(key, kind) for key, kind in kinds.items()]))
+        def asks(**kinds: str) -> Suspension:
+            return Suspension(state="Asks", questions=tuple([Question(key, kind) for key, kind in kinds.items()]))
 
         store.append(begun(store, "both"), 0, ["1"], asks(a="approval", b="doubt", c="approval"))
         store.append(begun(store, "one"), 0, ["1"], asks(a="approval"))
-        store.append(begun(store, "none"), 0, ["1"], Rest(state="Asks"))
+        store.append(begun(store, "none"), 0, ["1"], Suspension(state="Asks"))
 
         def found(kind: str) -> set[str]:
             return {run.id for run in storage.another().list(waiting_for=kind)}
@@ -102,7 +102,7 @@ class ListingConformance(StoreTests):
         storage.elapse(0.01)
         between_s = storage.now_s
         storage.elapse(0.01)
-        store.append(claimed(store, "r2"), 0, ["1"], Rest(state="Backoff", due_s=1e10))
+        store.append(claimed(store, "r2"), 0, ["1"], Suspension(state="Backoff", due_s=1e10))
 
         def found(**which: Any) -> list[str]:
             return [run.id for run in storage.another().list(**which)]
@@ -137,7 +137,7 @@ class ListingConformance(StoreTests):
     def test_pages_have_each_run_once(self, storage: Storage) -> None:
         """In the order of their last change, of which many are at the same moment, with any filter."""
         store, chance = storage.store, random.Random(32)
-        rests = (waiting("k"), ENDED, FAILED, Rest(state="Backoff", due_s=1e10), None)
+        rests = (waiting("k"), ENDED, FAILED, Suspension(state="Backoff", due_s=1e10), None)
         for n in range(MANY):
             agent, service = chance.choice("abc"), chance.choice(["", "chat", "chat-2"])
             store.create(f"r{n}", "header", agent=agent, start=Start(service=service))
@@ -216,7 +216,7 @@ class ListingConformance(StoreTests):
         store.append(leases["asks"], 0, ["1"], waiting("k", "l"))
         stuck = Question("stuck", "stuck", "{}")
         store.append(
-            leases["stuck\0"], 0, ["1"], Rest(state="Stuck", questions=(stuck, Question("k", "approval", "{}")))
+            leases["stuck\0"], 0, ["1"], Suspension(state="Stuck", questions=(stuck, Question("k", "approval", "{}")))
         )
         store.append(leases["later"], 0, ["1"], waiting("k", due_s=storage.now_s + 500))
         assert other.health() == RunsHealth(due=0, oldest_due_s=0.0, held=1, asked=3, stuck=1)
@@ -226,7 +226,7 @@ class ListingConformance(StoreTests):
         health = other.health()
         assert (health.due, health.held, health.asked) == (2, 1, 3)
         assert 2 * storage.short_s - 0.001 <= health.oldest_due_s < 2 * storage.short_s + PATIENCE_S
-        store.append(claimed(store, "first"), 0, ["1"], Rest(state="x", due_s=storage.now_s - 100.0))
+        store.append(claimed(store, "first"), 0, ["1"], Suspension(state="x", due_s=storage.now_s - 100.0))
         assert 100.0 <= other.health().oldest_due_s < 100.0 + PATIENCE_S
         claimed(store, "first", for_s=storage.short_s)
         claimed(store, "second")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fsm_agent.messages import Question
-from fsm_agent.store import Lease, Rest, Store, StoreError
+from fsm_agent.store import Lease, Store, StoreError, Suspension
 
 PATIENCE_S = 20.0  # for what happens at once on a machine that is not busy
 HELD_UP_S = 0.05  # for how long a method stands still at its reading of the clock, if nothing else happens
@@ -166,10 +166,10 @@ def begun(store: Store, run: str = "r", *, agent: str = "a", for_s: float = LONG
     return claimed(store, run, for_s=for_s)
 
 
-def waiting(*keys: str, due_s: float | None = None) -> Rest:
+def waiting(*keys: str, due_s: float | None = None) -> Suspension:
     """Return a rest with questions under these keys."""
     questions = tuple([Question(key=key, kind="approval", about="{}") for key in keys])
-    return Rest(state="ToolInterrupt", due_s=due_s, questions=questions)
+    return Suspension(state="ToolInterrupt", due_s=due_s, questions=questions)
 
 
-ENDED = Rest(state="Completed", is_ended=True)
+ENDED = Suspension(state="Completed", is_ended=True)

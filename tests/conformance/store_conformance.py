@@ -14,7 +14,7 @@ from conformance.listing_conformance import ListingConformance
 from conformance.queue_conformance import QueueConformance
 from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 from fsm_agent import UsageError
-from fsm_agent.store import AlreadyAnswered, Head, LeaseLost, NotAsked, PostExists, Rest, RunUnknown, Start
+from fsm_agent.store import AlreadyAnswered, Head, LeaseLost, NotAsked, PostExists, RunUnknown, Start, Suspension
 
 ROUNDS = 40  # of a race
 
@@ -164,22 +164,22 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
     def test_a_rest_until_a_time_beyond_all_calendars_is_kept(self, storage: Storage) -> None:
         """It is as good as one that no driver lives to see."""
         store = storage.store
-        store.append(begun(store), 0, ["one"], Rest(state="Backoff", due_s=1e300))
+        store.append(begun(store), 0, ["one"], Suspension(state="Backoff", due_s=1e300))
         assert store.get("r").due_s == 253_402_300_799.0
 
     def test_a_rest_in_vain_counts_as_a_try(self, storage: Storage) -> None:
         """Others that are not due at once do not; an entry ends the count."""
         store = storage.store
-        store.append(begun(store), 0, (), Rest(state="Calling", due_s=1e12, is_in_vain=True))
+        store.append(begun(store), 0, (), Suspension(state="Calling", due_s=1e12, is_in_vain=True))
         lease = claimed(store)
         assert lease.tries == 2
-        store.append(lease, 0, (), Rest(state="Calling", due_s=1e12, is_in_vain=True))
+        store.append(lease, 0, (), Suspension(state="Calling", due_s=1e12, is_in_vain=True))
         lease = claimed(store)
         assert lease.tries == 3
-        store.append(lease, 0, ["one"], Rest(state="Calling", due_s=1e12, is_in_vain=True))
+        store.append(lease, 0, ["one"], Suspension(state="Calling", due_s=1e12, is_in_vain=True))
         lease = claimed(store)
         assert lease.tries == 1
-        store.append(lease, 1, (), Rest(state="Calling", due_s=1e12))
+        store.append(lease, 1, (), Suspension(state="Calling", due_s=1e12))
         assert claimed(store).tries == 1
 
     def test_a_post_with_an_id_is_made_once(self, storage: Storage) -> None:
@@ -235,7 +235,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         first = store.load("r").run.waits
         store.post("r", "done", "yes", by="ann")
         again = [question.changed(about='"again"') for question in first]
-        store.append(claimed(store), 1, ["two"], Rest(state="ToolInterrupt", questions=tuple(again)))
+        store.append(claimed(store), 1, ["two"], Suspension(state="ToolInterrupt", questions=tuple(again)))
         assert storage.another().load("r").run.waits == (first[1],)
         with pytest.raises(AlreadyAnswered) as late:
             store.post("r", "done", "no")

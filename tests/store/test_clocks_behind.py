@@ -12,7 +12,7 @@ import pytest
 
 from fsm_agent import Agent
 from fsm_agent.errors import RateLimited
-from fsm_agent.store import Rest, Runs, SqliteStore
+from fsm_agent.store import Runs, SqliteStore, Suspension
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.workers import Worker
 
@@ -85,7 +85,7 @@ def test_who_claims_it_too_early_gives_it_back_for_as_long_as_it_waits(store: An
     clock.advance(BACKOFF_S - 10.0)
     lease = store.claim("w", for_s=9.0)
     assert lease is not None
-    store.append(lease, lease.n, (), Rest(state="Backoff", due_s=0.0))
+    store.append(lease, lease.n, (), Suspension(state="Backoff", due_s=0.0))
     assert worker.drive("r")
     assert agent.runs.resume("r").output == "Done."
 
@@ -96,7 +96,7 @@ def test_others_whose_clocks_are_right_take_it_in_time(store: Any, clock: FakeCl
     store.create("first", "{}", agent="a")
     lease = behind.claims.claim_due(["a"])
     assert lease is not None
-    store.append(lease, 0, (), Rest(state="Backoff", due_s=clock.now() + AHEAD_S - 1.0))
+    store.append(lease, 0, (), Suspension(state="Backoff", due_s=clock.now() + AHEAD_S - 1.0))
     assert behind.claims.claim_due(["a"]) is None
     store.create("second", "{}", agent="a")
     found = behind.claims.claim_due(["a"])

@@ -18,7 +18,7 @@ from fsm_agent.errors import CallSuspended, JournalError, RateLimited, UsageErro
 from fsm_agent.functions import function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
-from fsm_agent.store import Lease, MemoryStore, Rest, RunExists, Runs, RunUnknown, SqliteStore
+from fsm_agent.store import Lease, MemoryStore, RunExists, Runs, RunUnknown, SqliteStore, Suspension
 from fsm_agent.testing import Script, as_json, function_call
 
 WALKS = 40
@@ -294,7 +294,7 @@ def test_the_journal_of_another_run_is_refused_though_its_header_is_the_same(sig
     agent.call("Go.", run_id="one")
     one = loaded(store, "one")
     lease = store.create("two", one.header, agent="clerk", holder="w", for_s=9.0)
-    store.append(lease, 0, one.lines, Rest(state="Failed", due_s=0.0))
+    store.append(lease, 0, one.lines, Suspension(state="Failed", due_s=0.0))
     with pytest.raises(JournalError, match="'two'"):
         agent.runs.resume("two")
 

@@ -7,7 +7,7 @@ from support import shop_agent as shop
 
 from fsm_agent import CallSuspended, UsageError
 from fsm_agent.call import Approved
-from fsm_agent.store import MemoryStore, Rest, Runs
+from fsm_agent.store import MemoryStore, Runs, Suspension
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_one_that_was_retried_since_it_was_listed_is_left(runs):
     def lists(**which):
         page = listed(**which)
         lease = store.claim("who retries", for_s=60, run="one")
-        store.append(lease, lease.n, (), Rest(state="Retried", due_s=0.0))
+        store.append(lease, lease.n, (), Suspension(state="Retried", due_s=0.0))
         return page
 
     store.list = lists

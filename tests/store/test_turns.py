@@ -29,7 +29,7 @@ from fsm_agent.call import Limits, Price, stop_on
 from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.messages import FunctionCall
-from fsm_agent.store import Conflict, MemoryStore, Rest, RunExists, Runs, RunUnknown
+from fsm_agent.store import Conflict, MemoryStore, RunExists, Runs, RunUnknown, Suspension
 from fsm_agent.testing import Script, function_call
 
 
@@ -165,7 +165,7 @@ class TestTurns:
             agent.conversation("c").call("Second.")
         run = store.head("c").run
         lease = store.claim("somebody", for_s=60.0, run=run)
-        store.append(lease, lease.n, (), Rest(state="Stuck", is_ended=True))
+        store.append(lease, lease.n, (), Suspension(state="Stuck", is_ended=True))
         assert agent.conversation("c").call("Third.").output == "three"
         assert shown(agent.client.requests[-1].messages)[-3:] == ["user: First.", "assistant: one", "user: Third."]
 
@@ -381,7 +381,7 @@ class TestEnds:
         _, recorder = agent.runs.all.claims.begin(call_, agent._definition({}))
         with pytest.raises(Conflict, match=repr(recorder.lease.holder)):
             agent.conversation("c").call("2")
-        store.append(recorder.lease, 0, (), Rest(state="", due_s=0.0))
+        store.append(recorder.lease, 0, (), Suspension(state="", due_s=0.0))
         with pytest.raises(Conflict, match="c:1-"):
             agent.conversation("c").call("2")
         assert agent.runs.resume(conversation.turns()[0].id).output == "one"

@@ -14,7 +14,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.call import Approved, Header, Outcome
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import function
-from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Rest, Runs, Store
+from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Runs, Store, Suspension
 from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.testing import Script, as_json, function_call
@@ -142,7 +142,7 @@ class Noting(MemoryStore):
         self.before = before
         self.appends = 0
 
-    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **rest_: Any) -> int:
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Suspension | None = None, **rest_: Any) -> int:
         self.appends += 1
         if self.before is not None:
             self.before(self.appends)
@@ -150,7 +150,9 @@ class Noting(MemoryStore):
         self.noted.append(("append", n, len(lines), rest))
         return left
 
-    def submit(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **rest_: Any) -> Future[int]:
+    def submit(
+        self, lease: Lease, n: int, lines: Sequence[str], rest: Suspension | None = None, **rest_: Any
+    ) -> Future[int]:
         future = Future[int]()
         try:
             future.set_result(self.append(lease, n, lines, rest, **rest_))

@@ -16,7 +16,7 @@ from fsm_agent import Agent, CallSuspended, Function
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.messages import FunctionCall, Image, Message, Question, Reasoning, Reply
-from fsm_agent.store import MemoryStore, Rest, Runs, SqliteStore
+from fsm_agent.store import MemoryStore, Runs, SqliteStore, Suspension
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 
@@ -41,7 +41,7 @@ def evil_question(store: Any, run: str) -> None:
                  json.dumps({"anyOf": [schema | {"type": "object"}, {"type": "string"}]})),
         Question(f"{EVIL}3", EVIL, EVIL, (EVIL,), EVIL),
     ]  # fmt: skip
-    store.append(lease, lease.n, (), Rest(state=EVIL, questions=tuple(asked)))
+    store.append(lease, lease.n, (), Suspension(state=EVIL, questions=tuple(asked)))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fsm_agent import Agent, Prompt, function
 from fsm_agent.call import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
-from fsm_agent.store import Rest, Runs
+from fsm_agent.store import Runs, Suspension
 from fsm_agent.testing import Script
 from fsm_agent.workers import Worker
 
@@ -99,7 +99,7 @@ class TestStuck:
         assert worker.run(once=True) == 0
         worker.runs.claims.give_back(lease, store.load("one"))
         held = store.claim("another", for_s=60, run="one")
-        store.append(held, held.n, (), Rest(state="Stuck", questions=store.get("one").waits, heeds="stuck"))
+        store.append(held, held.n, (), Suspension(state="Stuck", questions=store.get("one").waits, heeds="stuck"))
         worker._looks_at_s = 0.0
         assert worker.run(once=True) == 1
         assert rows(store)["one"].state == stuck.state

@@ -21,7 +21,7 @@ from fsm_agent import Worker
 from fsm_agent.cli import app
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
-from fsm_agent.store import MemoryStore, PostgresStore, Rest, Start, StoreError
+from fsm_agent.store import MemoryStore, PostgresStore, Start, StoreError, Suspension
 from fsm_agent.workers import Engine, engine_of
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
@@ -72,7 +72,7 @@ class Told:
         return runs
 
     def rest(self, lease: Any, **rest: Any) -> None:
-        self.store.append(lease, lease.n, (), Rest(state="S", **rest))
+        self.store.append(lease, lease.n, (), Suspension(state="S", **rest))
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_it_is_told_of_each_commit_that_makes_a_run_due(told: Told) -> None:
     assert told.now() == [("r", start_s + 50)]
     lease = store.claim("w", for_s=60, run="r")
     store.append(lease, 0, ["1"])
-    store.append(lease, 1, [], Rest(state="S", questions=(Question("ask:1", "approval", "", ("approved",)),)))
+    store.append(lease, 1, [], Suspension(state="S", questions=(Question("ask:1", "approval", "", ("approved",)),)))
     assert told.now() == []
     store.post("r", "ask:1", "{}")
     assert told.now() == [("r", start_s)]

@@ -15,7 +15,7 @@ from support.workers import Away, Patient, create, rows, wait_until, working
 
 from fsm_agent import Agent, ConfigError
 from fsm_agent.messages import Question
-from fsm_agent.store import MemoryStore, Rest, SqliteStore
+from fsm_agent.store import MemoryStore, SqliteStore, Suspension
 from fsm_agent.testing import Script
 from fsm_agent.workers import Worker, health
 
@@ -260,7 +260,7 @@ class TestMetrics:
         assert found_in(text, "fsm_agent_store_") == {"up": 1}
         assert found_in(prometheus.generate_latest(registry).decode(), "fsm_agent_runs_")["held"] == 1
         stuck = Question("stuck", "stuck", "{}")
-        store.append(store.claim("w", for_s=9.0, run="two"), 0, (), Rest(state="Stuck", questions=(stuck,)))
+        store.append(store.claim("w", for_s=9.0, run="two"), 0, (), Suspension(state="Stuck", questions=(stuck,)))
         found = found_in(health.metrics_text(worker), "fsm_agent_runs_")
         assert (found["asked"], found["stuck"], found["due"]) == (2, 1, 1)
         store.close()

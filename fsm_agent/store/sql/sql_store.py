@@ -18,7 +18,7 @@ from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, St
 from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql.statements import Append, ClaimFilter, NewPost, NewRun, Sql, Taker
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -216,7 +216,7 @@ class SqlStore(ABC):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Rest | None = None,
+        rest: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
@@ -231,7 +231,7 @@ class SqlStore(ABC):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Rest | None = None,
+        rest: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
@@ -246,7 +246,7 @@ class SqlStore(ABC):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Rest | None,
+        rest: Suspension | None,
         took: Sequence[int],
         snapshot: bytes | None,
     ) -> Work:

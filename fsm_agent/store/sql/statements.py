@@ -17,7 +17,7 @@ from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import Group, RunQuery, asks_of, behind, health_of, page_of, paged
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Run, RunCount, RunsHealth, Start, Suspension
 
 _ROW = (
     "key, id, agent, n, state, is_ended, due, holder, until, created, touched, title, is_failed, asks, priority,"
@@ -122,7 +122,7 @@ class Append(NamedTuple):
     lease: Lease
     n: int
     lines: Sequence[str]
-    rest: Rest | None
+    rest: Suspension | None
     took: Sequence[int]
     snapshot: bytes | None
 
@@ -390,7 +390,7 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
     raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
 
 
-def _give_back(c: Sql, key: int, n: int, rest: Rest, count: int) -> None:
+def _give_back(c: Sql, key: int, n: int, rest: Suspension, count: int) -> None:
     if rest.is_ended:
         due_s = wake_s = None
     elif rest.due_s == 0.0 or (count and _is_woken(c, key, rest.heeds)):

@@ -12,7 +12,7 @@ STEPS: tuple[str, ...] = ()  # the statements that lead from each version, begin
 # Columns of a run: `due` is as in `Run.due_s`.  `wake` is when a worker may claim it: the time since when the run is
 # due, or from which it will be; while it has a holder, the end of its lease; null: a post wakes it.  `until` is the end
 # of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append that
-# did so.  `heeds` is as in `Rest`.  `asks` has the kinds of open questions, see `Group`.  `unread` counts the posts, so
+# did so.  `heeds` is as in `Suspension`.  `asks` has the kinds of open questions, see `Group`.  `unread` counts the posts, so
 # that a rest and a post at the same time change the same row.  `instance` is what ends the lease when it dies.
 #
 # No index has a column that an append without a rest changes: it writes the page of the run, and that where the lines

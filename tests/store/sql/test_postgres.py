@@ -27,12 +27,12 @@ from fsm_agent.errors import UsageError
 from fsm_agent.store import (
     LeaseLost,
     PostgresStore,
-    Rest,
     RunBusy,
     RunUnknown,
     Start,
     Store,
     StoreError,
+    Suspension,
 )
 from fsm_agent.store.sql import statements
 from fsm_agent.testing import Script, function_call
@@ -97,7 +97,7 @@ def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) 
         behind_s = time.time() - 60.0
         store.create("timed", "header", agent="a", start=Start(due_s=behind_s + 30.0))
         store.create("r", "header", agent="a")
-        store.append(store.claim("v", for_s=LONG_S, run="r"), 0, ["one"], Rest(state="S"))  # type: ignore[arg-type]
+        store.append(store.claim("v", for_s=LONG_S, run="r"), 0, ["one"], Suspension(state="S"))  # type: ignore[arg-type]
         store.post("r", "", "body")
         lease = store.claim("w", for_s=LONG_S, now_s=behind_s)
         assert lease is not None
@@ -195,7 +195,7 @@ def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
         assert future.result(PATIENCE_S) == 0
         server.stop("fast")
         server.start()
-        assert store.append(lease, 2, ["three"], Rest(state="S", due_s=0.0)) == 0
+        assert store.append(lease, 2, ["three"], Suspension(state="S", due_s=0.0)) == 0
         server.stop()
         server.start()
         assert store.load("r").lines == ("one", "two", "three")
@@ -297,14 +297,14 @@ def test_an_engine_is_told_in_the_same_commit_when_a_run_is_due(url: str):
         assert began_s <= due_s <= began_s + 60.0
         lease = store.claim("w", for_s=LONG_S, run="r")
         assert lease is not None
-        store.append(lease, 0, ["one"], Rest(state="S", due_s=5e9))
+        store.append(lease, 0, ["one"], Suspension(state="S", due_s=5e9))
         store.post("r", "", "body")
         assert [run for run, _ in told] == ["r", "r", "r"]
         assert told[1] == ("r", 5e9)
         assert told[2][1] < began_s + 60.0
         again = store.claim("w", for_s=LONG_S, run="r")
         assert again is not None
-        store.append(again, 1, ["two"], Rest(state="S", is_ended=True))
+        store.append(again, 1, ["two"], Suspension(state="S", is_ended=True))
         assert len(told) == 3
         with pytest.raises(StoreError, match="the engine is full"):
             store.create("refused", "header", agent="a")
@@ -464,7 +464,7 @@ def test_no_claim_and_no_page_goes_through_all_runs(store: PostgresStore, monkey
     """Among 30,000, of which some are due; how they are found depends on what ANALYZE has found."""
     for name in ("a", "b", "c"):
         lease = store.create(name, "header", agent=name, holder="w", for_s=LONG_S)
-        store.append(lease, 0, ["one"], Rest(state="S", due_s=0.0 if name == "c" else 1e10))  # type: ignore[arg-type]
+        store.append(lease, 0, ["one"], Suspension(state="S", due_s=0.0 if name == "c" else 1e10))  # type: ignore[arg-type]
 
     def fill(c: Any) -> None:
         columns = "SELECT attname FROM pg_attribute WHERE attrelid = 'run'::regclass AND attnum > 0"
@@ -533,7 +533,7 @@ def test_no_run_ends_while_one_is_created_that_comes_after_it(
     store: PostgresStore, held_up: Callable[..., list[object]]
 ):
     lease = store.create("before", "header", agent="a", holder="w", for_s=LONG_S)
-    start, end = Start(after=("before",)), Rest(state="Done", is_ended=True)
+    start, end = Start(after=("before",)), Suspension(state="Done", is_ended=True)
     outcomes = held_up(
         "create",
         lambda: store.create("r", "header", agent="a", start=start),
@@ -559,7 +559,7 @@ def test_of_two_runs_that_end_in_two_transactions_the_second_starts_the_next(
 ):
     leases = [store.create(name, "header", agent="a", holder="w", for_s=LONG_S) for name in ("one", "two")]
     store.create("r", "header", agent="a", start=Start(after=("one", "two")))
-    end = Rest(state="Done", is_ended=True)
+    end = Suspension(state="Done", is_ended=True)
     outcomes = held_up(
         "end",
         lambda: store.append(leases[0], 0, ["line"], end),

@@ -22,7 +22,7 @@ from conformance.store_conformance import StoreConformance
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
-from fsm_agent.store import Lease, LeaseLost, Rest, RunBusy, Runs, SqliteStore, Store, StoreError
+from fsm_agent.store import Lease, LeaseLost, RunBusy, Runs, SqliteStore, Store, StoreError, Suspension
 
 PATIENCE_S = 30.0
 LONG_S = 3600.0
@@ -277,7 +277,7 @@ def test_threads_leave_no_connection_behind(path: Path):
 )
 def test_a_run_whose_rows_are_damaged_is_named(path: Path, store: SqliteStore, damage: str, problem: str):
     question = Question(key="k", kind="approval", answers=("approved",))
-    store.append(held(store, "r"), 0, ["one"], Rest(state="Waiting", questions=(question,)))
+    store.append(held(store, "r"), 0, ["one"], Suspension(state="Waiting", questions=(question,)))
     with sqlite3.connect(path) as other:
         other.execute(damage)
     other.close()
@@ -338,7 +338,7 @@ def test_what_is_promised_is_forced_to_the_disk_and_a_claim_alone_is_not(store: 
     assert lease is not None
     store.renew(lease, for_s=LONG_S)
     store.append(lease, 0, ["one"])
-    store.submit(lease, 1, ["two"], Rest(state="S")).result(PATIENCE_S)
+    store.submit(lease, 1, ["two"], Suspension(state="S")).result(PATIENCE_S)
     store.post("r", "", "body")
     full, normal = 2, 1
     assert commits == [normal, full, normal, normal, full, full, full]
@@ -492,11 +492,11 @@ def test_locks_of_the_dead_are_removed_when_nothing_is_left_of_them(path: Path):
     folder = path.parent / "runs.db.leases"
     [dead] = folder.iterdir()
     with closing(SqliteStore(path)) as store:
-        store.append(held(store, "s"), 0, [], Rest(state=""))
+        store.append(held(store, "s"), 0, [], Suspension(state=""))
         assert dead.exists()  # it has a lease left
         lease = store.claim("w", for_s=LONG_S)
         assert lease is not None
-        store.append(lease, 0, [], Rest(state=""))
+        store.append(lease, 0, [], Suspension(state=""))
     assert list(folder.iterdir()) == [dead]  # that of a store that gave all back is gone
     with closing(SqliteStore(path)) as store:
         held(store, "t")
@@ -516,7 +516,7 @@ def test_methods_cost_the_same_among_20000_that_wait(tmp_path: Path):
 
         with closing(SqliteStore(tmp_path / f"{many}.db")) as store:
             for name in ("a0", "a1", "a2"):
-                store.append(held(store, name), 0, [], Rest(state="", due_s=1e10))
+                store.append(held(store, name), 0, [], Suspension(state="", due_s=1e10))
             with store._connections.one() as connection:
                 columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(run)")]
                 listed = ", ".join([name for name in columns if name not in ("key", "id")])
