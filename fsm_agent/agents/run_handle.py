@@ -174,22 +174,22 @@ class RunHandle(Generic[Result]):
         """
         self._runs.cancel(self.run_id, reason, by=by)
 
-    def answer(self, answers: Any, *, by: str = "", post_id: str = "") -> None:
+    def answer(self, answers: Any, *, by: str = "", signal_id: str = "") -> None:
         """Answer what the run asks, for its next driver; nothing is driven here.
 
         Args:
             answers: Answers by key, as of ``resume``; or the one answer, if one question is open.
             by: Who answers, for people.
-            post_id: An id of the one answer: given again under it, it counts once.
+            signal_id: An id of the one answer: given again under it, it counts once.
 
         Raises:
             NotAsked: It asks no such question, or has ended.
             AlreadyAnswered: Another answer came first.
-            PostExists: Another answer has this ``post_id``.
+            SignalExists: Another answer has this ``signal_id``.
             OutcomeError: It asks several questions, and one answer without a key was given.
             UsageError: The answer is of a kind that its question does not accept.
         """
-        post_answers(self._runnable, self.run_id, answers, by, self._definition, post_id)
+        post_answers(self._runnable, self.run_id, answers, by, self._definition, signal_id)
 
     def _load(self) -> Loaded:
         return self._runs.store.load(self.run_id, after=None)
@@ -236,14 +236,14 @@ Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # run
 
 
 def post_answers(
-    runnable: Runnable, run_id: str, answers: Any, by: str, definition: ProcessFactory, post_id: str = ""
+    runnable: Runnable, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str = ""
 ) -> None:
     """Post answers to a run: a mapping by key, or the one answer to its only open question."""
     runs, content = runnable.runs.all, ""
-    if post_id:
+    if signal_id:
         answer_checks.check_one_answer(answers)
         content = _content_of(answers)
-        if runs.is_posted(run_id, post_id, content):
+        if runs.is_posted(run_id, signal_id, content):
             return
     if not isinstance(answers, Mapping):
         answers = {runs.only_question(run_id): answers}
@@ -251,7 +251,7 @@ def post_answers(
     given = [id(answer) for answer in answers.values()]
     typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
     at_s = runs.claims.clock_of(definition).now()
-    runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, post_id=post_id, content=content)
+    runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, signal_id=signal_id, content=content)
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:

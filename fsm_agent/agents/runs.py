@@ -103,20 +103,20 @@ class BoundRuns:
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
-        self, run_id: str, answers: Any, by: str, post_id: str, options: Mapping[str, Any]
+        self, run_id: str, answers: Any, by: str, signal_id: str, options: Mapping[str, Any]
     ) -> Callable[[], Claimed]:
         """Return a function that posts answers to a run and claims it, to be continued."""
         self._runnable._check_deps(options.get("deps"))
         definition = self._runnable._definition(options)
-        return partial(self._reclaim, run_id, answers, by, definition, post_id)
+        return partial(self._reclaim, run_id, answers, by, definition, signal_id)
 
-    def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, post_id: str) -> Claimed:
+    def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
         """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)
             definition.check(definition.make(header, None))
         if answers is not None:
-            post_answers(self._runnable, run_id, answers, by, definition, post_id)
+            post_answers(self._runnable, run_id, answers, by, definition, signal_id)
         try:
             return self._runnable._check_resumed(self.all.claims.resume(run_id, definition))
         except RunBusy as error:
@@ -304,7 +304,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         answers: RunAnswers = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         sink: Sink | None = None,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
@@ -320,7 +320,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``; or one outcome,
                 ``Approved()``, if one question is open.
             by: Who answers, for people.
-            post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
+            signal_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
             sink: Receives every event.
             args: The settings of the call; None, as of the options that follow: those that the run began with.
             parser_args: As of `Agent.call`.
@@ -342,7 +342,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             CallSuspended: It waits for an answer again.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
-        result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, post_id, options)(), sink)
+        result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
         return result
 
     async def aresume(
@@ -351,7 +351,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         answers: RunAnswers = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         sink: Sink | None = None,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
@@ -362,7 +362,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
         options = read_options(args, parser_args, deps, model, prompt, on_change)
-        claimed = await aclaim(self._claimer(run_id, answers, by, post_id, options))
+        claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
         result: CallResult[Out] = await arun(self._runnable, claimed, sink)
         return result
 
@@ -372,7 +372,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         answers: RunAnswers = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
@@ -382,7 +382,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> Stream[Out]:
         """Continue a run of the store, and yield its events as they happen; see `resume` and `Agent.stream`."""
         options = read_options(args, parser_args, deps, model, prompt, on_change)
-        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, post_id, options)())
+        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
 
     def astream(
         self,
@@ -390,7 +390,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         answers: RunAnswers = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
@@ -400,7 +400,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AsyncStream[Out]:
         """`stream` for asyncio."""
         options = read_options(args, parser_args, deps, model, prompt, on_change)
-        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, post_id, options)))
+        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
     def replay(
         self,

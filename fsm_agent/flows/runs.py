@@ -134,7 +134,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         answers: Answers | Any = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         sink: Sink | None = None,
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
@@ -147,7 +147,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
                 ``{"triage#1/ask:2.0": Approved()}`` for one of an agent call inside.  What is no mapping is the one
                 answer to the only open question.
             by: Who answers, for people.
-            post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
+            signal_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
             sink: Receives every event.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
             clients: Models by state, in place of those of their agents; for tests, a `Script` each.
@@ -162,7 +162,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             FlowFailed: It ended in a failure.
             FlowSuspended: It waits for an answer again.
         """
-        claimer = self._claimer(run_id, answers, by, post_id, {"deps": deps, "clients": clients})
+        claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
         result: Result = run(self._runnable, claimer(), sink)
         return result
 
@@ -172,13 +172,13 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         answers: Answers | Any = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         sink: Sink | None = None,
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Result:
         """`resume` for asyncio."""
-        claimer = self._claimer(run_id, answers, by, post_id, {"deps": deps, "clients": clients})
+        claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
         result: Result = await arun(self._runnable, await aclaim(claimer), sink)
         return result
 
@@ -188,13 +188,13 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         answers: Answers | Any = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Generator[Event]:
         """Continue a run of the store, and yield its events as they happen; see `resume` and `Flow.stream`."""
         options = {"deps": deps, "clients": clients}
-        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, post_id, options)())
+        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
 
     def astream(
         self,
@@ -202,13 +202,13 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         answers: Answers | Any = None,
         *,
         by: str = "",
-        post_id: str = "",
+        signal_id: str = "",
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         options = {"deps": deps, "clients": clients}
-        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, post_id, options)))
+        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
     def replay(
         self,

@@ -1,6 +1,6 @@
 """Stores: they keep runs as journals and conversations as chains of runs, and decide who may drive a run.
 
-A store knows lines, leases and posts, but no agents.  `fsm_agent.call.journal` defines what a line means.
+A store knows lines, leases and signals, but no agents.  `fsm_agent.call.journal` defines what a line means.
 """
 
 from fsm_agent.store.errors import (
@@ -8,18 +8,18 @@ from fsm_agent.store.errors import (
     Conflict,
     LeaseLost,
     NotAsked,
-    PostExists,
     ReadOnly,
     RunBusy,
     RunExists,
     RunUnknown,
+    SignalExists,
     StoreClosed,
     StoreError,
 )
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.postgres import PostgresStore
 from fsm_agent.store.sql.sqlite import MemoryStore, SqliteStore
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Run, RunCount, RunsHealth, Start, Store, Suspension
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunsHealth, Signal, Start, Store, Suspension
 
 __all__ = [
     "AlreadyAnswered",
@@ -31,8 +31,6 @@ __all__ = [
     "MemoryStore",
     "NotAsked",
     "Page",
-    "Post",
-    "PostExists",
     "PostgresStore",
     "ReadOnly",
     "Run",
@@ -42,6 +40,8 @@ __all__ = [
     "RunUnknown",
     "Runs",
     "RunsHealth",
+    "Signal",
+    "SignalExists",
     "SqliteStore",
     "Start",
     "Store",

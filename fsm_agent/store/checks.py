@@ -18,7 +18,7 @@ from fsm_agent.call.outcomes import Modified, Outcome, Returned
 from fsm_agent.call.questions import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
 from fsm_agent.messages.events import Question
-from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, SignalExists, StoreError
 from fsm_agent.store.store import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
 from fsm_agent.validation import check, shown
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Store, Suspension
 
 
-UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
+UNTIL_DUE = "start"  # what a run waits for that is due later: the key of no question, so that no signal makes it due
 _AT_ONCE = Start()
 _NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}
 
@@ -218,7 +218,7 @@ def check_append(lines: Sequence[str], rest: Suspension | None) -> Suspension | 
     if rest is None:
         return None
     check_name("the state", rest.state)
-    check_text("the key of the question that is heeded", rest.heeds or "")
+    check_text("the key of the question that is heeded", rest.wakes_on or "")
     check_questions(rest.questions)
     if rest.due_s is None or 0.0 <= rest.due_s <= MAX_TIME_S:
         return rest
@@ -238,8 +238,8 @@ def check_questions(questions: Sequence[Question]) -> None:
             check_text(f"the question {question.key!r}", text)
 
 
-def check_post(run: str, key: str, body: str, by: str, post_id: str = "") -> None:
-    """Refuse a post that cannot be stored.
+def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") -> None:
+    """Refuse a signal that cannot be stored.
 
     Raises:
         UsageError: A text holds half a surrogate pair.
@@ -248,22 +248,22 @@ def check_post(run: str, key: str, body: str, by: str, post_id: str = "") -> Non
     check_text("the key", key)
     check_text("the body", body)
     check_text("the name of who posts", by)
-    check_post_id(post_id)
+    check_signal_id(signal_id)
 
 
-def check_post_id(post_id: str) -> None:
-    """Refuse a text that cannot name a post."""
-    check_name("post_id", post_id)
+def check_signal_id(signal_id: str) -> None:
+    """Refuse a text that cannot name a signal."""
+    check_name("signal_id", signal_id)
 
 
-def is_repeated_post(run: str, post_id: str, there: str | None, content: str) -> bool:
-    """Return whether the run has a post of this id, whose content is ``there``.
+def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
+    """Return whether the run has a signal of this id, whose content is ``there``.
 
     Raises:
-        PostExists: It is another content.
+        SignalExists: It is another content.
     """
     if there is not None and there != content:
-        raise PostExists(run, post_id)
+        raise SignalExists(run, signal_id)
     return there is not None
 
 
@@ -305,8 +305,8 @@ def misplaced_entries(lease: Lease, n: int, there: int) -> LeaseLost:
 
 
 def ended_run(run: str) -> NotAsked:
-    """Return the error for a post to a run that has ended."""
-    return NotAsked(f"the run {run!r} has ended and accepts no posts")
+    """Return the error for a signal to a run that has ended."""
+    return NotAsked(f"the run {run!r} has ended and accepts no signals")
 
 
 def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
@@ -379,7 +379,7 @@ def check_one_answer(answers: Any) -> None:
     """
     if not isinstance(answers, Mapping) or len(answers) != 1:
         given = f"{len(answers)} answers" if isinstance(answers, Mapping) else "an answer without its key"
-        raise UsageError(f"post_id=: expected one answer by its key, got {given}; post each answer alone")
+        raise UsageError(f"signal_id=: expected one answer by its key, got {given}; post each answer alone")
 
 
 def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:

@@ -45,7 +45,7 @@ from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, StoreRecorder
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Run, Start, Suspension
+from fsm_agent.store.store import Head, Lease, Loaded, Run, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
@@ -220,7 +220,7 @@ class Claims:
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}; call runs.resume({journal.run!r}) to continue it")
-        return process, self._make_recorder(lease, process, definition, loaded.posts, waits=loaded.run.waits)
+        return process, self._make_recorder(lease, process, definition, loaded.signals, waits=loaded.run.waits)
 
     def resume(self, run: str, definition: ProcessFactory) -> Claimed:
         """Claim a run and make its process, from its last snapshot on.
@@ -255,7 +255,7 @@ class Claims:
             ReplayError: As `resume` does.
         """
         loaded = self.store.load(lease.run, after=None)
-        answers = [post for post in loaded.posts if post.key == STUCK]
+        answers = [post for post in loaded.signals if post.key == STUCK]
         # The order of these checks is a protocol.  Entries that a dead `fork` owes come first, since all else reads
         # them.  A run that has ended is never asked about, so no check may come before that.  The edit of a fork is a
         # step, and may be the approval that is looked for below.  The last three find why a process that could be made
@@ -271,7 +271,7 @@ class Claims:
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
-            problem = _find_lost_approval(process, loaded.posts)
+            problem = _find_lost_approval(process, loaded.signals)
             if problem is None and on_change is not None and not answers:
                 problem = missing_function(process) or self._find_change(process, loaded, on_change)
             if problem is not None:
@@ -282,7 +282,7 @@ class Claims:
             else:
                 self._fail(lease, loaded, error, answers, definition)
             raise
-        others = [post for post in loaded.posts if post.key != STUCK]
+        others = [post for post in loaded.signals if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
         changed_to = process.fingerprint if process.fingerprint != header_of(loaded.header).fingerprint else ""
         posts = [*cancellations, *others]
@@ -291,7 +291,7 @@ class Claims:
         return process, recorder
 
     def _fail(
-        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: ProcessFactory
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], definition: ProcessFactory
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
         is_cancelled = any(map(_read_cancellation, answers))
@@ -346,10 +346,10 @@ class Claims:
         stuck = Stuck(problem, self.fingerprint(loaded.header, definition))
         self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
 
-    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
+    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
         """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.
 
-        Other posts stay in the store for a driver that can read them, and do not make the run due.
+        Other signals stay in the store for a driver that can read them, and do not make the run due.
         """
         took = [post.id for post in answers]
         is_ended = any(map(_read_cancellation, answers))
@@ -357,7 +357,7 @@ class Claims:
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
             self.store.append(lease, lease.n, (), None, took=took)
-        rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
+        rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, wakes_on=STUCK)
         self.store.append(lease, lease.n, (), rest)
 
     def fingerprint(self, header: str, definition: ProcessFactory) -> str:
@@ -502,7 +502,7 @@ def _stuck(run: Run) -> Stuck | None:
     return None
 
 
-def _read_cancellation(answer: Post) -> Post | None:
+def _read_cancellation(answer: Signal) -> Signal | None:
     """Return the answer to the question about a stuck run as a cancellation of the run; None: it is no cancellation."""
     with suppress(ValueError):
         posted = from_json(answer.body, Posted)
@@ -511,11 +511,11 @@ def _read_cancellation(answer: Post) -> Post | None:
     return None
 
 
-def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
+def _find_lost_approval(process: Process, posts: Sequence[Signal]) -> str | None:
     """Return why the code cannot act on an approval that is in the journal or posted; None: it can act on all."""
     found = lost_approval(process)
     for post in posts if found is None else ():
-        with suppress(ValueError):  # the post cannot be read; the driver refuses it later
+        with suppress(ValueError):  # the signal cannot be read; the driver refuses it later
             posted = from_json(post.body, Posted)
             found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
     return found

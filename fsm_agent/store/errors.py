@@ -145,27 +145,26 @@ class AlreadyAnswered(StoreError):
         return f"the question {self.key!r} of the run {self.run!r} was answered{by} at {_moment(self.at_s)}"
 
 
-class PostExists(StoreError):
-    """Another post to the run has this id.
+class SignalExists(StoreError):
+    """Another signal to the run has this id.
 
     Args:
         run: The name of the run.
-        post_id: The id.
+        signal_id: The id.
 
     Examples:
-        >>> PostExists("order-17", "payment-3").post_id
+        >>> SignalExists("order-17", "payment-3").signal_id
         'payment-3'
     """
 
-    def __init__(self, run: str, post_id: str) -> None:
-        super().__init__(run, post_id)
-        self.run, self.post_id = run, post_id
+    def __init__(self, run: str, signal_id: str) -> None:
+        super().__init__(run, signal_id)
+        self.run, self.signal_id = run, signal_id
 
     def __str__(self) -> str:
         return (
-            f"post_id={self.post_id!r}: the run {self.run!r} has a post with this id and another content; give each"
-            " post"
-            " an id of its own, and repeat an id only to repeat its post"
+            f"signal_id={self.signal_id!r}: the run {self.run!r} has a signal of this id and another content; give each"
+            " signal an id of its own, and repeat an id only to repeat its signal"
         )
 
 

@@ -31,7 +31,7 @@ from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.store.journals import title_of
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Loaded, Post, Run
+from fsm_agent.store.store import Loaded, Run, Signal
 
 UNKNOWN = "?"  # a state that a damaged journal does not tell
 RETRIED = "retried"  # the kind of the entry by which a failed run continues
@@ -160,7 +160,7 @@ class RunHistory(NamedTuple):
     entries: tuple[HistoryEntry, ...]
     processes: Mapping[str, ProcessView]  # by path, in the order of their beginnings; "" is the run itself
     tables: Mapping[str, FlowTable]  # of its flows, by name
-    posts: tuple[Post, ...]  # that no driver has taken yet
+    signals: tuple[Signal, ...]  # that no driver has taken yet
     uses: Mapping[str, ContextUse]  # what requests showed the model, by key, up to the last rest of an agent call
     verdict: str  # on the digests
     is_sound: bool  # False: the journal is damaged
@@ -255,7 +255,7 @@ def read(runs: Runs, run: str) -> RunHistory:
         tuple(_entries(lines, processes.values())),
         processes,
         _tables(header),
-        loaded.posts,
+        loaded.signals,
         _uses(runs, loaded),
         verdict,
         is_sound,

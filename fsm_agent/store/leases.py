@@ -1,6 +1,6 @@
 """Leases: renewed while a driver lives, and ended early if its OS process is dead.
 
-One thread renews the leases of an OS process, and fetches posts.
+One thread renews the leases of an OS process, and fetches signals.
 
 Stores of one machine tell by file locks that a holder's OS process is dead, before its leases expire.  Each store that
 holds leases is an *instance*, and keeps a file in a folder beside the database locked while it lives.  The system frees
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Store
 
 LEASE_S = 15.0  # how long a holder keeps a run without renewing its lease
-POLL_S = 1.0  # how often posts are fetched, besides at each append
+POLL_S = 1.0  # how often signals are fetched, besides at each append
 IDLE_BEATS = 5  # how many beats without a lease end the thread
 MIN_S = 0.01  # the least time between two renewals of a lease
 EARLIER = 1 / 6  # of its length, by which a lease may be renewed earlier, together with another
@@ -41,11 +41,11 @@ _log = logging.getLogger("fsm_agent")
 
 
 class LeaseRenewer:
-    """Renews each lease when a third of its time is over, and fetches posts at each beat.
+    """Renews each lease when a third of its time is over, and fetches signals at each beat.
 
     The thread starts with the first lease, and ends after a while without leases.  It beats once a second, and in
     between when a lease has to be renewed.  The leases of a store that have to be renewed soon are renewed together,
-    and whether its runs have posts is one question, so that a thousand runs cost little more than one.
+    and whether its runs have signals is one question, so that a thousand runs cost little more than one.
     """
 
     def __init__(self) -> None:
@@ -70,10 +70,10 @@ class LeaseRenewer:
             self._renewals.pop(recorder, None)
 
     def ring(self, run: str) -> None:
-        """Fetch the posts of a run now, if this OS process drives it; where the store fails, they are fetched later."""
+        """Fetch the signals of a run now, if this OS process drives it; if the store fails, they are fetched later."""
         for recorder in self._recorders():
             if recorder.run == run:
-                with suppress(StoreError):  # the post is in the store, and who has posted it must not take it for lost
+                with suppress(StoreError):  # the signal is in the store, and its sender must not take it for lost
                     recorder.fetch()
 
     def forget(self) -> None:
@@ -149,16 +149,16 @@ class LeaseRenewer:
 
 
 def _fetch(store: Store, recorders: list[StoreRecorder]) -> None:
-    """Fetch the posts of runs that have any."""
+    """Fetch the signals of runs that have any."""
     try:
-        runs = store.unread([recorder.run for recorder in recorders]) if recorders else ()
+        runs = store.pending_signals([recorder.run for recorder in recorders]) if recorders else ()
         for recorder in recorders:
             if recorder.run in runs:
                 recorder.fetch()
     except StoreClosed:
         raise
     except Exception as error:
-        _log.warning("%s: posts could not be fetched: %s", _named(recorders), error)
+        _log.warning("%s: signals could not be fetched: %s", _named(recorders), error)
 
 
 def _grouped(recorders: Iterable[StoreRecorder]) -> Iterator[tuple[Store, float, list[StoreRecorder]]]:

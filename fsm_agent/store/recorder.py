@@ -1,4 +1,4 @@
-"""Record a run in a store while a driver drives it: its journal, its lease and its posts.
+"""Record a run in a store while a driver drives it: its journal, its lease and its signals.
 
 A batch that the store has not acknowledged is sent again unchanged, since it may have been written or not.  The store
 recognizes a repeated batch.
@@ -35,7 +35,7 @@ from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER
-from fsm_agent.store.store import Lease, Post, Store, Suspension
+from fsm_agent.store.store import Lease, Signal, Store, Suspension
 
 _log = logging.getLogger("fsm_agent")
 VOLATILE_ENTRIES = 64  # entries per batch where nothing outlives the OS process, so that none has to be written early
@@ -50,7 +50,7 @@ _OF_REQUEST = frozenset({"model_failed", "slept"})  # of the attempts at one req
 
 
 class Posted(Value, frozen=True):
-    """The body of a post: an outcome, and the key of the effect that it answers."""
+    """The body of a signal: an outcome, and the key of the effect that it answers."""
 
     key: str
     outcome: msgspec.Raw
@@ -97,7 +97,7 @@ class StoreRecorder:
         lease: The lease of the claim.
         process: The process, with a journal that continues that of the run.
         save: Returns a document from which the process can be made again.
-        posts: The unread posts of the run.
+        posts: The pending signals of the run.
         lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
@@ -114,7 +114,7 @@ class StoreRecorder:
         process: Process,
         *,
         save: Callable[[Any], str],
-        posts: Sequence[Post] = (),
+        posts: Sequence[Signal] = (),
         lease_s: float,
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
@@ -146,8 +146,8 @@ class StoreRecorder:
         self._ahead_s = ahead_s
         self._n = self._chain.n  # of the last entry that is on disk
         self._digest = self._chain.digest
-        self._took: list[int] = []  # ids of posts to be removed by the next write
-        self._seen: set[int] = set()  # ids of posts that were received or used up
+        self._took: list[int] = []  # ids of signals to be removed by the next write
+        self._seen: set[int] = set()  # ids of signals that were received or used up
         self._written: set[int] = set()  # those of them that were removed from the store
         self._batch: _Batch | None = None
         self._flying: Future[int] | None = None
@@ -184,7 +184,7 @@ class StoreRecorder:
         # A driver that is never ended, as in a closed event loop, must not keep the run for as long as the OS process.
         self._driver = weakref.ref(driver, lambda _: RENEWER.drop(self))
         RENEWER.hold(self)
-        if self.store.is_volatile and self.store.unread([self.run]):  # posted since the claim; nothing polls this store
+        if self.store.is_volatile and self.store.pending_signals([self.run]):  # sent since the claim; nothing polls it
             self.fetch()
 
     def detach(self) -> None:
@@ -205,7 +205,7 @@ class StoreRecorder:
             self._update_urgency()
 
     def mark_used(self, posts: Iterable[int]) -> None:
-        """Remove these posts with the next write."""
+        """Remove these signals with the next write."""
         self._took += posts
         self._seen.update(self._took)
         self._update_urgency()
@@ -218,10 +218,10 @@ class StoreRecorder:
         self._took.append(post.id)
         self._update_urgency()
         if error is not None:
-            _log.warning("run %s: the post of %s was refused: %s", self.run, post.by or "an unknown author", error)
+            _log.warning("run %s: the signal of %s was refused: %s", self.run, post.by or "an unknown author", error)
 
     def _must_stay(self, post: PostedOutcome) -> bool:
-        """Return whether a post that was refused stays: an approval that only the code it was given for can act on."""
+        """Return whether a signal that was refused stays: an approval that only its own code can act on."""
         try:
             outcome = self._process.decode(post.key, post.document)
         except UsageError:
@@ -266,7 +266,7 @@ class StoreRecorder:
         return self._flying
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        if future is not self._flying:  # it is the future of a renewal or of a fetch of posts
+        if future is not self._flying:  # it is the future of a renewal or of a fetch of signals
             future.result()
             self._raise_if_lost()
             return None
@@ -366,7 +366,7 @@ class StoreRecorder:
         return Before(journal.n_before + count, str(past.record.state), self._save(past))
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
-        """Note that a batch is on disk; return whether there are posts to fetch."""
+        """Note that a batch is on disk; return whether there are signals to fetch."""
         # `_batch` is cleared late: after an interruption before that, the batch is sent again, and the store
         # recognizes it.
         self._n, self._digest = batch.n + len(batch.lines), batch.digest
@@ -391,18 +391,18 @@ class StoreRecorder:
             is_to_be_returned = self._is_stopped is not None and not self._is_back
             self._is_urgent = self._is_insisted or bool(self._took) or is_to_be_returned
 
-    # Posts
+    # Signals
 
     def fetch(self) -> None:
-        """Load the unread posts, and wake the driver if some are new."""
-        self._receive(self.store.load(self.run, after=self._n).posts)
+        """Load the pending signals, and wake the driver if some are new."""
+        self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the run around this one, which removes the post."""
+        """Give the driver an outcome that was posted to the run around this one, which removes the signal."""
         self._seen.add(post.id)
         self.posts.append(post)
 
-    def _receive(self, posts: Iterable[Post]) -> None:
+    def _receive(self, posts: Iterable[Signal]) -> None:
         is_ending = is_new = False
         with self._lock:
             for post in posts:
@@ -480,7 +480,7 @@ class StoreRecorder:
         """Leave an outcome to the next driver."""
         body = msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
         try:
-            self.store.post(self.run, "", body, by=f"{self.lease.holder}, late")
+            self.store.signal(self.run, "", body, by=f"{self.lease.holder}, late")
         except StoreError as error:
             _log.warning("run %s: the outcome of %s could not be posted: %s", self.run, key, error)
 
@@ -494,16 +494,16 @@ class StoreRecorder:
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
-def is_end_request(post: Post) -> bool:
-    """Return whether a post ends a process: a cancellation, or a stop."""
+def is_end_request(post: Signal) -> bool:
+    """Return whether a signal ends a process: a cancellation, or a stop."""
     try:
         return _read(post)[1]
     except _UNREADABLE:
         return False
 
 
-def _read(post: Post) -> tuple[Posted, bool]:
-    """Return the body of a post, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
+def _read(post: Signal) -> tuple[Posted, bool]:
+    """Return the body of a signal, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
     posted: Posted = decoder_of(Posted).decode(post.body)
     is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
     return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own

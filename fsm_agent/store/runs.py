@@ -1,7 +1,7 @@
 """Runs: processes whose journals are kept in a store.
 
 `Runs` is a store with the rules by which runs are kept in it: keys, redaction, leases.  It knows processes, headers and
-posts.  Its `Journals` are what is in the store, its `Claims` say who drives a run.
+signals.  Its `Journals` are what is in the store, its `Claims` say who drives a run.
 
 A retry undoes the failure and nothing else.  What was done stays done: a run whose last entry is a success, by which a
 row of its flow ended it in a failure, cannot be retried.  The journal keeps what was undone, and says who has retried.
@@ -157,7 +157,7 @@ class Runs:
         """
         return fork(self.claims, run, step, name, definition, by=by, edit=edit)
 
-    # Posts
+    # Signals
 
     def answer(
         self,
@@ -167,7 +167,7 @@ class Runs:
         by: str = "",
         at_s: float | None = None,
         typed: Collection[str] = (),
-        post_id: str = "",
+        signal_id: str = "",
         content: str = "",
     ) -> None:
         """Post answers to open questions, by key; the key ``""`` is for outcomes that answer none, such as `Cancelled`.
@@ -181,15 +181,15 @@ class Runs:
             by: Who answers, for people.
             at_s: Unix time of the answers that have none of their own; None: now.
             typed: The keys of answers that the types of their states have written: their schemas are not asked.
-            post_id: An id of the one answer, such as that of a payment: to post it again under this id changes nothing,
-                however often it is tried, and whatever became of the run meanwhile.  Empty: it has none.
+            signal_id: An id of the one answer, such as that of a payment: to post it again under this id changes
+                nothing, however often it is tried, and whatever became of the run meanwhile.  Empty: it has none.
             content: What is the same when the answer is posted again; empty: its key and its outcome.
 
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has no such open question, or has ended.
             AlreadyAnswered: The question was answered before.
-            PostExists: Another answer was posted under ``post_id``.
+            SignalExists: Another answer was posted under ``signal_id``.
             UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
                 not fit its schema; nothing is posted.
         """
@@ -199,32 +199,32 @@ class Runs:
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r}: expected an outcome such as Approved(), got {outcome!r:.80}")
         named = {}
-        if post_id:
+        if signal_id:
             check_one_answer(answers)
             content = content or to_json([[key, from_json(to_json(outcome), Any)] for key, outcome in answers.items()])
-            if self.is_posted(run, post_id, content):
+            if self.is_posted(run, signal_id, content):
                 return
-            named = {"post_id": post_id, "content": _digest(content)}
+            named = {"signal_id": signal_id, "content": _digest(content)}
         if any(answers):
             check_answers(answers, self.store.get(run), typed)
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.claims.redact is None else self.claims.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
-            self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by, **named)
+            self.store.signal(run, "" if prefix_of(key) == INBOX else key, body, by=by, **named)
             if not key and isinstance(outcome, Cancelled | Stopped):
                 self._end_before_start(run)
         RENEWER.ring(run)
 
-    def is_posted(self, run: str, post_id: str, content: str) -> bool:
-        """Return whether a post of this id was made, used up or not.
+    def is_posted(self, run: str, signal_id: str, content: str) -> bool:
+        """Return whether a signal of this id was made, used up or not.
 
         Raises:
             RunUnknown: The run does not exist.
-            PostExists: It has another content.
+            SignalExists: It has another content.
         """
-        checks.check_post_id(post_id)
-        return checks.is_repeated_post(run, post_id, self.store.posted(run, post_id), _digest(content))
+        checks.check_signal_id(signal_id)
+        return checks.is_repeated_signal(run, signal_id, self.store.signalled(run, signal_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
         """Post a cancellation; the driver of the run, the present or the next, ends it.
@@ -272,7 +272,7 @@ class Runs:
             self.claims.give_back(lease, loaded)
             raise
         entry = Entry("", to_json(Retried(step=step, at_s=time.time() if at_s is None else at_s)), "[]", None, by)
-        late = [post.id for post in loaded.posts if is_end_request(post)]  # they meant the run that has failed
+        late = [post.id for post in loaded.signals if is_end_request(post)]  # they meant the run that has failed
         self.store.append(
             lease, lease.n, chain.written([entry], lease.fence), Suspension(state=state, due_s=0.0), took=late
         )
@@ -305,7 +305,7 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run due that was to start later, since no post does that; its driver then ends it."""
+        """Make a run due that was to start later, since no signal does that; its driver then ends it."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # then it has a driver, or it is gone

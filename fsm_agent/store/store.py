@@ -1,4 +1,4 @@
-r"""The protocol of stores: journals, posts and leases, and the queue of the runs that are due.
+r"""The protocol of stores: journals, signals and leases, and the queue of the runs that are due.
 
 Rules
 =====
@@ -6,14 +6,15 @@ Rules
 - *Time never decides.*  Only the pair (fence, number of the last entry) does: `Store.append` is refused unless the
   fence is that of the newest lease and the entries follow the last one.  A holder whose lease has expired may continue
   until another holder claims the run.  Leases are timed by the store's clock, due times are Unix time.
-- *On...the holder appends; all others post.*  An answer, a cancellation, an injection or a late outcome is a post to
-  the run.  It takes neither a lease nor the agent's code.  The holder removes a post in the append that contains its
-  entry.  The first post under the key of an open question answers it; a later one is refused, with the name of who
+- *Only the holder appends; all others send signals.*  An answer, a cancellation, an injection or a late outcome is a
+  signal to
+  the run.  It takes neither a lease nor the agent's code.  The holder removes a signal in the append that contains its
+  entry.  The first signal under the key of an open question answers it; a later one is refused, with the name of who
   answered, and when.
 - *The store is the queue.*  A run is due from the time that its last rest set.  It is due at once while its lease was
-  not given back, and while it has unread posts that its rest heeds.  So the death of a holder is always followed by
-  another claim.  A run that is due at once counts as due since it was created, posted to or given back, or since its
-  lease expired.
+  not given back, and while it has pending signals that its rest is woken by.  So the death of a holder is always
+  followed by another claim.  A run that is due at once counts as due since it was created, posted to or given back, or
+  since its lease expired.
 - *Priority comes first.*  Of the runs that are due, one of the highest priority is claimed, and of these the one that
   has been due longest.  Nothing else lets a run of a low priority pass: it waits as long as others are due.
 - *An append may be repeated*, since a commit whose connection broke may have happened or not.  A holder that was
@@ -77,18 +78,18 @@ class Suspension(Value, frozen=True, kw_only=True):
     """
 
     state: str
-    due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a post
+    due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a signal
     is_ended: bool = False
     is_failed: bool = False  # it has ended in a failure
     questions: tuple[Question, ...] = ()  # the open questions from now on
-    heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
+    wakes_on: str | None = None  # the key of the only question whose answer makes the run due; None: any signal does
     is_in_vain: bool = False  # its driver failed: `Lease.tries` goes on counting, although it is not due at once
 
 
 class Start(Value, frozen=True, kw_only=True):
     """When a run that has no holder yet is due for the first time, and how it is queued.
 
-    No post makes the run due before; to claim it by its name starts it.
+    No signal makes the run due before; to claim it by its name starts it.
 
     Examples:
         >>> Start(priority=10).after
@@ -114,19 +115,19 @@ class Head(Value, frozen=True):
     run: str = ""  # the newest run; empty before the first
 
 
-class Post(Value, frozen=True):
+class Signal(Value, frozen=True):
     """A message to a run, for its next holder to read.
 
     Examples:
         >>> store = MemoryStore()
         >>> store.create("run-1", "the header", agent="desk")
         True
-        >>> store.post("run-1", "", "hello", by="ann")
-        >>> [(post.body, post.by) for post in store.load("run-1").posts]
+        >>> store.signal("run-1", "", "hello", by="ann")
+        >>> [(signal.body, signal.by) for signal in store.load("run-1").signals]
         [('hello', 'ann')]
     """
 
-    id: int  # unique in the store, and greater than those of earlier posts
+    id: int  # unique in the store, and greater than those of earlier signals
     key: str  # of the question that it answers; empty: it answers none
     body: str
     by: str  # who posted it, for people
@@ -148,7 +149,7 @@ class Run(Value, frozen=True, kw_only=True):
     n: int  # entries
     state: str  # at the last rest; "" before the first
     is_ended: bool
-    due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or unread posts that it heeds
+    due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or pending signals that wake it
     holder: str | None  # None: it has no lease, or its lease has expired
     created_s: float
     updated_s: float  # the time of the last entry or rest
@@ -262,7 +263,7 @@ class Loaded(Value, frozen=True, kw_only=True):
     header: str
     snapshot: tuple[int, bytes] | None  # the number of the entry that it follows, and the newest snapshot
     lines: tuple[str, ...]  # the entries after the number that was passed
-    posts: tuple[Post, ...]  # the unread posts, the oldest first
+    signals: tuple[Signal, ...]  # the pending signals, the oldest first
     run: Run
 
 
@@ -348,7 +349,7 @@ class Store(Protocol):
         """
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
-        """Extend a lease to ``for_s`` seconds from now; return the number of unread posts.
+        """Extend a lease to ``for_s`` seconds from now; return the number of pending signals.
 
         Raises:
             LeaseLost: The lease was superseded by another claim or given back, or the run was deleted.
@@ -357,8 +358,8 @@ class Store(Protocol):
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         """`renew` many leases in one commit; return what it returns or raises for each, in their order."""
 
-    def unread(self, names: Sequence[str]) -> Collection[str]:
-        """Return those of these runs that have unread posts, by name."""
+    def pending_signals(self, names: Sequence[str]) -> Collection[str]:
+        """Return those of these runs that have pending signals, by name."""
 
     def append(
         self,
@@ -376,8 +377,9 @@ class Store(Protocol):
         questions replace the open ones.  A question whose key is open already stays as it is, answered or not.  A
         question whose answer was used up, in this append or before, is asked again.
 
-        A run with unread posts is due whatever the rest says, unless it has ended or heeds other posts.  An ended run
-        is never due.  Entries reset `Lease.tries`, and so does a rest that is neither due at once nor in vain.
+        A run with pending signals is due whatever the rest says, unless it has ended or waits for other signals.  An
+        ended run is never due.  Entries reset `Lease.tries`, and so does a rest that is neither due at once nor in
+        vain.
 
         A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
         the same lines, and a rest exactly if the first had one.
@@ -387,11 +389,11 @@ class Store(Protocol):
             n: The number of the last entry.
             lines: The new entries; may be empty.
             rest: The state in which the run is given back; None: the holder keeps it.
-            took: Ids of posts that are used up.
+            took: Ids of signals that are used up.
             snapshot: The compressed record after these entries; it replaces the snapshot before.
 
         Returns:
-            The number of unread posts.
+            The number of pending signals.
 
         Raises:
             LeaseLost: The lease was superseded or given back, or other entries follow the first ``n``.  Nothing is
@@ -424,7 +426,7 @@ class Store(Protocol):
         """Append without blocking; the work of many threads becomes one commit.  See `append`."""
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
-        """Return a run with its entries and unread posts.
+        """Return a run with its entries and pending signals.
 
         Args:
             run: The name of the run.
@@ -434,27 +436,27 @@ class Store(Protocol):
             RunUnknown: The run does not exist.
         """
 
-    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
-        """Add a post to a run, which becomes due at once if it heeds the post.
+    def signal(self, run: str, key: str, body: str, *, by: str = "", signal_id: str = "", content: str = "") -> None:
+        """Add a signal to a run, which becomes due at once if that wakes it.
 
         Args:
             run: The name of the run.
-            key: The key of the open question that the post answers; empty: it answers none.
-            body: The text of the post.
+            key: The key of the open question that the signal answers; empty: it answers none.
+            body: The text of the signal.
             by: Who posts it, for people.
-            post_id: A post of an id is made once in the life of the run: to repeat it changes nothing, and raises none
-                of the errors below.  Empty: it has none.
+            signal_id: A signal of an id is made once in the life of the run: to repeat it changes nothing, and raises
+                none of the errors below.  Empty: it has none.
             content: What a repeated post has to have in common with the first; empty: the body.
 
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has no such open question, or has ended.
             AlreadyAnswered: The question was answered before.
-            PostExists: The run has a post of this id with another content.
+            SignalExists: The run has a signal of this id with another content.
         """
 
-    def posted(self, run: str, post_id: str) -> str | None:
-        """Return the content of the post of this id, whether or not it was used up; None: no post has it.
+    def signalled(self, run: str, signal_id: str) -> str | None:
+        """Return the content of the signal of this id, whether or not it was used up; None: no signal has it.
 
         Raises:
             RunUnknown: The run does not exist.
@@ -491,7 +493,7 @@ class Store(Protocol):
         """Return the head of a conversation; its version is 0 if it has no runs."""
 
     def delete(self, run: str) -> None:
-        """Delete a run with its journal, posts and questions; a conversation keeps its head.
+        """Delete a run with its journal, signals and questions; a conversation keeps its head.
 
         Runs that are to start after it start as if it had ended.
 

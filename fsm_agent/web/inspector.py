@@ -322,7 +322,7 @@ class Inspector:
             "machine": draw_machine(reading, reading.processes[inside]),
             "timeline": timeline(reading),
             "questions": [_filled(form, error, typed) if form.key == key else _filled(form) for form in asked],
-            "answered": {post.key: post for post in reading.posts},
+            "answered": {post.key: post for post in reading.signals},
             "tried": list_failures(tell_entries(reading, len(reading.entries) - SHOWN))[-5:]
             if reading.run.is_failed
             else [],

@@ -399,9 +399,11 @@ class Worker:
             self.runs.claims.give_up(lease, loaded, error, definition)
             return
         due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
-        heeds = UNTIL_DUE if loaded.posts else None
+        wakes_on = UNTIL_DUE if loaded.signals else None
         waits = loaded.run.waits
-        rest = Suspension(state=loaded.run.state, due_s=due_s, questions=waits, heeds=heeds, is_in_vain=is_in_vain)
+        rest = Suspension(
+            state=loaded.run.state, due_s=due_s, questions=waits, wakes_on=wakes_on, is_in_vain=is_in_vain
+        )
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:

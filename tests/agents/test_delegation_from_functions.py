@@ -577,7 +577,7 @@ def test_an_answer_that_was_passed_inside_before_a_crash_counts_once(asking: Ask
         falling.runs.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
     assert agent.runs.resume("r").function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
-    assert store.load("r").posts == ()
+    assert store.load("r").signals == ()
 
 
 @both
@@ -663,7 +663,7 @@ def test_an_answer_to_what_no_run_inside_asks_is_dropped():
     agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
     other = outer(plain(inner("Another.")), store=store, model=Script(DONE))
     assert other.runs.resume("r").function_calls[0].result == "Another."
-    assert store.load("r").posts == ()
+    assert store.load("r").signals == ()
 
 
 @both

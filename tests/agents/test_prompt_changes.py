@@ -60,7 +60,7 @@ class TestResume:
             with pytest.raises(PromptChanged, match="shop/pay"):
                 agent.runs.resume("r1", open_questions, prompt=NEW, on_change="error")
         loaded = agent.runs.all.store.load("r1", after=0)
-        assert (loaded.posts, loaded.run.holder, str(loaded.run.state)) == ((), None, "ToolInterrupt")
+        assert (loaded.signals, loaded.run.holder, str(loaded.run.state)) == ((), None, "ToolInterrupt")
         assert agent.runs.resume("r1", open_questions, prompt=OLD).output == "done"
 
     def test_a_run_that_goes_on_by_its_name(self, agent, caplog):

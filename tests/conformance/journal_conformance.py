@@ -52,7 +52,7 @@ class JournalConformance(StoreTests):
         """All that can be known of it is there."""
         assert storage.store.create("r", "header", agent="a") is True
         loaded = storage.store.load("r")
-        assert (loaded.header, loaded.snapshot, loaded.lines, loaded.posts) == ("header", None, (), ())
+        assert (loaded.header, loaded.snapshot, loaded.lines, loaded.signals) == ("header", None, (), ())
         run = loaded.run
         assert (run.id, run.agent, run.n, run.state, run.is_ended) == ("r", "a", 0, "", False)
         assert (run.due_s, run.holder, run.waits) == (0.0, None, ())
@@ -84,7 +84,7 @@ class JournalConformance(StoreTests):
         with pytest.raises(RunUnknown, match="nobody's"):
             storage.store.claim("w", for_s=1, run="nobody's")
         with pytest.raises(RunUnknown, match="nobody's"):
-            storage.store.post("nobody's", "", "body")
+            storage.store.signal("nobody's", "", "body")
 
     def test_entries_come_back_in_order(self, storage: Storage) -> None:
         """From the first that is asked for; another store sees them at once."""
@@ -108,9 +108,9 @@ class JournalConformance(StoreTests):
         """If it does not, nothing of it is written, and the lease stays valid."""
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one", "two"], snapshot=b"old")
-        storage.store.post("r", "", "body")
+        storage.store.signal("r", "", "body")
         before = storage.store.load("r")
-        took = [post.id for post in before.posts]
+        took = [post.id for post in before.signals]
         for n in (0, 1, 3):
             with pytest.raises(LeaseLost, match="'r'"):
                 storage.store.append(lease, n, ["else", "more"], waiting("k"), took=took, snapshot=b"new")
@@ -139,7 +139,7 @@ class JournalConformance(StoreTests):
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one"], waiting("k"))
         assert storage.store.append(lease, 0, ["one"], waiting("k")) == 0
-        storage.store.post("r", "k", "yes")
+        storage.store.signal("r", "k", "yes")
         before = storage.store.load("r")
         assert storage.store.append(lease, 0, ["one"], waiting("k")) == 1
         with pytest.raises(LeaseLost):
@@ -187,13 +187,13 @@ class JournalConformance(StoreTests):
         """It uses posts up, keeps a snapshot, or gives the run back."""
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one"])
-        storage.store.post("r", "", "body")
-        (post,) = storage.store.load("r").posts
+        storage.store.signal("r", "", "body")
+        (post,) = storage.store.load("r").signals
         assert storage.store.append(lease, 1, [], took=[post.id], snapshot=b"1") == 0
         assert storage.store.append(lease, 1, (), waiting("k")) == 0
         assert storage.store.append(lease, 1, (), waiting("k")) == 0
         loaded = storage.store.load("r")
-        assert (loaded.lines, loaded.posts, loaded.snapshot, loaded.run.holder) == (("one",), (), (1, b"1"), None)
+        assert (loaded.lines, loaded.signals, loaded.snapshot, loaded.run.holder) == (("one",), (), (1, b"1"), None)
         assert [question.key for question in loaded.run.waits] == ["k"]
 
     def test_any_text_comes_back(self, storage: Storage) -> None:
@@ -203,14 +203,14 @@ class JournalConformance(StoreTests):
         store.create(text, ODD, agent=text, follows=Head(text))
         lease = store.claim(text, for_s=600, agents=[text])
         assert lease is not None
-        store.post(text, "", text, by=text)
+        store.signal(text, "", text, by=text)
         assert (lease.run, lease.agent, lease.holder) == (text, text, text)
         store.append(lease, 0, [ODD, "", f" {ODD} "], Suspension(state=text, questions=(question,)))
         assert storage.another().load(text).run.waits == (question,)
-        store.post(text, text, text, by=text)
+        store.signal(text, text, text, by=text)
         for loaded in (store.load(text), storage.another().load(text)):
             assert (loaded.header, loaded.lines) == (ODD, (ODD, "", f" {ODD} "))
-            assert [(post.key, post.body, post.by) for post in loaded.posts] == [("", text, text), (text, text, text)]
+            assert [(post.key, post.body, post.by) for post in loaded.signals] == [("", text, text), (text, text, text)]
             assert (loaded.run.id, loaded.run.agent, loaded.run.state) == (text, text, text)
         assert store.head(text) == Head(text, 1, text)
 
@@ -226,11 +226,11 @@ class JournalConformance(StoreTests):
             partial(store.append, lease, 1, ["two", "a\nline"]),
             partial(store.append, lease, 1, ["two", half]),
             partial(store.append, lease, 1, ["two"], Suspension(state=half)),
-            partial(store.post, "r", "", half),
+            partial(store.signal, "r", "", half),
             *[partial(look, half) for look in (store.load, store.delete, store.head)],
             partial(store.claim, "w", for_s=9.0, run=half),
             partial(store.claim, "w", for_s=9.0, agents=["a", half]),
-            partial(store.post, half, "", "body"),
+            partial(store.signal, half, "", "body"),
             partial(store.list, agent=half),
             partial(store.load, "r", after=-1),
             partial(store.append, lease, 1, ["two"], Suspension(state="s" * 1001)),
@@ -295,7 +295,7 @@ class JournalConformance(StoreTests):
             pytest.skip("is_volatile: nothing outlives this store")
         storage.store.create("r", "header", agent="a", follows=Head("c"))
         lease = claimed(storage.store)
-        storage.store.post("r", "", "body", by="ann")
+        storage.store.signal("r", "", "body", by="ann")
         storage.store.append(lease, 0, ["one"], waiting("k"), snapshot=b"1")
         before = storage.store.load("r")
         storage.store.close()
@@ -318,10 +318,10 @@ class JournalConformance(StoreTests):
             partial(store.claim, "v", for_s=9),
             partial(store.renew, lease, for_s=9),
             partial(store.renew_all, [lease], for_s=9),
-            partial(store.unread, ["r"]),
+            partial(store.pending_signals, ["r"]),
             partial(store.append, lease, 0, ["one"]),
             partial(store.load, "r"),
-            partial(store.post, "r", "", "body"),
+            partial(store.signal, "r", "", "body"),
             partial(store.list),
             partial(store.delete, "r"),
             lambda: store.submit(lease, 0, ["one"]).result(PATIENCE_S),
@@ -334,15 +334,15 @@ class JournalConformance(StoreTests):
     def test_submit_does_what_append_does(self, storage: Storage) -> None:
         """In the order in which it is called."""
         lease = begun(storage.store)
-        storage.store.post("r", "", "body")
-        (post,) = storage.store.load("r").posts
+        storage.store.signal("r", "", "body")
+        (post,) = storage.store.load("r").signals
         futures = [storage.store.submit(lease, n, [str(n)]) for n in range(20)]
         futures.append(storage.store.submit(lease, 20, ["20"], waiting("k"), took=[post.id], snapshot=b"21"))
         assert all(isinstance(future, Future) for future in futures)
         assert [future.result(PATIENCE_S) for future in futures] == [1] * 20 + [0]
         loaded = storage.store.load("r")
         assert loaded.lines == tuple([str(n) for n in range(21)])
-        assert (loaded.snapshot, loaded.posts, loaded.run.holder) == ((21, b"21"), (), None)
+        assert (loaded.snapshot, loaded.signals, loaded.run.holder) == ((21, b"21"), (), None)
         assert [question.key for question in loaded.run.waits] == ["k"]
 
     def test_what_is_submitted_fails_alone(self, storage: Storage) -> None:
@@ -373,7 +373,7 @@ class JournalConformance(StoreTests):
         store.append(begun(store, "ended", agent="a"), 0, ["1"], ENDED)
         store.append(begun(store, "asks", agent="b"), 0, ["1"], waiting("k"))
         store.append(begun(store, "answered", agent="a"), 0, ["1"], waiting("k", due_s=now_s + 500))
-        store.post("answered", "k", "yes")
+        store.signal("answered", "k", "yes")
         store.append(begun(store, "later", agent="b"), 0, ["1"], waiting("k", due_s=now_s + 100))
         begun(store, "held", agent="a")
         store.create("new", "header", agent="b")
@@ -429,7 +429,7 @@ class JournalConformance(StoreTests):
             store.create(name, "header", agent="a", follows=Head("c") if name == "r" else None)
             if name != "r":
                 store.append(claimed(store, name), 0, ["one", "two"], waiting("k"), snapshot=b"1")
-                store.post(name, "", "body")
+                store.signal(name, "", "body")
                 others.append(store.load(name))
         lease = claimed(store, for_s=storage.short_s)
         store.append(lease, 0, ["one"], snapshot=b"1")
@@ -441,7 +441,7 @@ class JournalConformance(StoreTests):
         assert store.load("r") == before
         store.append(lease, 1, [], waiting("k"))
         store.delete("r")
-        for gone in (lambda: store.load("r"), lambda: store.delete("r"), lambda: store.post("r", "k", "yes")):
+        for gone in (lambda: store.load("r"), lambda: store.delete("r"), lambda: store.signal("r", "k", "yes")):
             with pytest.raises(RunUnknown):
                 gone()
         assert {run.id for run in storage.another().list()} == {"earlier", "later"}
@@ -453,12 +453,12 @@ class JournalConformance(StoreTests):
         """Nothing of the old one is left, and its holder is not that of the new one."""
         store, old = storage.store, begun(storage.store, for_s=storage.short_s)
         store.append(old, 0, ["one", "two", "three"], snapshot=b"1")
-        store.post("r", "", "body")
+        store.signal("r", "", "body")
         storage.elapse(storage.short_s * 1.5)
         store.delete("r")
         assert store.create("r", "header", agent="b") is True
         loaded: Loaded = storage.another().load("r")
-        assert (loaded.lines, loaded.posts, loaded.snapshot, loaded.run.agent) == ((), (), None, "b")
+        assert (loaded.lines, loaded.signals, loaded.snapshot, loaded.run.agent) == ((), (), None, "b")
         _check_lost(store, old)
         new = claimed(store, holder="v")
         assert (new.n, new.tries) == (0, 1)

@@ -157,7 +157,7 @@ class LeaseConformance(StoreTests):
             storage.another().claim("v", for_s=9, run="r")
         assert busy.value.since_s == lease.since_s
         assert storage.is_now(busy.value.until_s - 30)
-        storage.another().post("r", "", "body")
+        storage.another().signal("r", "", "body")
         assert storage.store.renew(lease, for_s=storage.short_s) == 1
         storage.elapse(storage.short_s * 1.5)
         assert claimed(storage.another(), holder="v").holder == "v"
@@ -180,7 +180,7 @@ class LeaseConformance(StoreTests):
         for run in ("first", "second"):
             store.create(run, "header", agent="a")
             storage.elapse(0.01)
-        store.post("first", "", "cancel")
+        store.signal("first", "", "cancel")
         assert [claimed_due(store).run for _ in range(2)] == ["first", "second"]
 
     @pytest.mark.parametrize("for_s", [float("inf"), float("nan"), "9"])
@@ -204,10 +204,10 @@ class LeaseConformance(StoreTests):
         """Each as if it were alone: those that are lost are reported in their places, and the others last."""
         store, other = storage.store, storage.another()
         leases = [begun(store, name, for_s=storage.short_s) for name in ("a", "b\0", "c", "d", "e")]
-        other.post("b\0", "", "body")
+        other.signal("b\0", "", "body")
         store.append(leases[2], 0, ["one"], waiting("k"))
-        assert store.unread(["a", "b\0", "c", "none"]) == {"b\0"}
-        assert store.unread([]) == set()
+        assert store.pending_signals(["a", "b\0", "c", "none"]) == {"b\0"}
+        assert store.pending_signals([]) == set()
         assert store.renew_all([], for_s=LONG_S) == []
         storage.elapse(storage.short_s * 1.5)
         taken = other.claim("v", for_s=LONG_S, run="d")
@@ -269,7 +269,7 @@ class LeaseConformance(StoreTests):
         for name in ("z", "y"):
             store.create(name, "header", agent="a")
             storage.elapse(0.01)
-        store.post("posted", "k", "yes")
+        store.signal("posted", "k", "yes")
         assert claimed_due(storage.another()).run == "z"
         assert claimed_due(storage.another()).run == "y"
         now_s = storage.now_s + 2
@@ -295,15 +295,15 @@ class LeaseConformance(StoreTests):
     def test_an_ended_run_is_never_due(self, storage: Storage) -> None:
         """Not even with unread posts; and it takes no further post."""
         store, lease = storage.store, begun(storage.store)
-        store.post("r", "", "body")
+        store.signal("r", "", "body")
         store.append(lease, 0, ["one"], ENDED)
         row = storage.another().load("r").run
         assert (row.is_ended, row.due_s, row.state) == (True, None, "Completed")
         assert store.claim("w", for_s=9, now_s=storage.now_s + 1e9) is None
         for key in ("", "k"):
             with pytest.raises(NotAsked, match="'r'"):
-                store.post("r", key, "late")
-        assert [post.body for post in store.load("r").posts] == ["body"]
+                store.signal("r", key, "late")
+        assert [post.body for post in store.load("r").signals] == ["body"]
         assert store.list(due_before=storage.now_s + 1e9) == []
 
     def test_tries_are_the_claims_since_the_last_entry(self, storage: Storage) -> None:
@@ -344,7 +344,7 @@ class LeaseConformance(StoreTests):
         row = store.load("r").run
         assert (row.is_ended, row.due_s, row.holder, row.state) == (True, None, "w", "Completed")
         with pytest.raises(NotAsked, match="'r'"):
-            store.post("r", "", "late")
+            store.signal("r", "", "late")
         with pytest.raises(RunBusy):
             store.delete("r")
         storage.elapse(storage.short_s * 1.5)
@@ -423,7 +423,7 @@ class LeaseConformance(StoreTests):
         storage.store.append(begun(storage.store), 0, ["one"], waiting("k"))
         for store in (storage.store, storage.another()):
             check_heard(store, lambda: storage.store.create(str(next(numbers)), "header", agent="a"))
-            check_heard(store, lambda: storage.store.post("r", "", "body"))
+            check_heard(store, lambda: storage.store.signal("r", "", "body"))
 
     def test_a_rest_is_heard(self, storage: Storage) -> None:
         """Of a run that ends, and of one that waits for a person; nothing since the call before is missed."""

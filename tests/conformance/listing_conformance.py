@@ -82,11 +82,11 @@ class ListingConformance(StoreTests):
             return {run.id for run in storage.another().list(waiting_for=kind)}
 
         assert (found("approval"), found("doubt"), found("app")) == ({"both", "one"}, {"both"}, set())
-        store.post("both", "a", "yes")
-        store.post("one", "a", "yes")
+        store.signal("both", "a", "yes")
+        store.signal("one", "a", "yes")
         assert (found("approval"), found("doubt")) == ({"both"}, {"both"})
         assert {run.id for run in store.list(asked=True)} == {"both"}
-        store.post("both", "c", "yes")
+        store.signal("both", "c", "yes")
         assert (found("approval"), found("doubt")) == (set(), {"both"})
         store.append(claimed(store, "both"), 1, ["2"], asks(b="doubt", d="stuck"))
         assert (found("doubt"), found("stuck")) == ({"both"}, {"both"})
@@ -230,7 +230,7 @@ class ListingConformance(StoreTests):
         assert 100.0 <= other.health().oldest_due_s < 100.0 + PATIENCE_S
         claimed(store, "first", for_s=storage.short_s)
         claimed(store, "second")
-        store.post("asks", "k", "answer")
+        store.signal("asks", "k", "answer")
         assert other.health().changed(oldest_due_s=0.0) == RunsHealth(due=1, oldest_due_s=0.0, held=3, asked=3, stuck=1)
         storage.elapse(storage.short_s * 1.5)
         health = store.health()
@@ -258,7 +258,7 @@ class ListingConformance(StoreTests):
                 lambda: reader.renew(lease, for_s=1.0),
                 lambda: reader.append(lease, 0, ["x"]),
                 lambda: reader.submit(lease, 0, ["x"]).result(20),
-                lambda: reader.post("r", "k", "yes"),
+                lambda: reader.signal("r", "k", "yes"),
                 lambda: reader.delete("r"),
             ]
             before = (store.load("r"), store.load("held"), store.list())

@@ -47,10 +47,10 @@ class QueueConformance(StoreTests):
         put_in(store, "timed", due_s=due_s)
         put_in(store, "after", after=("before",))
         for run, due in (("timed", due_s), ("after", None)):
-            other.post(run, "", "body")
+            other.signal(run, "", "body")
             assert (other.load(run).run.due_s, store.claim("v", for_s=LONG_S)) == (due, None)
             lease = claimed(other, run)
-            assert [post.body for post in store.load(run).posts] == ["body"]
+            assert [post.body for post in store.load(run).signals] == ["body"]
             assert store.append(lease, 0, (), waiting()) == 1
             assert (store.load(run).run.due_s, first_due(other)) == (0.0, run)
 
@@ -80,7 +80,7 @@ class QueueConformance(StoreTests):
         store.append(claimed(store, "posted"), 0, ["one"], waiting("k"))
         store.append(claimed(store, "timed"), 0, ["one"], waiting(due_s=storage.now_s + storage.short_s))
         claimed(store, "lost", for_s=storage.short_s)
-        other.post("posted", "k", "body")
+        other.signal("posted", "k", "body")
         storage.elapse(storage.short_s * 1.5)
         found = [first_due(other) for _ in range(5)]
         assert sorted(found[:4]) == ["lost", "posted", "rested", "timed"]

@@ -14,7 +14,7 @@ from conformance.listing_conformance import ListingConformance
 from conformance.queue_conformance import QueueConformance
 from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 from fsm_agent import UsageError
-from fsm_agent.store import AlreadyAnswered, Head, LeaseLost, NotAsked, PostExists, RunUnknown, Start, Suspension
+from fsm_agent.store import AlreadyAnswered, Head, LeaseLost, NotAsked, RunUnknown, SignalExists, Start, Suspension
 
 ROUNDS = 40  # of a race
 
@@ -46,40 +46,40 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         store, other = storage.store, storage.another()
         lease = begun(store)
         begun(store, "else")
-        other.post("r", "", "one", by="ann")
-        store.post("else", "", "not for r")
+        other.signal("r", "", "one", by="ann")
+        store.signal("else", "", "not for r")
         storage.elapse(0.01)
-        store.post("r", "", "two")
-        other.post("r", "", "three", by="bob")
-        posts = store.load("r").posts
+        store.signal("r", "", "two")
+        other.signal("r", "", "three", by="bob")
+        posts = store.load("r").signals
         assert [(post.key, post.body, post.by) for post in posts] == [
             ("", "one", "ann"),
             ("", "two", ""),
             ("", "three", "bob"),
         ]
-        ids = [posts[0].id, *[post.id for post in store.load("else").posts], posts[1].id, posts[2].id]
+        ids = [posts[0].id, *[post.id for post in store.load("else").signals], posts[1].id, posts[2].id]
         assert ids == sorted(set(ids))
         assert storage.is_now(posts[2].at_s)
         assert store.append(lease, 0, ["line"]) == 3
         assert store.append(lease, 1, ["line"], took=[posts[1].id, ids[1]]) == 2
-        assert [post.body for post in other.load("r").posts] == ["one", "three"]
-        assert len(other.load("else").posts) == 1, "posts of another run were used up"
+        assert [post.body for post in other.load("r").signals] == ["one", "three"]
+        assert len(other.load("else").signals) == 1, "posts of another run were used up"
         assert store.append(lease, 2, ["line"], waiting("k"), took=[posts[0].id, posts[2].id]) == 0
-        assert other.load("r").posts == ()
+        assert other.load("r").signals == ()
 
     def test_a_run_with_unread_posts_is_due(self, storage: Storage) -> None:
         """Whatever its rest says; a post also wakes one that waits for an hour."""
         store, rest = storage.store, waiting("k", due_s=storage.now_s + 3600)
         lease = begun(store)
-        storage.another().post("r", "", "body")
+        storage.another().signal("r", "", "body")
         assert store.append(lease, 0, ["one"], rest) == 1
         assert storage.another().load("r").run.due_s == 0.0
         lease = claimed(store)
-        (post,) = store.load("r").posts
+        (post,) = store.load("r").signals
         store.append(lease, 1, ["two"], rest, took=[post.id])
         assert store.load("r").run.due_s == storage.now_s + 3600 or not self.takes_clock
         assert store.claim("w", for_s=9) is None
-        storage.another().post("r", "", "body")
+        storage.another().signal("r", "", "body")
         assert store.load("r").run.due_s == 0.0
         due = store.claim("w", for_s=9)
         assert due is not None
@@ -87,48 +87,48 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
 
     def test_a_run_may_heed_one_question_alone(self, storage: Storage) -> None:
         """Other posts are kept for its next holder, and wake no worker: not before the rest, nor after it."""
-        store, other, rest = storage.store, storage.another(), waiting("k", "own").changed(heeds="k")
+        store, other, rest = storage.store, storage.another(), waiting("k", "own").changed(wakes_on="k")
         lease = begun(store)
-        other.post("r", "", "before")
+        other.signal("r", "", "before")
         assert store.append(lease, 0, ["one"], rest) == 1
         assert (store.load("r").run.due_s, other.claim("v", for_s=LONG_S)) == (None, None)
-        other.post("r", "own", "after")
+        other.signal("r", "own", "after")
         assert (store.load("r").run.due_s, other.claim("v", for_s=LONG_S)) == (None, None)
-        store.post("r", "k", "heeded")
+        store.signal("r", "k", "heeded")
         assert store.load("r").run.due_s == 0.0
         lease = claimed_due(other)
-        posts = other.load("r").posts
+        posts = other.load("r").signals
         assert [post.body for post in posts] == ["before", "after", "heeded"]
         assert other.append(lease, 1, (), rest) == 3
         lease = claimed_due(other)
         assert other.append(lease, 1, (), rest, took=[post.id for post in posts[1:]]) == 1
         assert other.claim("v", for_s=LONG_S) is None
         lease = claimed(other)
-        store.post("r", "", "to its holder")
+        store.signal("r", "", "to its holder")
         assert store.load("r").run.due_s == 0.0
         assert other.append(lease, 1, (), waiting("own")) == 2
-        assert claimed_due(store).run == "r", "the next rest heeds all posts"
+        assert claimed_due(store).run == "r", "the next rest is woken by all signals"
 
     def test_a_question_is_answered_once(self, storage: Storage) -> None:
         """A late one learns who answered, and when; nothing of a refused answer is left."""
         store, other = storage.store, storage.another()
         store.append(begun(store), 0, ["one"], waiting("b", "c", "a"))
         assert [question.key for question in other.load("r").run.waits] == ["a", "b", "c"]
-        other.post("r", "b", "yes", by="ann")
+        other.signal("r", "b", "yes", by="ann")
         answered_s = storage.now_s
         storage.elapse(0.01)
         before = store.load("r")
         with pytest.raises(AlreadyAnswered) as late:
-            store.post("r", "b", "no", by="bob")
+            store.signal("r", "b", "no", by="bob")
         assert (late.value.run, late.value.key, late.value.by) == ("r", "b", "ann")
         assert late.value.at_s == pytest.approx(answered_s, abs=0.001 if self.takes_clock else 20)
         with pytest.raises(NotAsked, match="'x'"):
-            store.post("r", "x", "yes")
+            store.signal("r", "x", "yes")
         assert store.load("r") == before, "it wakes nobody, either"
-        assert [(post.key, post.body) for post in before.posts] == [("b", "yes")]
+        assert [(post.key, post.body) for post in before.signals] == [("b", "yes")]
         assert [question.key for question in before.run.waits] == ["a", "c"]
-        store.post("r", "a", "yes")
-        assert [post.key for post in store.load("r").posts] == ["b", "a"]
+        store.signal("r", "a", "yes")
+        assert [post.key for post in store.load("r").signals] == ["b", "a"]
 
     def test_a_rest_says_which_questions_are_open(self, storage: Storage) -> None:
         """An append without one leaves them as they are."""
@@ -140,7 +140,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         store.append(lease, 2, ["three"], waiting("kept", "new"))
         assert [question.key for question in storage.another().load("r").run.waits] == ["kept", "new"]
         with pytest.raises(NotAsked):
-            store.post("r", "old", "late")
+            store.signal("r", "old", "late")
         store.append(claimed(store), 3, ["four"], ENDED)
         assert store.load("r").run.waits == ()
 
@@ -187,25 +187,25 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         store, other = storage.store, storage.another()
         store.append(begun(store), 0, ["one"], waiting("k"))
         for _ in range(2):
-            other.post("r", "k", "yes", post_id="p-1", content="yes, at whatever time")
-        store.post("r", "k", "yes, later", post_id="p-1", content="yes, at whatever time")
-        store.post("r", "", "hello", post_id="p-2")
-        assert [(post.key, post.body) for post in store.load("r").posts] == [("k", "yes"), ("", "hello")]
-        assert (store.posted("r", "p-1"), store.posted("r", "p-2")) == ("yes, at whatever time", "hello")
-        assert other.posted("r", "p-3") is None
-        with pytest.raises(PostExists, match="p-1"):
-            store.post("r", "k", "no", post_id="p-1")
-        took = [post.id for post in store.load("r").posts]
+            other.signal("r", "k", "yes", signal_id="p-1", content="yes, at whatever time")
+        store.signal("r", "k", "yes, later", signal_id="p-1", content="yes, at whatever time")
+        store.signal("r", "", "hello", signal_id="p-2")
+        assert [(post.key, post.body) for post in store.load("r").signals] == [("k", "yes"), ("", "hello")]
+        assert (store.signalled("r", "p-1"), store.signalled("r", "p-2")) == ("yes, at whatever time", "hello")
+        assert other.signalled("r", "p-3") is None
+        with pytest.raises(SignalExists, match="p-1"):
+            store.signal("r", "k", "no", signal_id="p-1")
+        took = [post.id for post in store.load("r").signals]
         store.append(claimed(store), 1, ["two"], ENDED, took=took)
-        other.post("r", "k", "yes", post_id="p-1", content="yes, at whatever time")
-        assert store.load("r").posts == ()
-        with pytest.raises(PostExists, match="p-2"):
-            other.post("r", "", "bye", post_id="p-2")
+        other.signal("r", "k", "yes", signal_id="p-1", content="yes, at whatever time")
+        assert store.load("r").signals == ()
+        with pytest.raises(SignalExists, match="p-2"):
+            other.signal("r", "", "bye", signal_id="p-2")
         store.delete("r")
         store.append(begun(store), 0, ["one"], waiting("k"))
-        store.post("r", "k", "no", post_id="p-1")
+        store.signal("r", "k", "no", signal_id="p-1")
         with pytest.raises(RunUnknown):
-            store.posted("other", "p-1")
+            store.signalled("other", "p-1")
 
     def test_the_holder_asks_while_it_goes_on(self, storage: Storage) -> None:
         """Without an entry, and it keeps the run; what it asks no more is not answered."""
@@ -215,15 +215,15 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         run = storage.another().load("r").run
         assert ([question.key for question in run.waits], run.n, run.holder) == (["one", "two"], 0, lease.holder)
         assert [found.id for found in store.list(asked=True)] == ["r"]
-        storage.another().post("r", "one", "yes", by="ann")
+        storage.another().signal("r", "one", "yes", by="ann")
         with pytest.raises(AlreadyAnswered):
-            store.post("r", "one", "no")
+            store.signal("r", "one", "no")
         assert store.append(lease, 0, ["first"]) == 1
         store.ask(lease, ())
         assert storage.another().list(asked=True) == []
         with pytest.raises(NotAsked):
-            store.post("r", "two", "late")
-        assert [post.body for post in store.load("r").posts] == ["yes"]
+            store.signal("r", "two", "late")
+        assert [post.body for post in store.load("r").signals] == ["yes"]
         store.append(lease, 1, ["last"], ENDED)
         with pytest.raises(LeaseLost):
             store.ask(lease, waiting("three").questions)
@@ -233,35 +233,35 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         store = storage.store
         store.append(begun(store), 0, ["one"], waiting("done", "open"))
         first = store.load("r").run.waits
-        store.post("r", "done", "yes", by="ann")
+        store.signal("r", "done", "yes", by="ann")
         again = [question.changed(about='"again"') for question in first]
         store.append(claimed(store), 1, ["two"], Suspension(state="ToolInterrupt", questions=tuple(again)))
         assert storage.another().load("r").run.waits == (first[1],)
         with pytest.raises(AlreadyAnswered) as late:
-            store.post("r", "done", "no")
+            store.signal("r", "done", "no")
         assert late.value.by == "ann"
-        assert [post.body for post in store.load("r").posts] == ["yes"]
+        assert [post.body for post in store.load("r").signals] == ["yes"]
 
     def test_a_question_whose_answer_was_refused_is_asked_again(self, storage: Storage) -> None:
         """An answer that is used up in the append that asks again has not closed the question."""
         store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k"))
-        store.post("r", "k", "first")
-        took = [post.id for post in store.load("r").posts]
+        store.signal("r", "k", "first")
+        took = [post.id for post in store.load("r").signals]
         store.append(claimed(store), 1, ["two"], waiting("k"), took=took)
         assert [question.key for question in store.load("r").run.waits] == ["k"]
-        storage.another().post("r", "k", "second")
-        assert [post.body for post in store.load("r").posts] == ["second"]
+        storage.another().signal("r", "k", "second")
+        assert [post.body for post in store.load("r").signals] == ["second"]
 
     def test_a_question_is_looked_at_and_answered_in_one(self, storage: Storage) -> None:
         """Another answer cannot come between."""
         other = storage.another()
         storage.store.append(begun(storage.store), 0, ["one"], waiting("k"))
         outcomes = storage.interleaved(
-            lambda: storage.store.post("r", "k", "0", by="0"), lambda: other.post("r", "k", "1", by="1")
+            lambda: storage.store.signal("r", "k", "0", by="0"), lambda: other.signal("r", "k", "1", by="1")
         )
         assert sorted(type(results).__name__ for results in outcomes) == ["AlreadyAnswered", "NoneType"]
-        assert [post.body for post in other.load("r").posts] == [str(outcomes.index(None))]
+        assert [post.body for post in other.load("r").signals] == [str(outcomes.index(None))]
 
     @pytest.mark.nightly
     def test_a_post_at_the_time_of_a_giving_back_is_not_lost(self, storage: Storage) -> None:
@@ -270,10 +270,10 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         for i in range(ROUNDS):
             lease = begun(store, run := f"r{i}")
             results = together(
-                partial(store.append, lease, 0, ["one"], waiting("k")), partial(other.post, run, "", "body")
+                partial(store.append, lease, 0, ["one"], waiting("k")), partial(other.signal, run, "", "body")
             )
             assert results[0] in (0, 1)
-            assert [post.body for post in store.load(run).posts] == ["body"]
+            assert [post.body for post in store.load(run).signals] == ["body"]
             due = other.claim("v", for_s=LONG_S)
             assert due is not None, f"a post was lost: {store.load(run).run}"
             assert due.run == run
@@ -284,7 +284,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         store, other = storage.store, storage.another()
         lease = begun(store)
         actions: list[Callable[[], object]] = [
-            partial(other.post, "r", "", "body"),
+            partial(other.signal, "r", "", "body"),
             partial(store.append, lease, 0, ["one"], waiting("k")),
         ]
         if first == "append":
@@ -292,7 +292,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         results = storage.interleaved(*actions)
         assert {type(each).__name__ for each in results} == {"int", "NoneType"}
         loaded = store.load("r")
-        assert (loaded.lines, [post.body for post in loaded.posts]) == (("one",), ["body"])
+        assert (loaded.lines, [post.body for post in loaded.signals]) == (("one",), ["body"])
         assert loaded.run.due_s == 0.0, "a post was lost: the run is not due"
         due = other.claim("v", for_s=9)
         assert due is not None

@@ -119,7 +119,7 @@ class PostsLate(FakeClock):
 
     def sleep(self, delay_s: float) -> None:
         body = '{"key":"answer:question#1","outcome":{"kind":"returned","text":"\\"hi\\"","at_s":1000000001.0}}'
-        self._store.post("r", "answer:question#1", body)
+        self._store.signal("r", "answer:question#1", body)
         super().sleep(delay_s)
 
 

@@ -78,7 +78,7 @@ class TestStored:
         for answers in ({somebody: 17}, {person: "y"}, {"answer:nobody#1": "y"}):
             with pytest.raises(OutcomeError):
                 after.runs.resume("r", answers)
-        assert not before.runs.all.store.load("r").posts
+        assert not before.runs.all.store.load("r").signals
         assert before.runs.resume("r", {person: "y"}).output == Old("y")
 
     def test_an_answer_to_the_older_question_is_not_lost(self, flows: tuple[Flow[Old], Flow[New]]) -> None:

@@ -508,7 +508,7 @@ class Twice(MemoryStore):
 
     def load(self, run: str, *, after: int | None = 0) -> Any:
         loaded = super().load(run, after=after)
-        return loaded.changed(posts=loaded.posts * 2)
+        return loaded.changed(posts=loaded.signals * 2)
 
 
 def test_a_post_that_is_delivered_twice_counts_once() -> None:
@@ -567,7 +567,7 @@ def test_an_answer_by_state_that_cannot_be_kept_is_refused_before_it_is_posted()
         flow.runs.resume("r", {more: 1})
     with pytest.raises(OutcomeError, match=r"limits\.inbox"):
         flow.runs.resume("r", {more: 2})
-    assert not flow.runs.all.store.load("r").posts
+    assert not flow.runs.all.store.load("r").signals
     with pytest.raises(FlowSuspended) as waiting:
         flow.runs.resume("r", {plain: 1})
     assert waiting.value.run.data.got == (1,)

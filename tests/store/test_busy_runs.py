@@ -27,4 +27,4 @@ def test_an_answer_to_a_busy_run_is_posted_and_said_to_be() -> None:
     with pytest.raises(RunBusy, match="posted") as caught:
         agent.runs.resume("r", Approved())
     assert caught.value.is_answered
-    assert len(agent.store.load("r").posts) == 1
+    assert len(agent.store.load("r").signals) == 1

@@ -32,7 +32,7 @@ class Counting(LastingStore):
             recorder.begin_renewal()
         return [0] * len(leases)
 
-    def unread(self, names: Any) -> Any:
+    def pending_signals(self, names: Any) -> Any:
         self.asked += 1
         return names
 
@@ -153,7 +153,7 @@ def test_a_store_that_was_closed_is_told_of_once(
         def renew_all(self, leases: Any, *, for_s: float) -> Any:
             raise StoreClosed("runs.db")
 
-        def unread(self, names: Any) -> Any:
+        def pending_signals(self, names: Any) -> Any:
             raise StoreClosed("runs.db")
 
     monkeypatch.setattr(leases, "POLL_S", 0.02)
@@ -201,14 +201,14 @@ def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_tol
         Runs(store).cancel("r")
     finally:
         leases.RENEWER.drop(away)  # type: ignore[arg-type]
-    assert len(store.load("r").posts) == 1
+    assert len(store.load("r").signals) == 1
 
 
 def test_posts_are_one_question_for_all_runs(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those without posts are not read."""
     monkeypatch.setattr(leases, "POLL_S", 0.02)
     store = Counting()
-    store.unread = lambda names: [name for name in names if name == "r7"]  # type: ignore[method-assign]
+    store.pending_signals = lambda names: [name for name in names if name == "r7"]  # type: ignore[method-assign]
     recorders = [Renewed(60.0, store=store, run=f"r{number}") for number in range(20)]
     for recorder in recorders:
         heart.hold(recorder)

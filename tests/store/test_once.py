@@ -141,7 +141,7 @@ def lost_in_the_function(shop: Shop, *, is_async: bool, entries: Any = ()) -> tu
         try:
             return await agent.acall("Go.", run_id="r1")
         except LeaseLost as error:
-            while not (shop.free.is_set() and shop.store.load("r1").posts):  # noqa: ASYNC110
+            while not (shop.free.is_set() and shop.store.load("r1").signals):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             return error
 
@@ -248,9 +248,9 @@ def test_what_a_holder_without_a_lease_came_to_is_posted_and_answers(is_async: b
     assert not shop.free.is_set()
     shop.free.set()
     driver.join(10)
-    until(lambda: loaded(shop.store).posts)
+    until(lambda: loaded(shop.store).signals)
     assert isinstance(came[0], LeaseLost)
-    (post,) = loaded(shop.store).posts
+    (post,) = loaded(shop.store).signals
     assert post.by.endswith(", late")
     result = agent.runs.resume("r1")
     assert result.output == "done"
@@ -277,7 +277,7 @@ def test_what_came_at_the_moment_of_the_loss_is_posted():
     asked(agent)
     shop.free.set()
     driver.join(10)
-    until(lambda: loaded(shop.store).posts)
+    until(lambda: loaded(shop.store).signals)
     assert isinstance(came[0], LeaseLost)
     assert agent.runs.resume("r1").output == "done"
     assert shop.paid == ["3"]
@@ -294,8 +294,8 @@ def test_what_comes_late_is_redacted_as_well():
     until(lambda: recorder.lost is not None)
     shop.free.set()
     driver.join(10)
-    until(lambda: loaded(shop.store).posts)
-    assert "paid" not in loaded(shop.store).posts[0].body
+    until(lambda: loaded(shop.store).signals)
+    assert "paid" not in loaded(shop.store).signals[0].body
     assert [m.text for m in agent.runs.resume("r1").dialog if m.role == "tool"] == ["***"]
 
 

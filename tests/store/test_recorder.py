@@ -75,7 +75,7 @@ def test_only_what_ends_a_process_lets_go_of_its_request(key: str, outcome: dict
     agent, recorder = begun(Noting())
     driver: Any = Driver()
     recorder._driver = weakref.ref(driver)
-    agent.runs.all.store.post(RUN, "", json.dumps({"key": key, "outcome": outcome}))
+    agent.runs.all.store.signal(RUN, "", json.dumps({"key": key, "outcome": outcome}))
     recorder.fetch()
     assert driver.told == [told]
 

@@ -218,7 +218,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
             ended[one.record.ending.reason] += 1
             return
         assert not run.run.is_ended
-        waits, unread = {question.key for question in run.run.waits}, {post.key for post in run.posts}
+        waits, unread = {question.key for question in run.run.waits}, {post.key for post in run.signals}
         assert waits | unread - {""} == {e.key for e in one.effects if e.question is not None}
         answers: dict[str, Outcome] = {}
         for effect in one.effects:

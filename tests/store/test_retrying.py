@@ -402,7 +402,7 @@ def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_r
 
     class Late:
         def on_function_started(self, event: Any) -> None:
-            store.post("r", "", '{"key":"","outcome":{"kind":"cancelled","reason":"too late"}}', by="bob")
+            store.signal("r", "", '{"key":"","outcome":{"kind":"cancelled","reason":"too late"}}', by="bob")
 
     world = World(broken={"pay"})
     failed(agent_of(store, world, function_call("pay", amount=3), hooks=[Late()]))

@@ -229,7 +229,7 @@ def test_a_change_since_the_last_rest_is_a_replay_error_and_the_run_is_stuck_unt
     skip_replies(good.client, 1)
     with pytest.raises(CallSuspended):
         resume(good, {STUCK: RunAgain()})
-    assert loaded(store).posts == ()
+    assert loaded(store).signals == ()
 
 
 def test_a_stuck_run_can_be_given_up(store: Any):
@@ -240,7 +240,7 @@ def test_a_stuck_run_can_be_given_up(store: Any):
     with pytest.raises(ReplayError):
         resume(agent, {STUCK: Cancelled(reason="never mind")})
     run = loaded(store).run
-    assert (run.is_ended, run.waits, run.due_s, loaded(store).posts) == (True, (), None, ())
+    assert (run.is_ended, run.waits, run.due_s, loaded(store).signals) == (True, (), None, ())
 
 
 def claimed_in_vain(agent: Agent[Any, Any], store: Any) -> None:
@@ -274,7 +274,7 @@ def test_a_run_that_nobody_advanced_can_be_given_up(store: Any):
         resume(agent)
     with pytest.raises(CallFailed, match="never mind"):
         resume(agent, {STUCK: Cancelled(reason="never mind")})
-    assert (agent.client.requests, loaded(store).run.is_ended, loaded(store).posts) == ([], True, ())
+    assert (agent.client.requests, loaded(store).run.is_ended, loaded(store).signals) == ([], True, ())
 
 
 def test_looking_at_a_waiting_run_again_and_again_does_not_make_it_stuck(store: Any):
@@ -360,7 +360,7 @@ def test_what_is_redacted_reaches_neither_the_store_nor_the_model(store: Any):
     assert b"paid" not in zlib.decompress(run.snapshot[1])
     assert "paid" not in str(agent.client.requests[-1].messages)
     agent.runs.all.answer("r1", {run.run.waits[0].key: Denied(reason="a secret")})
-    assert "secret" not in loaded(store).posts[0].body
+    assert "secret" not in loaded(store).signals[0].body
     assert resume(agent).output == 42
     whole = agent.runs.replay("r1")
     assert "****" in str(whole.record.dialog)
@@ -493,7 +493,7 @@ def test_an_end_by_another_reaches_the_driver_before_what_it_waits_for(kind: str
     assert one.record.ending.detail == "enough"
     run = loaded(store)
     assert run.run.is_ended
-    assert run.posts == ()
+    assert run.signals == ()
     assert agent.runs.replay("r1").record == one.record
 
 
@@ -507,7 +507,7 @@ def test_what_another_injects_is_seen_by_the_model(way: Way):
     assert failures == []
     assert message in one.record.dialog
     assert message in agent.client.requests[-1].messages
-    assert loaded(store).posts == ()
+    assert loaded(store).signals == ()
     assert agent.runs.replay("r1").record == one.record
 
 
@@ -527,13 +527,13 @@ def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
     store = LastingStore()
 
     def post(runs: Runs, one: Any) -> None:
-        store.post("r1", "", body, by="bob")
+        store.signal("r1", "", body, by="bob")
 
     one, _, failures = while_waiting(kind, way, store, post, is_freed=True)
     assert failures == []
     assert one.output == "second"
-    assert loaded(store).posts == ()
-    assert [r.getMessage() for r in caplog.records if "the post of bob" in r.getMessage()]
+    assert loaded(store).signals == ()
+    assert [r.getMessage() for r in caplog.records if "the signal of bob" in r.getMessage()]
 
 
 def test_posts_that_come_one_after_the_other_are_noticed_with_each_append():
@@ -544,7 +544,7 @@ def test_posts_that_come_one_after_the_other_are_noticed_with_each_append():
     def note(n: int) -> str:
         """Note."""
         body = json.dumps({"key": "", "outcome": {"kind": "injected", "messages": [said(n)]}})
-        store.post("r1", "", body, by="bob")
+        store.signal("r1", "", body, by="bob")
         return "noted"
 
     def said(n: int) -> Any:
@@ -553,7 +553,7 @@ def test_posts_that_come_one_after_the_other_are_noticed_with_each_append():
     script = Script(function_call("note", n=1), function_call("note", n=2), function_call("note", n=3), "done")
     result = Agent(script, functions=[note], store=store, name="n").call("Go.", run_id="r1")
     assert [m.text for m in result.dialog if m.role == "user"] == ["Go.", "message 1", "message 2", "message 3"]
-    assert loaded(store).posts == ()
+    assert loaded(store).signals == ()
 
 
 def test_an_answer_to_nothing_and_a_second_answer_are_refused(store: Any):
@@ -647,7 +647,7 @@ def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
         resume(agent, {key: Returned(text="wiped")})
     with pytest.raises(UsageError, match=key):
         asyncio.run(agent.runs.aresume("r1", {"": Injected(()), key: Returned(text="wiped")}))
-    assert (loaded(store).posts, list(answers(agent.runs.all, "r1"))) == ((), [key])
+    assert (loaded(store).signals, list(answers(agent.runs.all, "r1"))) == ((), [key])
     assert resume(agent, {key: Approved()}).output == 42
 
 
@@ -667,7 +667,7 @@ def test_arguments_that_do_not_fit_are_refused_before_they_are_posted(store: Any
             agent.runs.all.answer("r1", {"ask:1.0": Modified(given)})
         with pytest.raises(OutcomeError, match="ask"):
             asyncio.run(agent.runs.aresume("r1", {"ask:1.0": Modified(given)}))
-    assert not loaded(store).posts
+    assert not loaded(store).signals
     assert agent.runs.resume("r1", {"ask:1.0": Modified('{"cents": 2}')}).function_calls[0].result == "2 paid back"
 
 
@@ -689,7 +689,7 @@ def test_what_became_of_a_function_of_a_flow_is_told_in_its_type(store: Any):
     for given in ("three", '"three"', "[" * 200_000):
         with pytest.raises(UsageError):
             flow.runs.all.answer("r1", {key: Returned(text=given)})
-        assert not loaded(store).posts
+        assert not loaded(store).signals
     assert flow.runs.resume("r1", {key: Returned(text="3")}).state == "paid"
 
 
@@ -699,10 +699,10 @@ def test_a_post_of_the_wrong_kind_is_reported_and_the_question_asked_again(
     agent = rested(store)
     (key,) = answers(agent.runs.all, "r1")
     body = json.dumps({"key": key, "outcome": {"kind": "returned", "text": "wiped"}})
-    store.post("r1", key, body, by="ann")  # by a program that does not look first
+    store.signal("r1", key, body, by="ann")  # by a program that does not look first
     with caplog.at_level(logging.WARNING), pytest.raises(CallSuspended):
         resume(agent)
-    assert "the post of ann" in caplog.text
+    assert "the signal of ann" in caplog.text
     assert list(answers(agent.runs.all, "r1")) == [key]
     assert resume(agent, {key: Approved()}).output == 42
 
@@ -715,8 +715,8 @@ def test_an_answer_that_redact_fails_on_is_reported_and_the_question_asked_again
     agent.runs.all.answer("r1", {key: Approved()}, by="ann")
     with pytest.raises(CallSuspended):
         resume(clerk(Runs(store, redact=too_short)))
-    assert "the post of ann" in caplog.text
-    assert (list(answers(agent.runs.all, "r1")), loaded(store).posts) == ([key], ())
+    assert "the signal of ann" in caplog.text
+    assert (list(answers(agent.runs.all, "r1")), loaded(store).signals) == ([key], ())
     assert resume(agent, {key: Approved()}).output == 42
 
 

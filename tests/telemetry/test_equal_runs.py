@@ -448,7 +448,7 @@ def test_an_answer_that_is_refused_is_no_answer() -> None:
         with pytest.raises(CallSuspended):
             kept.call("?", run_id="r")
         body = '{"key": "ask:1.0", "outcome": {"kind": "slept"}}'
-        store.post("r", "", body, by="x")
+        store.signal("r", "", body, by="x")
         with pytest.raises(CallSuspended):
             kept.runs.resume("r")
     assert traces.named("approve pay").attributes["error.type"] == "OutcomeError"

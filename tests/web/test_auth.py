@@ -53,7 +53,7 @@ def pages(local: Any, cookie: dict[str, str]) -> Pages:
 
 def is_untouched(runs: Runs) -> bool:
     row = runs.store.get("r")
-    return row.due_s is None and len(row.waits) == 1 and not runs.store.load("r").posts
+    return row.due_s is None and len(row.waits) == 1 and not runs.store.load("r").signals
 
 
 class TestTheDoor:
@@ -244,7 +244,7 @@ class TestAnApplicationOfOnesOwn:
     def test_who_answers_is_who_has_signed_in(self, runs):
         pages = Pages(inspector_app(runs, user=lambda scope: f"ann from {scope['client'][0]}"))
         pages.do("answer", "r", key="ask:4.0", kind="approved")
-        (post,) = runs.store.load("r").posts
+        (post,) = runs.store.load("r").signals
         assert post.by == "ann from 127.0.0.1"
 
     def test_its_headers_let_nothing_in_from_elsewhere(self, runs):

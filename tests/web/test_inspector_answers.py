@@ -43,7 +43,7 @@ def pages(runs: Runs) -> Pages:
 
 def posted(runs: Runs, run: str) -> Any:
     """The only post of a run, as an outcome in JSON without its time."""
-    (post,) = runs.store.load(run).posts
+    (post,) = runs.store.load(run).signals
     assert post.by == "ann"
     outcome = json.loads(post.body)["outcome"]
     assert outcome.pop("at_s") > 0
@@ -91,7 +91,7 @@ class TestApprovals:
         assert (amount["value"], amount["aria-invalid"]) == ("much", "true")
         assert page.all("input", name=names["reason"])[0]["value"] == "<b>why</b>"  # nothing that was typed is lost
         assert "number: " in page.text
-        assert not runs.store.load("order-22").posts
+        assert not runs.store.load("order-22").signals
 
     def test_of_an_agent_inside(self, pages, runs):
         pages.do("answer", "desk-3", key="run:1.0/ask:3.0", kind="approved")
@@ -155,7 +155,7 @@ class TestDoubtAndStuck:
 
     def test_stuck(self, pages, runs):
         pages.do("answer", "note-1", key="stuck", kind="run_again")
-        assert [post.key for post in runs.store.load("note-1").posts][-1] == "stuck"
+        assert [post.key for post in runs.store.load("note-1").signals][-1] == "stuck"
 
     def test_a_stuck_run_is_cancelled(self, pages, runs):
         assert pages.do("answer", "note-1", key="stuck", kind="cancelled", reason="old").status_code == 303
@@ -165,7 +165,7 @@ class TestDoubtAndStuck:
             answer = pages.do("answer", run, key=key, kind=kind)
             assert answer.status_code == 422
             assert "expected " in answer.text
-            assert not runs.store.load(run).posts
+            assert not runs.store.load(run).signals
 
     def test_a_question_that_is_gone_is_told(self, pages):
         answer = pages.do("answer", "order-22", key="ask:9.9", kind="approved")

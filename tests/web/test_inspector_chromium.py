@@ -190,7 +190,7 @@ class TestAnswering:
         page.keyboard.press("Enter")
         page.click("form.ask button[value=denied]")
         page.wait_for_selector(".posted")
-        (post,) = runs.store.load("order-22").posts
+        (post,) = runs.store.load("order-22").signals
         assert "not before Monday" in post.body
         assert "denied" in post.body
 
@@ -200,7 +200,7 @@ class TestAnswering:
         page.click("[data-approve]")
         page.wait_for_selector(".field.wrong")
         assert page.input_value("form.ask input[name='v.1']") == "much"
-        assert not runs.store.load("order-22").posts
+        assert not runs.store.load("order-22").signals
         tab.complaints.clear()  # Chromium notes the status 422
 
 
@@ -248,4 +248,4 @@ class TestAttacks:
             assert framed in ("failed", "opaque")
             page.evaluate("document.forms[0].submit()")
             page.wait_for_selector("text=/from a page|token|another page/")
-        assert not runs.store.load("order-22").posts
+        assert not runs.store.load("order-22").signals

@@ -133,7 +133,7 @@ def test_one_that_only_reads_refuses_every_act():
         data = {"id": "r", "key": "ask:4.0", "kind": "approved", "confirm": "r", "at": "1", "name": "f", "form": form}
         assert pages.request("POST", f"/do/{act}", data=data, headers={"origin": pages.origin}).status_code == 403
     assert len(runs.store.list()) == 1
-    assert not runs.store.load("r").posts
+    assert not runs.store.load("r").signals
 
 
 @pytest.fixture

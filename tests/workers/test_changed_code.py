@@ -99,7 +99,7 @@ class TestStuck:
         assert worker.run(once=True) == 0
         worker.runs.claims.give_back(lease, store.load("one"))
         held = store.claim("another", for_s=60, run="one")
-        store.append(held, held.n, (), Suspension(state="Stuck", questions=store.get("one").waits, heeds="stuck"))
+        store.append(held, held.n, (), Suspension(state="Stuck", questions=store.get("one").waits, wakes_on="stuck"))
         worker._looks_at_s = 0.0
         assert worker.run(once=True) == 1
         assert rows(store)["one"].state == stuck.state

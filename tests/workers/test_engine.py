@@ -98,7 +98,7 @@ def test_it_is_told_of_each_commit_that_makes_a_run_due(told: Told) -> None:
     store.append(lease, 0, ["1"])
     store.append(lease, 1, [], Suspension(state="S", questions=(Question("ask:1", "approval", "", ("approved",)),)))
     assert told.now() == []
-    store.post("r", "ask:1", "{}")
+    store.signal("r", "ask:1", "{}")
     assert told.now() == [("r", start_s)]
     lease = store.claim("w", for_s=60, run="r")
     told.rest(lease, is_ended=True)

@@ -17,7 +17,7 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
 from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
-from fsm_agent.store.sql.statements import Append, ClaimFilter, NewPost, NewRun, Sql, Taker
+from fsm_agent.store.sql.statements import Append, ClaimFilter, NewRun, NewSignal, Sql, Taker
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ class SqlStore(ABC):
         )
         return renewed
 
-    def unread(self, names: Sequence[str]) -> Collection[str]:
-        found: Collection[str] = self._read(lambda c: runs.unread(c, names))
+    def pending_signals(self, names: Sequence[str]) -> Collection[str]:
+        found: Collection[str] = self._read(lambda c: runs.pending_signals(c, names))
         return found
 
     def append(
@@ -281,21 +281,21 @@ class SqlStore(ABC):
         self._write(lambda c: runs.ask(c, lease, questions), may_repeat=True)
         self._changes.add()
 
-    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
-        checks.check_post(run, key, body, by, post_id)
-        new = NewPost(run, key, body, by, post_id, content or body)
+    def signal(self, run: str, key: str, body: str, *, by: str = "", signal_id: str = "", content: str = "") -> None:
+        checks.check_signal(run, key, body, by, signal_id)
+        new = NewSignal(run, key, body, by, signal_id, content or body)
 
         def work(c: Sql) -> None:
-            if runs.post(c, new):
+            if runs.signal(c, new):
                 c.tell(run, c.now_s)
 
-        self._write(work, may_repeat=bool(post_id))
+        self._write(work, may_repeat=bool(signal_id))
         self._changes.add()
 
-    def posted(self, run: str, post_id: str) -> str | None:
+    def signalled(self, run: str, signal_id: str) -> str | None:
         checks.check_run(run)
-        checks.check_post_id(post_id)
-        content: str | None = self._read(lambda c: runs.posted(c, run, post_id))
+        checks.check_signal_id(signal_id)
+        content: str | None = self._read(lambda c: runs.signalled(c, run, signal_id))
         return content
 
     def get(self, run: str) -> Run:

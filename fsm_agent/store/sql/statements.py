@@ -1,8 +1,8 @@
 """The statements of a store: each function reads or writes runs in the transaction of its caller.
 
 In Postgres, a statement sees what was committed before it began.  So each change of a run changes or locks its row
-first, in a statement of its own, and reads afterwards.  Otherwise a post and a rest at the same moment could miss each
-other.
+first, in a statement of its own, and reads afterwards.  Otherwise a signal and a rest at the same moment could miss
+each other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import Group, RunQuery, asks_of, behind, health_of, page_of, paged
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Run, RunCount, RunsHealth, Start, Suspension
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunsHealth, Signal, Start, Suspension
 
 _ROW = (
     "key, id, agent, n, state, is_ended, due, holder, until, created, touched, title, is_failed, asks, priority,"
@@ -127,14 +127,14 @@ class Append(NamedTuple):
     snapshot: bytes | None
 
 
-class NewPost(NamedTuple):
-    """The arguments of `Store.post`."""
+class NewSignal(NamedTuple):
+    """The arguments of `Store.signal`."""
 
     run: str
     key: str
     body: str
     by: str
-    post_id: str
+    signal_id: str
     content: str
 
 
@@ -150,13 +150,14 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
     made = c(
-        "INSERT INTO run (id, agent, n, state, is_ended, is_failed, asks, due, wake, heeds, unread, priority, fence,"
-        " tries, holder, instance, since, until, given_back, created, updated, touched, service, title, definition)"
-        " VALUES (:id, :agent, 0, '', false, false, '', :due, :wake, :heeds, 0, :priority, :claims,"
+        "INSERT INTO run (id, agent, n, state, is_ended, is_failed, asks, due, wake, wakes_on, pending, priority,"
+        " fence, tries, holder, instance, since, until, given_back, created, updated, touched, service, title,"
+        " definition)"
+        " VALUES (:id, :agent, 0, '', false, false, '', :due, :wake, :wakes_on, 0, :priority, :claims,"
         " :claims, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :definition)"
         " ON CONFLICT DO NOTHING RETURNING key",
         **{"id": new.run, "agent": new.agent, "due": due_s, "wake": until_s or due_s or c.now_s, "until": until_s},
-        **{"heeds": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
+        **{"wakes_on": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
         **{"service": new.start.service, "definition": checks.definition_in(new.header), "now": c.now_s},
         **{"claims": 0 if taker is None else 1, "since": 0.0 if taker is None else c.now_s},
         **{"holder": "" if taker is None else taker.holder, "instance": "" if taker is None else taker.instance},
@@ -197,7 +198,11 @@ def _await(c: Sql, key: int, run: str, start: Start) -> bool:
             raise checks.unknown_run(name)
         awaited |= {before for before, is_ended in found if not is_ended}
     if awaited:
-        c("UPDATE run SET due = NULL, wake = NULL, heeds = :heeds WHERE key = :key", heeds=checks.UNTIL_DUE, key=key)
+        c(
+            "UPDATE run SET due = NULL, wake = NULL, wakes_on = :wakes_on WHERE key = :key",
+            wakes_on=checks.UNTIL_DUE,
+            key=key,
+        )
         rows = [{"before": before, "run": key, "due": start.due_s} for before in awaited]
         c.many("INSERT INTO predecessor VALUES (:before, :run, :due)", rows)
     return bool(awaited)
@@ -222,7 +227,7 @@ def delete(c: Sql, key: int) -> None:
     """Delete a run that is locked."""
     first = key << 32
     c("DELETE FROM journal WHERE place BETWEEN :first AND :last", first=first, last=first + 0xFFFFFFFF)
-    for table in ("snapshot", "question", "post", "posted", "predecessor"):
+    for table in ("snapshot", "question", "signal", "signalled", "predecessor"):
         c(f"DELETE FROM {table} WHERE run = :run", run=key)
     c("DELETE FROM run WHERE key = :key", key=key)
 
@@ -306,10 +311,10 @@ def end_leases(c: Sql, dead: Collection[str]) -> None:
 
 
 def renew(c: Sql, leases: Sequence[Lease], until_s: float) -> list[int | LeaseLost]:
-    """Extend leases to ``until_s``; return for each the number of unread posts, or the error if it was lost."""
+    """Extend leases to ``until_s``; return for each the number of pending signals, or the error if it was lost."""
     held, unread_of = {_identity(lease) for lease in leases}, dict[tuple[Any, ...], int]()
     for some, values in _in_parts("id", [lease.run for lease in leases]):
-        locked = f"SELECT key, unread, id, fence, since, holder FROM run WHERE id IN {some} AND until IS NOT NULL"
+        locked = f"SELECT key, pending, id, fence, since, holder FROM run WHERE id IN {some} AND until IS NOT NULL"
         rows = c(f"{locked} ORDER BY id {c.for_update}", **values)
         found = {key: (unread, tuple(one)) for key, unread, *one in rows if tuple(one) in held}
         unread_of |= {one: unread for unread, one in found.values()}
@@ -323,11 +328,11 @@ def _identity(lease: Lease) -> tuple[Any, ...]:
     return lease.run, lease.fence, lease.since_s, lease.holder
 
 
-def unread(c: Sql, names: Sequence[str]) -> set[str]:
-    """Return those of these runs that have unread posts."""
+def pending_signals(c: Sql, names: Sequence[str]) -> set[str]:
+    """Return those of these runs that have pending signals."""
     found = set[str]()
     for some, values in _in_parts("id", names):
-        found |= {run for (run,) in c(f"SELECT id FROM run WHERE id IN {some} AND unread > 0", **values)}
+        found |= {run for (run,) in c(f"SELECT id FROM run WHERE id IN {some} AND pending > 0", **values)}
     return found
 
 
@@ -339,17 +344,17 @@ def next_wake_s(c: Sql, agents: Sequence[str], after_s: float) -> float | None:
     return None if wake_s is None else float(wake_s)
 
 
-# Entries, questions and posts
+# Entries, questions and signals
 
 
 def append(c: Sql, new: Append) -> tuple[int, int, bool]:
-    """Add entries; give the lease back if there is a rest; return the key, the unread posts, and whether it is new."""
+    """Add entries; give the lease back if there is a rest; return the key, the pending signals, whether it is new."""
     lease, rest, n = new.lease, new.rest, new.n + len(new.lines)
     changed = "" if rest is None and not new.lines else ", touched = :now"
     if new.lines or (rest is not None and rest.due_s != 0.0 and not rest.is_in_vain):
         changed += ", tries = 0"
     made = c(
-        f"UPDATE run SET n = :n{changed} WHERE {_LEASED} AND n = :before RETURNING key, unread",
+        f"UPDATE run SET n = :n{changed} WHERE {_LEASED} AND n = :before RETURNING key, pending",
         **_lease_values(lease),
         **{"n": n, "before": new.n, "now": c.now_s},
     )
@@ -360,8 +365,8 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
         _write_lines(c, key, new.n + 1, new.lines)
     if new.took:
         for some, values in _in_parts("id", new.took):
-            count -= len(c(f"DELETE FROM post WHERE run = :run AND id IN {some} RETURNING id", run=key, **values))
-        c("UPDATE run SET unread = :unread WHERE key = :key", unread=count, key=key)
+            count -= len(c(f"DELETE FROM signal WHERE run = :run AND id IN {some} RETURNING id", run=key, **values))
+        c("UPDATE run SET pending = :pending WHERE key = :key", pending=count, key=key)
     if new.snapshot is not None:
         c(
             "INSERT INTO snapshot VALUES (:run, :n, :record)"
@@ -374,10 +379,10 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
 
 
 def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
-    """Return the key and the unread posts of a run to which this was appended before; raise if it was not."""
+    """Return the key and the pending signals of a run to which this was appended before; raise if it was not."""
     lease, lines = new.lease, tuple(new.lines)
     leased = _LEASED.removesuffix(" AND until IS NOT NULL")
-    found = c(f"SELECT key, n, unread, until, given_back FROM run WHERE {leased}", **_lease_values(lease))
+    found = c(f"SELECT key, n, pending, until, given_back FROM run WHERE {leased}", **_lease_values(lease))
     if not found:
         raise checks.lost_lease(lease)
     [[key, there, count, until_s, returned]] = found
@@ -393,21 +398,23 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
 def _give_back(c: Sql, key: int, n: int, rest: Suspension, count: int) -> None:
     if rest.is_ended:
         due_s = wake_s = None
-    elif rest.due_s == 0.0 or (count and _is_woken(c, key, rest.heeds)):
+    elif rest.due_s == 0.0 or (count and _is_woken(c, key, rest.wakes_on)):
         due_s, wake_s = 0.0, min(c.now_s, rest.due_s or c.now_s)
     else:
         due_s = wake_s = rest.due_s
     c(
-        "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, heeds = :heeds, due = :due,"
+        "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, wakes_on = :wakes_on, due = :due,"
         " wake = :wake, until = NULL, given_back = :n, asks = :asks, updated = :now WHERE key = :key",
-        **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "heeds": rest.heeds},
+        **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "wakes_on": rest.wakes_on},
         **{"due": due_s, "wake": wake_s, "n": n, "asks": _ask(c, key, rest.questions), "now": c.now_s, "key": key},
     )
 
 
-def _is_woken(c: Sql, key: int, heeds: str | None) -> bool:
-    """Return whether a run with unread posts heeds one of them."""
-    return heeds is None or bool(c("SELECT 1 FROM post WHERE run = :run AND key = :key LIMIT 1", run=key, key=heeds))
+def _is_woken(c: Sql, key: int, wakes_on: str | None) -> bool:
+    """Return whether a run with pending signals is woken by one of them."""
+    return wakes_on is None or bool(
+        c("SELECT 1 FROM signal WHERE run = :run AND key = :key LIMIT 1", run=key, key=wakes_on)
+    )
 
 
 def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
@@ -423,7 +430,7 @@ def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
     """Replace the questions; return the kinds of the open ones.  One is asked again when its answer was used up."""
     asked = {question.key: question for question in reversed(questions)}
     there = c("SELECT key, kind, answered FROM question WHERE run = :run", run=key)
-    unread_keys = {name for (name,) in c("SELECT key FROM post WHERE run = :run", run=key)} if there and asked else ()
+    unread_keys = {name for (name,) in c("SELECT key FROM signal WHERE run = :run", run=key)} if there and asked else ()
     kinds = list[str]()
     for name, kind, answered in there:
         if name in asked and (answered is None or name in unread_keys):
@@ -443,42 +450,40 @@ def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
     return asks_of(kinds + [question.kind for question in asked.values()])
 
 
-def posted(c: Sql, run: str, post_id: str) -> str | None:
-    """Return the content of the post of an id; None: no post has it."""
-    content = (
-        "SELECT content FROM run LEFT JOIN posted ON posted.run = run.key AND posted.id = :post WHERE run.id = :id"
-    )
-    if not (found := c(content, post=post_id, id=run)):
+def signalled(c: Sql, run: str, signal_id: str) -> str | None:
+    """Return the content of the signal of an id; None: no signal has it."""
+    content = "SELECT content FROM run LEFT JOIN signalled s ON s.run = run.key AND s.id = :signal WHERE run.id = :id"
+    if not (found := c(content, signal=signal_id, id=run)):
         raise checks.unknown_run(run)
     there: str | None = found[0][0]
     return there
 
 
-def post(c: Sql, new: NewPost) -> bool:
-    """Add a post to a run; return whether it makes the run due."""
-    run, name, body, by, post_id, content = new
-    found = c(f"SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = :id {c.for_update}", id=run)
+def signal(c: Sql, new: NewSignal) -> bool:
+    """Add a signal to a run; return whether it makes the run due."""
+    run, name, body, by, signal_id, content = new
+    found = c(f"SELECT key, is_ended, until IS NOT NULL, wakes_on FROM run WHERE id = :id {c.for_update}", id=run)
     if not found:
         raise checks.unknown_run(run)
-    if post_id and checks.is_repeated_post(run, post_id, posted(c, run, post_id), content):
+    if signal_id and checks.is_repeated_signal(run, signal_id, signalled(c, run, signal_id), content):
         return False
-    key, is_ended, is_held, heeds = found[0]
+    key, is_ended, is_held, wakes_on = found[0]
     if is_ended:
         raise checks.ended_run(run)
     if name:
         _answer(c, run, key, name, by)
-    if post_id:
-        c("INSERT INTO posted VALUES (:run, :id, :content)", run=key, id=post_id, content=content)
+    if signal_id:
+        c("INSERT INTO signalled VALUES (:run, :id, :content)", run=key, id=signal_id, content=content)
     c(
-        "INSERT INTO post (run, key, body, posted_by, posted) VALUES (:run, :key, :body, :by, :now)",
+        "INSERT INTO signal (run, key, body, sent_by, sent) VALUES (:run, :key, :body, :by, :now)",
         **{"run": key, "key": name, "body": body, "by": by, "now": c.now_s},
     )
-    is_heeded = bool(is_held) or heeds is None or heeds == name
-    woken = ", due = 0.0" if is_heeded else ""
-    if is_heeded and not is_held:  # one that is due keeps its place
+    is_waking = bool(is_held) or wakes_on is None or wakes_on == name
+    woken = ", due = 0.0" if is_waking else ""
+    if is_waking and not is_held:  # one that is due keeps its place
         woken += ", wake = CASE WHEN wake < :now THEN wake ELSE :now END"
-    c(f"UPDATE run SET unread = unread + 1{woken} WHERE key = :key", key=key, now=c.now_s)
-    return is_heeded
+    c(f"UPDATE run SET pending = pending + 1{woken} WHERE key = :key", key=key, now=c.now_s)
+    return is_waking
 
 
 def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
@@ -507,12 +512,12 @@ def load(c: Sql, run: str, after: int | None) -> Loaded:
         after = snapshot[0][0] if snapshot else 0
     if not (header := _lines(c, key, -1, 0)):
         raise StoreError(f"the run {run!r} is damaged: its header is missing")
-    posts = c("SELECT id, key, body, posted_by, posted FROM post WHERE run = :run ORDER BY id", run=key)
+    signals = c("SELECT id, key, body, sent_by, sent FROM signal WHERE run = :run ORDER BY id", run=key)
     return Loaded(
         header=header[0],
         snapshot=(snapshot[0][0], bytes(snapshot[0][1])) if snapshot else None,
         lines=_lines(c, key, after, n) if after < n else (),
-        posts=tuple([Post(*columns) for columns in posts]),
+        signals=tuple([Signal(*columns) for columns in signals]),
         run=_run(c, row),
     )
 

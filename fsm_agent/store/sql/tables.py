@@ -6,14 +6,15 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.sql.statements import Sql
 
-FIRST = 10  # the version that `TABLES` makes; lower ones were of releases before the first
+FIRST = 11  # the version that `TABLES` makes; lower ones were of releases before the first
 STEPS: tuple[str, ...] = ()  # the statements that lead from each version, beginning with the first, to the next one
 
 # Columns of a run: `due` is as in `Run.due_s`.  `wake` is when a worker may claim it: the time since when the run is
-# due, or from which it will be; while it has a holder, the end of its lease; null: a post wakes it.  `until` is the end
-# of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append that
-# did so.  `heeds` is as in `Suspension`.  `asks` has the kinds of open questions, see `Group`.  `unread` counts the posts, so
-# that a rest and a post at the same time change the same row.  `instance` is what ends the lease when it dies.
+# due, or from which it will be; while it has a holder, the end of its lease; null: a signal wakes it.  `until` is the
+# end of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append
+# that did so.  `wakes_on` is as in `Suspension`.  `asks` has the kinds of open questions, see `Group`.  `pending`
+# counts the signals, so that a rest and a signal at the same time change the same row.  `instance` is what ends the
+# lease when it dies.
 #
 # No index has a column that an append without a rest changes: it writes the page of the run, and that where the lines
 # of the run end.  So `updated` is the time of the last rest, and `touched` that of the last entry.
@@ -26,8 +27,8 @@ STEPS: tuple[str, ...] = ()  # the statements that lead from each version, begin
 TABLES = """
 CREATE TABLE run (
     key {new_key}, id {text} NOT NULL UNIQUE, agent {text} NOT NULL, n {int} NOT NULL, state {text} NOT NULL,
-    is_ended {bool} NOT NULL, is_failed {bool} NOT NULL, asks {text} NOT NULL, due {real}, wake {real}, heeds {text},
-    unread {int} NOT NULL, priority {int} NOT NULL, fence {int} NOT NULL, tries {int} NOT NULL, holder {text} NOT NULL,
+    is_ended {bool} NOT NULL, is_failed {bool} NOT NULL, asks {text} NOT NULL, due {real}, wake {real}, wakes_on {text},
+    pending {int} NOT NULL, priority {int} NOT NULL, fence {int} NOT NULL, tries {int} NOT NULL, holder {text} NOT NULL,
     instance {text} NOT NULL, since {real} NOT NULL, until {real}, given_back {int} NOT NULL, created {real} NOT NULL,
     updated {real} NOT NULL, touched {real} NOT NULL, service {text} NOT NULL, title {text} NOT NULL,
     definition {text} NOT NULL
@@ -43,12 +44,13 @@ CREATE TABLE question (
     run {int} NOT NULL, key {text} NOT NULL, kind {text} NOT NULL, about {text} NOT NULL, answers {text} NOT NULL,
     schema {text} NOT NULL, answered_by {text} NOT NULL, answered {real}, PRIMARY KEY (run, key)
 ) {sorted};
-CREATE TABLE post (
-    id {serial}, run {int} NOT NULL, key {text} NOT NULL, body {text} NOT NULL, posted_by {text} NOT NULL,
-    posted {real} NOT NULL
+CREATE TABLE signal (
+    id {serial}, run {int} NOT NULL, key {text} NOT NULL, body {text} NOT NULL, sent_by {text} NOT NULL,
+    sent {real} NOT NULL
 ) {plain};
-CREATE INDEX post_of_run ON post (run);
-CREATE TABLE posted (run {int} NOT NULL, id {text} NOT NULL, content {text} NOT NULL, PRIMARY KEY (run, id)) {sorted};
+CREATE INDEX signal_of_run ON signal (run);
+CREATE TABLE signalled (run {int} NOT NULL, id {text} NOT NULL, content {text} NOT NULL, PRIMARY KEY (run, id))
+    {sorted};
 CREATE TABLE conversation (name {text} PRIMARY KEY, version {int} NOT NULL, run {text} NOT NULL) {plain};
 CREATE TABLE predecessor (before {int} NOT NULL, run {int} NOT NULL, due {real} NOT NULL, PRIMARY KEY (before, run))
     {sorted};

@@ -98,7 +98,7 @@ def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) 
         store.create("timed", "header", agent="a", start=Start(due_s=behind_s + 30.0))
         store.create("r", "header", agent="a")
         store.append(store.claim("v", for_s=LONG_S, run="r"), 0, ["one"], Suspension(state="S"))  # type: ignore[arg-type]
-        store.post("r", "", "body")
+        store.signal("r", "", "body")
         lease = store.claim("w", for_s=LONG_S, now_s=behind_s)
         assert lease is not None
         assert lease.run == "r"
@@ -298,7 +298,7 @@ def test_an_engine_is_told_in_the_same_commit_when_a_run_is_due(url: str):
         lease = store.claim("w", for_s=LONG_S, run="r")
         assert lease is not None
         store.append(lease, 0, ["one"], Suspension(state="S", due_s=5e9))
-        store.post("r", "", "body")
+        store.signal("r", "", "body")
         assert [run for run, _ in told] == ["r", "r", "r"]
         assert told[1] == ("r", 5e9)
         assert told[2][1] < began_s + 60.0

@@ -339,7 +339,7 @@ def test_what_is_promised_is_forced_to_the_disk_and_a_claim_alone_is_not(store: 
     store.renew(lease, for_s=LONG_S)
     store.append(lease, 0, ["one"])
     store.submit(lease, 1, ["two"], Suspension(state="S")).result(PATIENCE_S)
-    store.post("r", "", "body")
+    store.signal("r", "", "body")
     full, normal = 2, 1
     assert commits == [normal, full, normal, normal, full, full, full]
 

@@ -14,7 +14,7 @@ import pytest
 from fsm_agent import Agent, Approved, CallSuspended, Denied, MemoryStore, UsageError, function
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
-from fsm_agent.store import PostExists, RunBusy
+from fsm_agent.store import RunBusy, SignalExists
 from fsm_agent.testing import Script, function_call
 
 
@@ -76,25 +76,25 @@ ways = pytest.mark.parametrize("give", [resumed, aresumed, streamed, handled])
 def test_a_payment_that_is_given_again_counts_once(give: Callable[..., None]) -> None:
     flow = account()
     for _ in range(2):
-        give(flow, {paying: 30}, post_id="payment-1")  # before it is asked for
-    give(flow, {opening: 1}, post_id="opening")
-    give(flow, {opening: 1}, post_id="opening")  # it is asked no more
-    give(flow, {paying: 30}, post_id="payment-1")
-    give(flow, {paying: 30}, post_id="payment-2")
+        give(flow, {paying: 30}, signal_id="payment-1")  # before it is asked for
+    give(flow, {opening: 1}, signal_id="opening")
+    give(flow, {opening: 1}, signal_id="opening")  # it is asked no more
+    give(flow, {paying: 30}, signal_id="payment-1")
+    give(flow, {paying: 30}, signal_id="payment-2")
     assert flow.runs.at("r").data == Account(60)
-    give(flow, {paying: 40}, post_id="payment-3")
+    give(flow, {paying: 40}, signal_id="payment-3")
     with suppress(RunBusy):
-        give(flow, {paying: 40}, post_id="payment-3")  # it has ended
+        give(flow, {paying: 40}, signal_id="payment-3")  # it has ended
     assert (flow.runs.at("r").state, flow.runs.at("r").data) == ("full", Account(100))
 
 
 @ways
 def test_another_answer_under_an_id_is_refused_by_its_id(give: Callable[..., None]) -> None:
     flow = account()
-    give(flow, {paying: 30}, post_id="payment-1")
+    give(flow, {paying: 30}, signal_id="payment-1")
     for answers in ({paying: 31}, {opening: 30}):
-        with pytest.raises(PostExists, match="payment-1"):
-            give(flow, answers, post_id="payment-1")
+        with pytest.raises(SignalExists, match="payment-1"):
+            give(flow, answers, signal_id="payment-1")
     give(flow, {opening: 1})
     assert flow.runs.at("r").data == Account(30)
 
@@ -109,19 +109,19 @@ def test_the_runs_take_an_id_too() -> None:
     with suppress(CallSuspended):
         agent.call("Tidy up.", run_id="r")
     for at_s in (1.0, 2.0):
-        agent.runs.all.answer("r", {"ask:1.0": Approved()}, post_id="click-1", at_s=at_s)
-    with pytest.raises(PostExists, match="click-1"):
-        agent.runs.all.answer("r", {"ask:1.0": Denied(reason="no")}, post_id="click-1")
+        agent.runs.all.answer("r", {"ask:1.0": Approved()}, signal_id="click-1", at_s=at_s)
+    with pytest.raises(SignalExists, match="click-1"):
+        agent.runs.all.answer("r", {"ask:1.0": Denied(reason="no")}, signal_id="click-1")
     assert agent.runs.resume("r").output == "Done."
-    agent.runs.all.answer("r", {"ask:1.0": Approved()}, post_id="click-1")
+    agent.runs.all.answer("r", {"ask:1.0": Approved()}, signal_id="click-1")
 
 
 @pytest.mark.parametrize("answers", [{opening: 1, paying: 30}, 1, {}])
 def test_an_id_is_of_one_answer_by_its_key(answers: Any) -> None:
-    with pytest.raises(UsageError, match="post_id"):
-        account().runs.resume("r", answers, post_id="x")
-    with pytest.raises(UsageError, match="post_id"):
-        account().runs.all.answer("r", dict.fromkeys(["a", "b"], Returned(text="1")), post_id="x")
+    with pytest.raises(UsageError, match="signal_id"):
+        account().runs.resume("r", answers, signal_id="x")
+    with pytest.raises(UsageError, match="signal_id"):
+        account().runs.all.answer("r", dict.fromkeys(["a", "b"], Returned(text="1")), signal_id="x")
 
 
 def test_a_run_that_is_busy_takes_an_answer_once(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_run_that_is_busy_takes_an_answer_once(tmp_path: Path) -> None:
     def pays(a: Account) -> str:
         for _ in range(3):
             with suppress(RunBusy):
-                flow.runs.resume("r", {paying: 30}, post_id="payment-1")
+                flow.runs.resume("r", {paying: 30}, signal_id="payment-1")
         return "over"
 
     slow = execute(name="slow")(pays)
