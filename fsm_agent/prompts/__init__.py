@@ -1,7 +1,6 @@
 """Prompts: their templates, parsers, dialogs, and folders of prompt files; values and types as a model reads them.
 
-All of it is pure, except that templates are read from files.  Nothing here knows a provider or a state.  The names are
-loaded when they are first used, since some of them are models of pydantic, which takes longer to load than all else.
+All of it is pure, except that templates are read from files.  Nothing here knows a provider or a state.
 """
 
 from fsm_agent.prompts.actions import Action, ActionSet, Attribute, InnerText
