@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from inspect import iscoroutinefunction
 from itertools import chain, islice, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -33,7 +34,6 @@ from fsm_agent.flows.states import (
 )
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Inside, Stepped
-from fsm_agent.testing.loops import loops_in
 from fsm_agent.testing.purity import check_bodies, machine_of_tested
 from fsm_agent.validation import check
 
@@ -41,6 +41,7 @@ D = TypeVar("D")
 
 LIMIT = 20_000  # configurations
 COMBINATIONS = 1000  # of the results of members, each time their state is entered
+MOST_LOOPS = 10  # loops that are told
 FAILURE = Failure("explored", "as if it had failed")
 _RAISED = ("raised", "wrong type")  # reasons of functions
 _Answers: TypeAlias = Mapping[LiveState[Any, Any], Sequence[Any]]
@@ -311,7 +312,7 @@ class _Explorer:
                 if move.is_of_code:
                     steps.setdefault(here.key, {}).setdefault(key, move.words)
         self.is_whole = self.is_whole and not waiting
-        self.loops += loops_in(steps, ways)
+        self.loops += _loops_in(steps, ways)
         return walk
 
     def _count_rows(self, run: FlowRun[Any]) -> None:
@@ -513,3 +514,33 @@ def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
         effect: Any = members.effect_of(name, members.record.once[name])
         members.advance(effect.key, outcome_of(state, result))
     return members.state_result()
+
+
+def _loops_in(steps: Mapping[Hashable, Mapping[Hashable, str]], ways: Mapping[Hashable, Sequence[str]]) -> list[str]:
+    """Return some loops in words: one of each part of the graph, `MOST_LOOPS` in all.
+
+    Args:
+        steps: By configuration, those that follow it, with the words of the step.
+        ways: The steps that lead to each configuration, in words.
+    """
+    before: dict[Hashable, set[Hashable]] = {}
+    for one, following in steps.items():
+        for other in following:
+            before.setdefault(other, set()).add(one)
+    found = list[str]()
+    while len(found) < MOST_LOOPS:
+        try:
+            TopologicalSorter(before).prepare()
+        except CycleError as error:
+            cycle = error.args[1][:-1]  # each is a predecessor of the next, and the last of the first
+        else:
+            break
+        first = min(range(len(cycle)), key=lambda index: len(ways[cycle[index]]))
+        cycle = [*cycle[first:], *cycle[:first]]
+        words = [steps[one][other] for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True)]
+        found.append(f"{' → '.join(ways[cycle[0]])}; again and again: {' → '.join(words)}")
+        for one in cycle:
+            before.pop(one, None)
+            for others in before.values():
+                others.discard(one)
+    return found
