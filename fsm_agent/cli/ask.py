@@ -48,21 +48,23 @@ def ask(
     task: Annotated[
         str | None,
         typer.Argument(
-            help="The question, after piped input; with --prompt, its variable 'task'. '-': piped input alone."
+            help="The question, after piped input; '-': piped input alone. With --prompt, its variable 'task'."
         ),
     ] = None,
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
     function: Functions = None,
     prompt: NamedPrompt = None,
-    var: Annotated[Many, typer.Option(help="A variable of the prompt, as name=value. Repeatable.")] = None,
-    system: Annotated[str, typer.Option(help="The system prompt.")] = "",
+    var: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="A variable of the prompt. Repeatable.")] = None,
+    system: Annotated[str, typer.Option(metavar="TEXT", help="The system prompt.")] = "",
     output: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="The type of the answer, printed as JSON: int, or module:name.")
+        str | None, typer.Option(metavar="TYPE", help="Its type, printed as JSON: int, or module:name.")
     ] = None,
     setting: SettingsAndLimits = None,
     store: OptionalStore = None,
-    run_id: Annotated[str | None, typer.Option(help="The name of the run in the store; by default a new one.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The name of the run; by default a new one.")
+    ] = None,
     approve: Approve = False,
     as_json: JsonLines = False,
     quiet: Quiet = False,

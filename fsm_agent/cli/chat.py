@@ -7,7 +7,7 @@ import importlib
 import secrets
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +51,6 @@ from fsm_agent.store.sql.sqlite import MemoryStore
 
 COMMANDS = {
     "/undo": "take back the last turn",
-    "/fork NAME": "continue in another conversation, and leave this one unchanged",
     "/draw": "draw the states of the last turn",
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",
@@ -76,7 +75,7 @@ class Chat:
         self._screen = screen
         self._lines = lines
         self._where = where
-        self._after: Dialog | None = None  # what the next turn follows, if not the newest one
+        self._after: Dialog | None = None  # what the next turn follows after /undo
         self._run = ""  # that of the last turn
         self.has_failed = False
 
@@ -108,8 +107,6 @@ class Chat:
                 self._undo()
             case "/draw", "":
                 self._draw()
-            case "/fork", name if name:
-                self._fork(name)
             case "/help", "":
                 for command, what in COMMANDS.items():
                     self._screen.tell(f"{command:<12} {what}", "")
@@ -150,19 +147,11 @@ class Chat:
             self._screen.tell(f"interrupted: {stays if call.record.function_calls else 'this turn is left out'}")
         self._after = None
 
-    def tell_how_to_continue(self, words: Sequence[str], name: str) -> None:
-        """Tell the command that continues the conversation, which may be another one than that of the command line.
-
-        Args:
-            words: The words of the command line.
-            name: The conversation that it names, or is about without a name.
-        """
+    def tell_how_to_continue(self) -> None:
+        """Tell the command that continues the conversation."""
         if self._after is not None:
-            self._screen.tell("no turn came after the last /undo or /fork, so it is not kept")
-        elif (new := self._conversation.name) != name:
-            places = [place for place, word in enumerate(words) if place and word == name]
-            words = [*words[: places[-1]], new, *words[places[-1] + 1 :]] if places else [*words, new]
-        self._screen.tell(f"to continue: {shlex.join(['fsm-agent', *words])}")
+            self._screen.tell("no turn came after the last /undo, so it is not kept")
+        self._screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
 
     def _undo(self) -> None:
         dialog = self._dialog
@@ -173,14 +162,6 @@ class Chat:
             return
         self._after = Dialog(messages[: places[-1]], system_args=dialog.system_args)
         self._screen.tell(f"taken back: {one_line(messages[places[-1]].text)}")
-
-    def _fork(self, name: str) -> None:
-        other = self._agent.conversation(name)
-        if len(other.turns(1)):
-            self._screen.tell(f"expected the name of a new conversation, got {name!r}, which exists", "red")
-            return
-        self._after, self._conversation = self._dialog, other
-        self._screen.tell(f"from here on this is the conversation {name!r}")
 
     def _draw(self) -> None:
         if not self._run:
@@ -214,7 +195,7 @@ def chat(
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
     function: Functions = None,
-    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
     setting: SettingsAndLimits = None,
     store: OptionalStore = None,
     approve: Approve = False,
@@ -243,6 +224,6 @@ def chat(
                 talk.converse(chat_lines(screen))
             finally:
                 if store is not None:
-                    talk.tell_how_to_continue(sys.argv[1:], name)
+                    talk.tell_how_to_continue()
         if talk.has_failed and not sys.stdin.isatty():
             raise typer.Exit(FAILED)

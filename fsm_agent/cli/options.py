@@ -49,36 +49,30 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 Many = list[str] | None
 Model = Annotated[
-    str, typer.Option("--model", "-m", help="The model, as provider:model; local: is the small embedded one.")
+    str, typer.Option("--model", "-m", metavar="MODEL", help="As provider:model; local: is the small embedded one.")
 ]
-BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
+BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="Where the provider listens.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
-JsonLines = Annotated[
-    bool, typer.Option("--json", help="Print each event as a line of JSON; the last is the result or the failure.")
-]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
-    Many, typer.Option("--function", help="A function that the model may call, as module:name. Repeatable.")
+    Many, typer.Option("--function", metavar="MODULE:NAME", help="What the model may call. Repeatable.")
 ]
 NamedPrompt = Annotated[
-    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.")
+    str | None, typer.Option("--prompt", metavar="PROMPT", help="A prompt, as root/name, or its file.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")]
-Deps = Annotated[
-    str | None, typer.Option("--deps", metavar="MODULE:NAME", help="The deps of functions, or what makes them.")
-]
-Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
+Deps = Annotated[str | None, typer.Option("--deps", metavar="MODULE:NAME", help="The deps of functions.")]
+Approve = Annotated[bool, typer.Option("--approve", help="Approve every function call.")]
 SettingsAndLimits = Annotated[
-    Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
+    Many, typer.Option("--set", metavar="NAME=VALUE", help="A setting or limit: rounds=3. Repeatable.")
 ]
-_STORE = typer.Option(
-    "--store", envvar="FSM_AGENT_STORE", help="A file, postgresql://host/database, or module:name of a store."
-)
+_STORE = typer.Option("--store", metavar="STORE", envvar="FSM_AGENT_STORE", help="A file, an address, or module:name.")
 StoreOption = Annotated[str, _STORE]
 OptionalStore = Annotated[str | None, _STORE]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
-AgentsModule = Annotated[str, typer.Option("--agents", help="The module with the agents, or module:name.")]
-By = Annotated[str | None, typer.Option(help="Who does it; by default the user of this OS process.")]
+AgentsModule = Annotated[str, typer.Option("--agents", metavar="MODULE", help="The agents; or module:name.")]
+By = Annotated[str | None, typer.Option(metavar="USER", help="Who does it; by default you.")]
 
 
 @contextmanager

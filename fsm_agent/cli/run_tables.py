@@ -30,6 +30,7 @@ from fsm_agent.call.outcomes import (
     Returned,
     Stopped,
 )
+from fsm_agent.call.questions import about_of, question_text
 from fsm_agent.call.record import ContextUse, State
 from fsm_agent.cli.terminal import one_line, shown_call, whole_call
 from fsm_agent.messages.events import Question
@@ -50,7 +51,7 @@ OPTIONS = {  # of ``runs answer``, by the kind of the outcome
 }
 _ABOUT = 200  # characters of what an entry is about
 _KEY, _STEP, _WHY = 20, 20, 1_000  # characters of a key or a state, of triggers, of why a reply was refused
-_GAP, _LEAST, _LEAST_WHY = 2, 20, 40  # columns: between cells, of the folded column, of why a reply was refused
+_GAP, _LEAST, _LEAST_WHY = 2, 16, 40  # columns: between cells, of the folded column, of why a reply was refused
 _MOST_LANES = 16
 _FIRST = "model:0"  # the request that none precedes
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
@@ -188,15 +189,11 @@ def whereabouts(run: Run, now_s: float) -> str:
 
 def about_question(question: Question, *, whole: bool = False) -> str:
     """Return what a question is about: a function call as Python writes it, or its text."""
-    try:
-        about = msgspec.json.decode(question.about or "{}")
-    except msgspec.DecodeError:
-        return plain(question.about)
-    if isinstance(about, dict) and isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
+    about = about_of(question)
+    if isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
         call = FunctionCall(name=about["function"], arguments_json=about["arguments"])
         return whole_call(call) if whole else shown_call(call)
-    texts = [about.get(name) for name in ("question", "problem")] if isinstance(about, dict) else []
-    return plain(next((text for text in texts if isinstance(text, str)), question.about))
+    return question_text(question) or plain(question.about)
 
 
 def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
-from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
+from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.call.record import Limits
 from fsm_agent.cli.diagram import AsFormat, Output, draw
 from fsm_agent.cli.options import (
@@ -68,7 +68,6 @@ from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import CallSuspended, FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
-from fsm_agent.messages.events import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
@@ -87,26 +86,20 @@ RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="The names
 def list_runs(
     store: StoreOption,
     asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one on each line.")] = False,
-    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only those that rest in this state, as Backoff or Stuck.")] = None,
-    ended: Annotated[
-        bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that have ended in a failure.")] = False,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="STATE", help="Only those in this state.")] = None,
+    ended: Annotated[bool | None, typer.Option("--ended/--open", help="Only those that have, or have not.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
     waiting_for: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Only those that ask for this: approval, answer, doubt, stuck …")
+        str | None, typer.Option(metavar="KIND", help="Only those that ask: approval, answer …")
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Only those that changed longer ago: 90s, 15m, 12h, 30d or 8w.")
+        str | None, typer.Option(metavar="SPAN", help="Only those unchanged for: 90s, 12h, 30d.")
     ] = None,
-    text: Annotated[str, typer.Option(help="Only those with these words in their name or task.")] = "",
-    conversation: Annotated[str | None, typer.Option(help="Only the turns of this conversation.")] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=sys.maxsize, help="At most this many, the last changed first.")
-    ] = 100,
-    after: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="The next page; the page before names its place.")
-    ] = None,
+    text: Annotated[str, typer.Option(metavar="TEXT", help="Only those with it in name or task.")] = "",
+    conversation: Annotated[str | None, typer.Option(metavar="NAME", help="Only its turns.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most this many.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="PLACE", help="The next page.")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -147,7 +140,7 @@ def list_runs(
 
 @app.command()
 def show(store: StoreOption, run: RunName, as_json: Json = False, debug: Debug = False) -> None:
-    """Show a run: what it waits for, its path through the states, each entry of its journal."""
+    """Show a run: what it waits for, and its path through the states."""
     with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         reading = read(runs, run)
         if as_json:
@@ -177,7 +170,7 @@ def replay(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fold the journal with the agent's present code, and verify every entry; --step shows the run as it was then."""
+    """Verify every entry with the present code; --step shows the run as it was."""
     with reporting(debug), Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
@@ -259,7 +252,7 @@ def fork(
     by: Annotated[str | None, typer.Option(help="Who forks it; by default the user of this OS process.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Make another run that continues from an entry of this one, which does not change; the fork does not start yet."""
+    """Make another run that continues from an entry of this one."""
     with reporting(debug), Screen() as screen, open_store(store) as runs:
         at, who = None if step is None else _step(step), user_or(by)
         if agents is None:
@@ -294,7 +287,7 @@ def diagram(
     ] = "",
     debug: Debug = False,
 ) -> None:
-    """Draw the states of an agent call or of a flow, and the path that a run took through them."""
+    """Draw the path that a run took through the states."""
     with reporting(debug), open_store(store, read_only=True) as runs:
         reading = read(runs, run)
         if inside not in reading.processes:
@@ -318,7 +311,7 @@ def diff(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show where two runs diverge: the first entry that differs, and its differences."""
+    """Show the first entry where two runs diverge."""
     with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = divergence(a, b)
@@ -345,7 +338,7 @@ def export(
     output: Output = None,
     debug: Debug = False,
 ) -> None:
-    """Write the journal of a run as lines of JSON: its header and its entries."""
+    """Write the journal of a run as lines of JSON."""
     with reporting(debug), open_store(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
             function = None if redact is None else option("--redact", load_callable, redact)
@@ -395,7 +388,7 @@ def answer(
     by: Annotated[str | None, typer.Option(help="Who answers; by default the user of this OS process.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Post the answer to a question of a run; its driver, now or later, continues with it."""
+    """Post the answer to a question; the next driver continues with it."""
     at_s = time.time()
     with reporting(debug), open_store(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
@@ -417,20 +410,9 @@ def answer(
             raise typer.BadParameter(
                 "expected the key of a question, got none; find it with 'runs show'", param_hint="KEY"
             )
-        for question in runs.store.get(run).waits:
-            if question.key == key:  # if none is, the store tells who has answered it
-                _check_option(question, answers[0])
         runs.answer(run, {key or "": answers[0]}, by=user_or(by))
         about = f"to {one_line(key)}" if key else "to the run"
         screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
-
-
-def _check_option(question: Question, outcome: Outcome) -> None:
-    """Refuse an answer of another kind than the question takes, in the words of the command line."""
-    if question.answers and outcome.kind not in question.answers:
-        named = ", ".join([OPTIONS.get(kind, kind) for kind in question.answers])
-        given = OPTIONS[outcome.kind].split(" ")[0]
-        raise UsageError(f"{question.key!r}: expected {named}, got {given}")
 
 
 @app.command()
@@ -446,7 +428,7 @@ def resume(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Continue a run of 'ask --store' that was answered or interrupted; ask for approvals at a terminal."""
+    """Continue a run of 'ask --store' that was answered or interrupted."""
     lines = LineWriter(as_json)
     with reporting(debug, lines), Screen(quiet=quiet) as screen, open_store(store) as runs:
         functions, chosen = code_for(model, base_url, function, prompt, screen)
@@ -481,7 +463,7 @@ def cancel(
     by: By = None,
     debug: Debug = False,
 ) -> None:
-    """Cancel runs; the driver of each, the present or the next, ends it."""
+    """Cancel runs; the driver of each ends it."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
 
         def act(name: str) -> str:
@@ -493,7 +475,7 @@ def cancel(
 
 @app.command()
 def retry(store: StoreOption, names: RunNames, by: By = None, debug: Debug = False) -> None:
-    """Continue failed runs from before their failures; steps that succeeded are not repeated."""
+    """Continue failed runs from before their failures."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
 
         def act(name: str) -> str:
@@ -505,7 +487,7 @@ def retry(store: StoreOption, names: RunNames, by: By = None, debug: Debug = Fal
 
 @app.command()
 def requeue(store: StoreOption, names: RunNames, by: By = None, debug: Debug = False) -> None:
-    """Make resting or stuck runs due now, so that a worker takes them."""
+    """Make resting or stuck runs due now, for a worker."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
 
         def act(name: str) -> str:
@@ -535,10 +517,7 @@ def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> No
 
 @app.command()
 def stats(store: StoreOption, as_json: Json = False, debug: Debug = False) -> None:
-    """Count runs by agent and state: how many there are, have failed, ask a question or are stuck.
-
-    Also show how long ago the oldest one last changed.
-    """
+    """Count runs by agent and state."""
     with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         counts = runs.store.stats()
         if as_json:
@@ -555,7 +534,7 @@ def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a file that does not exist yet.")],
     debug: Debug = False,
 ) -> None:
-    """Copy a store in SQLite, whole and consistent, while workers run; the copy is a store."""
+    """Copy a store in SQLite, also while workers run."""
     with reporting(debug):
         if "://" in store:
             right = "copy one in Postgres with pg_dump --schema=…, see docs/runs.md"
@@ -576,7 +555,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Delete runs that have not ended without asking.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Delete runs, with their journals, posts and questions; asks about those that have not ended."""
+    """Delete runs; asks about those that have not ended."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
         for name in names:
             conversation = runs.needed_by(name)
@@ -624,7 +603,7 @@ def prune(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Delete runs that have ended, by age and count; open runs are left alone."""
+    """Delete runs that have ended, by age and count."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
         if older_than is None and keep is None:
             raise typer.BadParameter("expected an age or a count, got neither; pass --older-than 30d or --keep 1000")

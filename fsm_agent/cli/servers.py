@@ -167,7 +167,7 @@ def serve_tools(
 ) -> None:
     """Serve functions, agents and flows as tools, over stdio or HTTP, until the client goes or Ctrl-C.
 
-    What needs approval or must not run twice needs a store.
+    Without a store, calls that wait are lost when the server ends.
     """
     with reporting(debug), open_if_named(store) as runs:
         with redirect_stdout(sys.stderr):  # what modules print is not the protocol

@@ -59,35 +59,35 @@ def worker(
     store: StoreOption,
     agents: AgentsModule,
     deps: Deps = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="How many runs to drive at a time; by default 1.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="The same, as tasks of one event loop.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Runs driven at a time; by default 1.")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="The same, in one event loop.")] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="A run that waits longer rests in the store.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="A longer wait is left to the store.")
     ] = PATIENCE_S,
-    once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due; otherwise Ctrl-C ends it.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due.")] = False,
     engine: Annotated[
         str | None,
         typer.Option(
-            metavar="[dbos|temporal]",
-            help="What decides which run is due; the store's address names it.",
+            metavar="ENGINE",
+            help="What decides what is due: dbos, temporal.",
         ),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
-    only_known: Annotated[
-        bool, typer.Option("--only-known", help="Leave alone the runs that began under other code.")
-    ] = False,
-    keep: Annotated[int | None, typer.Option(min=0, help="How many ended runs to keep, each hour.")] = None,
-    max_age: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="How long to keep them: 90s, 15m, 12h, 30d or 8w.")
-    ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
+    only_known: Annotated[bool, typer.Option("--only-known", help="Leave runs of other code alone.")] = False,
+    keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Ended runs to keep.")] = None,
+    max_age: Annotated[str | None, typer.Option(metavar="SPAN", help="How long to keep them, as 30d.")] = None,
     drain_s: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="How long a stop waits for steps to end."),
+        typer.Option(min=0.0, metavar="SECONDS", help="How long a stop waits for steps."),
     ] = DRAIN_S,
-    on_change: Annotated[Change, typer.Option(help="If its code has changed: continue, ask, or end.")] = Change.REPORT,
+    on_change: Annotated[
+        Change, typer.Option(metavar="HOW", help="If its code changed: report, rest, stop.")
+    ] = Change.REPORT,
     health_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Serve /live, /ready, /health and /metrics here."),
+        typer.Option(min=0, max=65535, metavar="PORT", help="Serve /live, /health, /metrics."),
     ] = None,
     health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Its address.")] = "127.0.0.1",
     debug: Debug = False,
@@ -192,22 +192,18 @@ def submit(
     task: Annotated[
         str | None, typer.Argument(help="The task, after piped input; for a flow, its data as JSON.")
     ] = None,
-    agent: Annotated[
-        str | None, typer.Option(help="Which agent or flow of the module does it, if it has several.")
-    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which of them does it.")] = None,
     run_id: Annotated[
         str | None,
-        typer.Option(help="The name of the run; the same name and task is the same run. By default a new one."),
+        typer.Option(metavar="RUN", help="Its name; the same name is the same run."),
     ] = None,
-    delay: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Start it this much later: 90s, 15m, 12h, 30d or 8w.")
-    ] = None,
-    priority: Annotated[int, typer.Option(min=-100, max=100, help="Workers take a higher one first.")] = 0,
+    delay: Annotated[str | None, typer.Option(metavar="SPAN", help="Start it this much later: 90s, 12h.")] = None,
+    priority: Annotated[int, typer.Option(min=-100, max=100, metavar="N", help="Higher ones are first.")] = 0,
     after: Annotated[Many, typer.Option(metavar="RUN", help="A run that must end first. Repeatable.")] = None,
-    extra: Annotated[Many, typer.Option(help="Data of yours in the run, as name=value. Repeatable.")] = None,
-    by: Annotated[str, typer.Option(metavar="USER", help="Who asks: the worker's deps may depend on it.")] = "",
+    extra: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="Data of yours in the run. Repeatable.")] = None,
+    by: Annotated[str, typer.Option(metavar="USER", help="Who asks.")] = "",
     deps: Deps = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
     debug: Debug = False,
 ) -> None:
     """Put a task into a store, for a worker to do; print the name of the run."""

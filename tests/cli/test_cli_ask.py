@@ -440,3 +440,12 @@ def test_a_prompt_in_a_file_anywhere_includes_those_beside_it(here: Path, model:
     script = model("9")
     ask("lamps", "--prompt", "shop/task.jinja")
     assert said(script, 0)[-1] == ("user", "The price of lamps")
+
+
+def test_the_variable_names_the_store_of_every_command(model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db")
+    model(function_call("remove", path="x"))
+    ask("?", *REMOVE, "--run-id", "tidy", code=3)
+    ran("runs", "answer", "tidy", "ask:1.0", "--approve")
+    model("It is gone.")
+    assert ran("runs", "resume", "tidy", *MODEL, *REMOVE).stdout == "It is gone.\n"

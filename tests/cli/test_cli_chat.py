@@ -48,33 +48,28 @@ def test_each_line_is_a_turn_that_follows_the_one_before(model: Callable[..., Sc
     assert said(script) == [["Be brief.", "I am Ann."], ["Be brief.", "I am Ann.", "Hello Ann.", "Who am I?"]]
 
 
-def test_undo_and_fork_leave_the_turns_before(model: Callable[..., Script]):
+def test_undo_leaves_the_turns_before(model: Callable[..., Script]):
     script = model(*"123")
     chat("a", "b", "/undo", "/undo", "/undo", "c")
     assert said(script) == [["a"], ["a", "1", "b"], ["c"]]
-    script = model(*"123")
-    ended = chat("a", "/fork other", "b", "/fork chat", "/fork other", "c")
-    assert said(script) == [["a"], ["a", "1", "b"], ["a", "1", "b", "2", "c"]]
-    assert "'other'" in ended.stderr
 
 
 def test_help_tells_each_command_and_draw_shows_the_last_turn(model: Callable[..., Script]):
     model("Hello.")
     ended = chat("/help", "/draw", "a", "/draw")
-    for command in ("/undo", "/fork", "/draw", "/quit", "/help"):
+    for command in ("/undo", "/draw", "/quit", "/help"):
         assert command in ended.stderr
     before, _, after = ended.stdout.partition("Hello.\n")
     assert (before, "Completed" in after) == ("", True)
 
 
-def test_quit_ends_it_and_a_fork_takes_no_name_that_is_taken(model: Callable[..., Script]):
-    script = model("1", "2")
-    ended = chat("a", "/fork other", "b", "/fork other", "/quit", "c")
-    assert ended.stderr.count("'other'") == 2
-    assert len(script.requests) == 2
+def test_quit_ends_it(model: Callable[..., Script]):
+    script = model("1")
+    chat("a", "/quit", "c")
+    assert len(script.requests) == 1
 
 
-@pytest.mark.parametrize("line", ["/nothing", "/undo now", "/fork"])
+@pytest.mark.parametrize("line", ["/nothing", "/undo now"])
 def test_what_is_no_command_is_said_and_not_sent(line: str, model: Callable[..., Script]):
     model()
     assert repr(line) in chat(line).stderr
@@ -92,8 +87,7 @@ def test_a_store_keeps_it_for_the_next_time(model: Callable[..., Script], monkey
     monkeypatch.setattr(sys, "argv", ["fsm-agent", "chat", *store])
     script = model("Hello Ann.", "Ann.", "Hi.")
     assert chat("I am Ann.", words=store).stderr.endswith("fsm-agent chat friend --store chats.db\n")
-    left = chat("Who am I?", "/fork other", words=store).stderr
-    assert left.endswith("fsm-agent chat friend --store chats.db\n"), "nothing was said in the other one"
+    chat("Who am I?", words=store)
     chat("Who am I?", words=("new", *store[1:]))
     assert said(script)[1:] == [["I am Ann.", "Hello Ann.", "Who am I?"], ["Who am I?"]]
 

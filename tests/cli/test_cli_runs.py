@@ -471,7 +471,7 @@ class TestAnswer:
             (("ask:3.0", "--approve", "--deny"), 2, "--approve"),
             (("--approve",), 2, "key"),
             (("ask:3.0", "--approve", "--reason", "why not"), 2, "reason"),
-            (("ask:3.0", "--result", "19.50"), 1, "--result"),
+            (("ask:3.0", "--result", "19.50"), 1, "Returned"),
             (("ask:9.9", "--approve"), 1, "'ask:9.9'"),
             (("ask:3.0", "--arguments", '{"order"'), 1, "JSON"),
             (("ask:3.0", "--arguments", '{"amount": 1}'), 1, "order"),
