@@ -33,7 +33,7 @@ from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_le
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.step import OF_ANSWERS, OF_FUNCTIONS, UNASKED, take_step
 from fsm_agent.call.stopping import StopWhen
-from fsm_agent.call.table import MACHINE
+from fsm_agent.call.table import ROWS
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
@@ -104,7 +104,7 @@ class AgentCall(Parent, Generic[Out]):
         (<State.COMPLETED: 'Completed'>, 'hello')
     """
 
-    machine = MACHINE
+    rows = ROWS
     record: CallRecord
 
     def __init__(

@@ -25,7 +25,7 @@ from fsm_agent.call.outcomes import (
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.call.requests import rounds_used_up
-from fsm_agent.call.table import MACHINE, at_round_limit, tracked
+from fsm_agent.call.table import at_round_limit, machine, tracked
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -63,7 +63,7 @@ def take_step(
     Raises:
         IllegalTrigger: No row takes the trigger; the call may have ended.
     """
-    row = take_row(MACHINE, trigger, before, event, prompt)
+    row = take_row(machine(), trigger, before, event, prompt)
     after, state = row.after, row.state
     changes: dict[str, Any] = {"state": state}
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""

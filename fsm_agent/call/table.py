@@ -56,6 +56,7 @@ is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from fsm_agent._internal.places import with_place
@@ -508,7 +509,11 @@ Examples:
 """
 
 
-MACHINE: RowMachine = machine_of(ROWS, State)  # one for all calls
+@cache
+def machine() -> RowMachine:
+    """Return the machine of all agent calls."""
+    # Made at the first step: its hundred transitions would be a tenth of the time that the import takes.
+    return machine_of(ROWS, State)
 
 
 def _moved(id: str, by: int) -> str:
