@@ -14,7 +14,6 @@ check: .venv/dev  ## what reads the sources: style, types, layers, generated pag
 	.venv/bin/lint-imports
 	$(PYTHON) tools/private_imports.py
 	$(PYTHON) tools/spec.py --check
-	$(PYTHON) tools/name_table.py --check
 	$(PYTHON) tools/provider_table.py --check
 	PYTHONPATH=tests $(PYTHON) tools/page_pictures.py --check
 	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
@@ -34,7 +33,6 @@ docs: .venv/dev  ## build the site, strictly, into site/
 
 pictures: .venv/dev  ## draw again what the pages show: machines, terminals, recipes, tables of names
 	$(PYTHON) -c "from fsm_agent.diagrams import write_call_diagram; write_call_diagram('diagrams')"
-	$(PYTHON) tools/name_table.py
 	PYTHONPATH=tests $(PYTHON) tools/page_pictures.py
 	PYTHONPATH=tests $(PYTHON) tools/run_picture.py
 	PYTHONPATH=tests $(PYTHON) tools/terminal_pictures.py

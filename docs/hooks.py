@@ -13,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.exports import PACKAGES
 from mkdocs.structure.files import File, Files
 
 from fsm_agent.call import ROWS
@@ -31,6 +30,15 @@ MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ROWS_HERE = re.compile(r"<!-- rows:.*?-->")
 CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 WITH_VERBS = {"Agent", "Conversation", "Flow", "Orchestrator"}  # which they share, by inheritance
+PACKAGES = [  # in the order of the reference
+    *("agents", "prompts", "messages", "functions", "call", "context", "runtime", "clients", "providers", "store"),
+    *("workers", "flows", "flows.orchestrator", "mcp", "web", "diagrams", "errors", "testing", "cli"),
+]
+REFERENCE = """# Reference
+
+Import what most programs need from the top: `from fsm_agent import Agent`. Everything else is in its room, such as
+`from fsm_agent.context import keep_last`. Other names are internal, and may change with any version.
+"""
 TITLES = {"flows.orchestrator": "Orchestrator", "mcp": "MCP", "cli": "Command line"}
 
 
@@ -73,20 +81,17 @@ def _entry(name: str) -> str:
 
 
 def reference_index() -> str:
-    """Return the page that says where each name is; it is `docs/names.md`, with links."""
-    text = (ROOT / "docs" / "names.md").read_text("utf-8")
+    """Return the page that says where each name is."""
     homes = {name: package for package in reversed(PACKAGES) for name in public_names(f"fsm_agent.{package}")}
 
-    def linked(row: re.Match[str]) -> str:
-        own = row[1].removeprefix("fsm_agent").removeprefix(".")
-        entries = []
-        for name in re.findall(r"`(\w+)`", row[2]):
-            home = own or homes[name]
-            entries.append(f"[`{name}`]({home}.md#fsm_agent.{home}.{name})")
-        return f"| {f'[`{row[1]}`]({own}.md)' if own else f'`{row[1]}`'} | {' '.join(entries)} |"
+    def row(package: str) -> str:
+        own = package.removeprefix("fsm_agent").removeprefix(".")
+        at = {name: own or homes.get(name, "") for name in public_names(package)}
+        names = [f"[`{name}`]({home}.md#fsm_agent.{home}.{name})" for name, home in at.items() if home]
+        return f"| {f'[`{package}`]({own}.md)' if own else f'`{package}`'} | {' '.join(names)} |"
 
-    text = re.sub(r"^\| `(fsm_agent[\w.]*)` \| (.*) \|$", linked, text, flags=re.MULTILINE)
-    return text.replace("# Where names are", "# Reference", 1)
+    rows = [row(package) for package in ["fsm_agent", *[f"fsm_agent.{name}" for name in PACKAGES]]]
+    return "\n".join([REFERENCE, "| from | names |", "|---|---|", *rows, ""])
 
 
 def rows_table() -> str:
@@ -121,9 +126,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     for picture in (ROOT / "diagrams").glob("*.svg"):
         files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
-    names = files.get_file_from_path("names.md")
-    if names is not None:  # the index of the reference has the same
-        files.remove(names)
     return files
 
 
@@ -149,8 +151,6 @@ def _address(link: str, page: str, config: MkDocsConfig, files: Files) -> str:
     folder = "" if page in of_repository else posixpath.dirname(f"docs/{page}")
     target = posixpath.normpath(posixpath.join(folder, link))
     own = posixpath.dirname(page) or "."
-    if target == "docs/names.md":
-        return posixpath.relpath("reference/index.md", own)
     if target in EXAMPLES and EXAMPLES[target] != page:
         return posixpath.relpath(EXAMPLES[target], own)
     if target in OF_THE_REPOSITORY:
