@@ -114,7 +114,7 @@ def test_a_ticket_that_waits_for_a_person_goes_on_when_it_is_put_in_again(exampl
 
     app = example(model=Script(function_call("refund", order=7), "It is paid."), functions=[refund])
     app.put("t1", "Pay 7 back.", "acme")
-    runs = app.desk.runs
+    runs = app.desk.runs.all
     wait_until(lambda: runs.store.list(waiting_for="approval") != [])
     runs.answer("t1", {runs.only_question("t1"): Approved()})
     app.put("t1", "Pay 7 back.", "acme")

@@ -254,6 +254,8 @@ class SqlStore(ABC):
         new = Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
 
         def work(c: Sql) -> int:
+            if not 0 <= n < 1 << 32:  # no run has so many entries, and no column of Postgres so large a number
+                raise checks.misplaced_entries(lease, n, lease.n)
             key, unread, is_new = runs.append(c, new)
             if rest is not None and is_new:
                 c.tell_rest()
