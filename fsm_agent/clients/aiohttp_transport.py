@@ -12,8 +12,8 @@ import ssl
 from typing import Any
 
 import aiohttp
-
-from fsm_agent.clients.http_library import httpx, httpx_aiohttp
+import httpx
+import httpx_aiohttp
 
 KEPT_S = 30.0  # for an unused connection to stay open
 MAX_LINE_BYTES = 65536  # of the status line, and of each header; there may be 128 of them

@@ -6,24 +6,26 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
-from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.values import Value
-from fsm_agent.clients.http_library import httpx
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.provider import Provider
 from fsm_agent.validation import check
 
+if TYPE_CHECKING:
+    import httpx
+
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a header of the caller replaces the key
-_TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and the framing of a request
     *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),
     *("content-length", "expect", "trailer", "transfer-encoding"),
 )
-_HOST = pattern(r"[\w.:-]+")
-_VERSION = pattern(r"/v\d+[a-z0-9]*$")
+_HOST = re.compile(r"[\w.:-]+")
+_VERSION = re.compile(r"/v\d+[a-z0-9]*$")
 
 
 class Endpoint(Value, frozen=True, kw_only=True, dict=True):
@@ -54,6 +56,8 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     def address(self, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
         """Return the URL and headers that all requests share, from a cache after the first call."""
+        import httpx
+
         if (address := self._addresses.get(stream)) is not None:
             return address
         url = self.url(self.provider.codec.path(self.model, stream=stream))
@@ -71,6 +75,8 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     def url(self, path: str) -> httpx.URL:
         """Return the URL of ``path``, which may have a query of its own."""
+        import httpx
+
         own_path, _, own_query = path.partition("?")
         base = str(self.base_url.copy_with(query=None)).rstrip("/")
         query = "&".join(filter(None, [self.base_url.query.decode("ascii"), own_query]))
@@ -136,6 +142,8 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             ConfigError: The key or the base URL is missing or wrong.
             ProviderError: The embedded server does not start.
         """
+        import httpx
+
         if self.starts_server:
             from fsm_agent.clients.local.server import local_server
 
@@ -259,6 +267,8 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
 
 
 def _url(text: str) -> httpx.URL | None:
+    import httpx
+
     try:
         url = httpx.URL(text)
         url.host.encode("idna")  # every lookup does the same, and would fail later

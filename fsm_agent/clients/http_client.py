@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.network import Network
 from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
 from fsm_agent.clients.sync_verbs import SyncVerbs
@@ -25,12 +24,10 @@ from fsm_agent.providers.provider import Provider
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
-    import asyncio
+    import httpx
 
     from fsm_agent.clients.local.functions.steps import Guided
     from fsm_agent.clients.local.functions.wire import Step
-else:
-    asyncio = deferred("asyncio")
 
 
 R = TypeVar("R")
@@ -168,6 +165,8 @@ class HttpClient(SyncVerbs):
     async def _ask_once(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
+        import httpx
+
         exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
         response = await self._send(exchange)
@@ -217,6 +216,8 @@ class HttpClient(SyncVerbs):
         return exchange
 
     async def _send(self, exchange: HttpExchange) -> httpx.Response:
+        import httpx
+
         clients = self._clients
         try:
             return await (clients.mine or await clients.make_mine(exchange.url)).send(exchange)
@@ -292,6 +293,8 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
 
 def _pieces(response: httpx.Response) -> Any:
     """Return an iterable over the body as it arrives; the whole body if a mock or an event hook has read it."""
+    import httpx
+
     if response.is_closed:
         return httpx.ByteStream(response.content if response.is_stream_consumed else b"")
     return response.stream

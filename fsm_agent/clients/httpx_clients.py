@@ -19,9 +19,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import httpx
+
 from fsm_agent._internal.forks import at_fork
 from fsm_agent.clients.deadline import Deadline
-from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.clients.request_and_response import HttpExchange

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import ssl
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.values import Value, differing
-from fsm_agent.clients.http_library import httpx
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
-    import ipaddress
-    import ssl
-    import urllib.request as urllib_request
-else:
-    ipaddress, urllib_request = deferred("ipaddress"), deferred("urllib.request")
+    import httpx
 
 
 OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
@@ -93,6 +89,8 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         if self.proxy is not None:
             _check_proxy(self.proxy, "the proxy")
         if (own := self.client) is not None:
+            import httpx
+
             is_right = isinstance(own, httpx.AsyncClient) or callable(own)
             check("client", own, is_right, "an httpx.AsyncClient, or a function that makes one", ConfigError)
             if unused := OF_OWN_CLIENTS.intersection(differing(self)):
@@ -114,7 +112,9 @@ def check_proxies_of_environment() -> None:
     Raises:
         ConfigError: There is one.
     """
-    proxies = urllib_request.getproxies()
+    import urllib.request
+
+    proxies = urllib.request.getproxies()
     for scheme in ("http", "https", "all"):  # what httpx takes of them
         if url := proxies.get(scheme):
             name = f"the environment's proxy {scheme.upper()}_PROXY"
@@ -132,6 +132,8 @@ def _check_proxy(url: str, name: str) -> None:
 
 
 def _is_url(text: str) -> bool:
+    import httpx
+
     try:
         httpx.URL(text)
     except httpx.InvalidURL:

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
+import ssl
+import zlib
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import Secrets
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Endpoint
-from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.messages.events import Delta
@@ -25,10 +25,7 @@ from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.streams import request_id
 
 if TYPE_CHECKING:
-    import ssl
-    import zlib
-else:
-    ssl, zlib = deferred("ssl"), deferred("zlib")
+    import httpx
 
 MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
@@ -144,6 +141,8 @@ class HttpExchange:
 
     def failure(self, error: httpx.TransportError, *, has_begun: bool) -> ProviderError:
         """Return the error for a transport that failed before or after the reply had begun."""
+        import httpx
+
         self._mask_causes(error)
         if self.deadline.is_over:
             return self.late()
@@ -163,6 +162,8 @@ class HttpExchange:
         return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
     def _timeout_error(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:
+        import httpx
+
         match error:
             case httpx.ConnectTimeout():
                 return TimedOut(f"no connection to {self.shown_url!r} in {self.limits['connect']:g} s")

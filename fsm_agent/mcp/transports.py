@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import anyio
+import httpx
 
 from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_proxies, secrets_in_url
-from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.network import is_loopback
 from fsm_agent.errors import ConfigError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent.functions.hosted_calls import COMPUTER, as_action
 from fsm_agent.messages.events import (
     ArgumentsDelta,

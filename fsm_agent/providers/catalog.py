@@ -10,17 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import cache, partial
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from fsm_agent._internal.lazy_import import first_use
 from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import ConfigError
-from fsm_agent.providers.anthropic import AnthropicProfile
-from fsm_agent.providers.codec import Codec, Profile
-from fsm_agent.providers.gemini import GeminiProfile
+from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.gemini import Gemini, GeminiProfile
 from fsm_agent.providers.models import (
     CLAUDE_MODELS,
     CLAUDE_TOOLS,
@@ -35,26 +32,13 @@ from fsm_agent.providers.models import (
     OPENAI_TOOLS_OF_MODELS,
     QWEN_MODELS,
 )
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.openai_responses import OpenAIResponses
 from fsm_agent.providers.provider import Provider as Provider
 from fsm_agent.providers.provider import Wire
 from fsm_agent.validation import shown, wrong
 
-
-@cache
-def _made(module: str, name: str) -> Any:
-    return getattr(import_module(f"fsm_agent.providers.{module}"), name)()
-
-
-def _codec(module: str, name: str) -> Codec:
-    """Return a codec whose module is imported with the first request over it, since a call needs one of them."""
-    codec: Codec = first_use(f"codec {name!r}", partial(_made, module, name))
-    return codec
-
-
-CHAT = _codec("openai_chat", "OpenAIChat")
-RESPONSES = _codec("openai_responses", "OpenAIResponses")
-MESSAGES = _codec("anthropic", "Anthropic")
-GENERATE_CONTENT = _codec("gemini", "Gemini")
+CHAT, RESPONSES, MESSAGES, GENERATE_CONTENT = OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()
 
 _OPENAI = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)

@@ -10,11 +10,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import astuple
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import UsageError
@@ -25,11 +24,7 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.encoding import kept
 from fsm_agent.providers.failures import failure
-
-if TYPE_CHECKING:
-    from fsm_agent.providers import schemas
-else:
-    schemas = deferred("fsm_agent.providers.schemas")  # which loads Pydantic
+from fsm_agent.providers.schemas import output_in_words
 
 CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
@@ -197,7 +192,7 @@ def choose_form(
     if mode == "native":
         return RequestForm(request, mode)
     if mode == "prompted":
-        words = kept(output, schemas.output_in_words, bool(request.functions))
+        words = kept(output, output_in_words, bool(request.functions))
         return RequestForm(request.changed(output=TEXT), mode, words, notes)
     if request.functions and request.tool_choice not in (
         "auto",

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, count
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent._internal.values import differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError

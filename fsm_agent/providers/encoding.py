@@ -12,25 +12,18 @@ together.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import Message, Opaque
-
-if TYPE_CHECKING:
-    import json
-else:
-    json = deferred("json")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
-_encoder = first_use(
-    "encoder of JSON", lambda: json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-)
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Encoded:

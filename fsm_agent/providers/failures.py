@@ -8,12 +8,14 @@ https://cloud.google.com/apis/design/errors (all 2026-11); the rest are from rec
 
 from __future__ import annotations
 
+import email.utils as email_utils
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
+import pydantic_core
+
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import (
@@ -27,11 +29,6 @@ from fsm_agent.errors import (
     TimedOut,
 )
 from fsm_agent.providers.streams import read_json, request_id
-
-if TYPE_CHECKING:
-    import email.utils as email_utils
-else:
-    email_utils = deferred("email.utils")
 
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
 _MAX_READ = 1_000_000  # bytes of an error's body that are looked at

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
+import pydantic_core
 from msgspec.structs import asdict
 
-from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function

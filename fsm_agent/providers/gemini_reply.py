@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent.functions.hosted_calls import COMPUTER
 from fsm_agent.messages.events import (
     ArgumentsDelta,

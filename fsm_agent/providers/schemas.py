@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.type_text import prompt_schema

@@ -6,20 +6,16 @@ counts, may send the two halves in two events.  Neither half is a character by i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
+import pydantic_core
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent.errors import BadReply
-
-if TYPE_CHECKING:
-    import json
-else:
-    json = deferred("json")
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # the largest events hold a generated image
 _FEW_BYTES = 400  # JSON of this size is nested at most 200 deep, the limit of pydantic-core

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import AsyncGeneratorType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.process import Process
 from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.activity import Activity
@@ -18,11 +18,6 @@ from fsm_agent.runtime.reconciler import GRACE_S, Reconciler, cancelled_inside
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.run_function import raise_own_cancellation
 from fsm_agent.runtime.world import World
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
 
 _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop has only weak references
 

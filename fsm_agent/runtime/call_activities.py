@@ -5,12 +5,12 @@ That of `AskApproval` is in `fsm_agent.runtime.ask_approval`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskSummary, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.call.outcomes import (
@@ -53,13 +53,6 @@ from fsm_agent.runtime.model_request import (
 from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
 from fsm_agent.runtime.world import World
-
-if TYPE_CHECKING:
-    import asyncio
-    import logging
-else:
-    asyncio, logging = deferred("asyncio"), deferred("logging")
-
 
 LEEWAY_S = 0.1  # time beyond the limit of a request in which the client can raise its own timeout error
 

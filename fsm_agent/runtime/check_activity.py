@@ -6,13 +6,14 @@ the check was cancelled is none, as with functions; see `fsm_agent.runtime.run_f
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.places import with_place
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import CheckOutput
@@ -27,12 +28,6 @@ from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.log import log_error, words
 from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.run_function import program_of, raise_own_cancellation
-
-if TYPE_CHECKING:
-    import asyncio
-    import logging
-else:
-    asyncio, logging = deferred("asyncio"), deferred("logging")
 
 _REFUSED = "the check refused it, and did not say why"
 

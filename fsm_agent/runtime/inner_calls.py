@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsm_agent.call.budget import has_budget, with_limits_left
 from fsm_agent.call.effects import FindOut
-from fsm_agent.call.process import SEPARATOR, AnyEffect, InsideWait, open_effects, wakes_at_s
+from fsm_agent.call.process import SEPARATOR, AnyEffect, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.abort import Aborted
+from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.world import World
-
-if TYPE_CHECKING:
-    from fsm_agent.call.process import Process
-    from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 
 
 def is_in_doubt(process: Process) -> bool:

@@ -5,28 +5,23 @@ No line contains the dialog, arguments or results.
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
 from fsm_agent.call.record import FAILURES, CallRecord
 from fsm_agent.messages.events import Inside, Stepped
 
-if TYPE_CHECKING:
-    import logging
-    import traceback
-else:
-    logging, traceback = deferred("logging"), deferred("traceback")
-
 MAX_WORDS = 300  # characters of a detail
 MAX_TRACEBACK = 10_000  # characters
 MAX_FRAMES = 30  # of a traceback, the innermost
 _SLACK = 1000  # characters read beyond the cut, so that a key across it is recognized
 _LAST_ROUND = "at_round_limit"  # the guard of rows after which the model has to answer
-LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
+LOG = logging.getLogger("fsm_agent")
 
 
 def is_debugged() -> bool:

@@ -10,26 +10,22 @@ that loop, and is performed in another one.
 
 from __future__ import annotations
 
+import asyncio
+import queue
 import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from concurrent import futures
 from contextlib import aclosing, closing, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fsm_agent._internal.forks import at_fork
-from fsm_agent._internal.lazy_import import deferred, making
+from fsm_agent._internal.lazy_import import making
 from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.collecting import is_collecting
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.thread_task import ThreadTask
-
-if TYPE_CHECKING:
-    import asyncio
-    import queue
-    from concurrent import futures
-else:
-    asyncio, futures, queue = deferred("asyncio"), deferred("concurrent.futures"), deferred("queue")
 
 T = TypeVar("T")
 

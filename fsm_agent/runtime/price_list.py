@@ -6,18 +6,12 @@ The package contains its data; nothing is downloaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.budget import ANY_MODEL, Prices, Tariff
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.validation import check, shown, wrong
-
-if TYPE_CHECKING:
-    import genai_prices
-else:
-    genai_prices = deferred("genai_prices")
 
 _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)}"
 # Our names of providers, where the package has others (https://github.com/pydantic/genai-prices, 2026-11).
@@ -123,6 +117,8 @@ class KnownPrice:
 
         Of a sum over several replies it is too much where long requests cost more by the token.
         """
+        import genai_prices
+
         read = min(usage.cached_tokens or 0, usage.input_tokens or 0)
         written = min(usage.cache_write_tokens or 0, (usage.input_tokens or 0) - read)
         reasoned = min(usage.reasoning_tokens or 0, usage.output_tokens or 0)

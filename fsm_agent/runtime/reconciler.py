@@ -32,6 +32,7 @@ to do until something happens.  The driver then waits (`wait`), in its own way, 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
@@ -41,10 +42,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
 from types import AsyncGeneratorType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from fsm_agent._internal.forks import at_fork
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
@@ -60,11 +60,6 @@ from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.run_function import raise_own_cancellation
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World, lasting
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
 MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of them it waits

@@ -8,15 +8,14 @@ run back at the end.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fsm_agent._internal.values import Value
+from fsm_agent.messages.events import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from concurrent.futures import Future
-
-    from fsm_agent.messages.events import Question
     from fsm_agent.runtime.reconciler import Reconciler
 
 

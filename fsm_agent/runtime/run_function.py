@@ -8,15 +8,16 @@ function would not be run again.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
+from typing import Any, NoReturn, TypeAlias, TypedDict
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import RunFunction
 from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
@@ -32,19 +33,10 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.place import Place
+from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.result_pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import in_thread
 from fsm_agent.runtime.world import World
-
-if TYPE_CHECKING:
-    import asyncio
-    import logging
-
-    from fsm_agent.runtime import retry_delay as waits
-    from fsm_agent.runtime.recorder import Recorder
-else:
-    asyncio, logging = deferred("asyncio"), deferred("logging")
-    waits = deferred("fsm_agent.runtime.retry_delay")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -346,7 +338,9 @@ def _after_error(error: Exception, run: FunctionExecution) -> Ended | float:
         return _kept(_error_outcome(error, run), run)
     _log_raised(error, run)
     error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
-    return float(waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error))
+    from fsm_agent.runtime import retry_delay  # with tenacity
+
+    return float(retry_delay.delay_s(retry_delay.BetweenRuns(retries, run.world.random), run.attempt, error))
 
 
 def _kept(ended: Ended, run: FunctionExecution) -> Ended:

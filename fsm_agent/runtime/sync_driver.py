@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import queue
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from fsm_agent.call.process import Process
 from fsm_agent.messages.events import Event
@@ -19,9 +20,6 @@ from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.reconciler import GRACE_S, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.world import World
-
-if TYPE_CHECKING:
-    import asyncio
 
 LEFT = "the function that made this agent call was left behind"
 

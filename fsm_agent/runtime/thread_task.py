@@ -5,24 +5,19 @@ Python cannot end a thread.  But the `Abort` of a `ThreadTask` ends its waits fo
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent import futures
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from fsm_agent._internal.forks import at_fork
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.runtime.abort import Abort
-
-if TYPE_CHECKING:
-    import asyncio
-    import queue
-    from concurrent import futures
-else:
-    asyncio, futures, queue = deferred("asyncio"), deferred("concurrent.futures"), deferred("queue")
 
 T = TypeVar("T")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import field
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
 from fsm_agent.call.budget import Prices
 from fsm_agent.call.outcomes import Approved, Denied, Modified
@@ -20,21 +21,13 @@ from fsm_agent.errors import ProviderError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.runtime.price_list import PriceList, models_of
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 
-if TYPE_CHECKING:  # httpx is loaded when a client is made
-    import asyncio
-    import random
-
+if TYPE_CHECKING:
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
-    from fsm_agent.runtime import price_list as price_lists
-    from fsm_agent.runtime import retry_delay as waits
-else:
-    asyncio, random = deferred("asyncio"), deferred("random")
-    waits = deferred("fsm_agent.runtime.retry_delay")
-    price_lists = deferred("fsm_agent.runtime.price_list")
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: no decision here, so the call is suspended
@@ -158,9 +151,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         return self.approve is not None and accepts_context(self.approve, "approve")
 
     @cached_property
-    def price_list(self) -> price_lists.PriceList:
+    def price_list(self) -> PriceList:
         """The prices of the client's models."""
-        return price_lists.PriceList(self.prices, price_lists.models_of(self.client))
+        return PriceList(self.prices, models_of(self.client))
 
     def delay_s(self, attempt: int, error: ProviderError) -> float:
         """Return the delay before the next attempt at the model, if the provider does not specify it.
@@ -169,7 +162,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             attempt: The number of the attempt that failed, from 1.
             error: Its failure.
         """
-        return waits.delay_s(self.backoff or waits.Default(self.random), attempt, error)
+        from fsm_agent.runtime import retry_delay  # with tenacity
+
+        return retry_delay.delay_s(self.backoff or retry_delay.Default(self.random), attempt, error)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:

@@ -6,6 +6,7 @@ is ended, when its id may be another's already, and `wait` of some versions wait
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
@@ -14,16 +15,9 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
-from typing import TYPE_CHECKING
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
 
 MAX_ERROR_BYTES = 8_192  # of the standard error output, its end
 _PIECE = 65_536

@@ -11,16 +11,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    import huggingface_hub
-    from huggingface_hub import errors as hub_errors
-else:
-    huggingface_hub, hub_errors = deferred("huggingface_hub"), deferred("huggingface_hub.errors")
 
 PREFIX = "hf:"
 SUFFIX = ".gguf"
@@ -132,6 +125,9 @@ def cached_models() -> Iterator[CachedModel]:
         ConfigError: `huggingface_hub` is not installed.
     """
     _check_installed()
+    import huggingface_hub
+    from huggingface_hub import errors as hub_errors
+
     try:
         repos = huggingface_hub.scan_cache_dir(huggingface_hub.constants.HF_HUB_CACHE).repos
     except hub_errors.CacheNotFound:

@@ -17,21 +17,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.local import hub
 from fsm_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import filelock
-else:
-    filelock = deferred("filelock")
 
 Say: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all
@@ -227,6 +219,8 @@ def fetch_model(
 @contextlib.contextmanager
 def _turn(path: Path, say: Say) -> Iterator[None]:
     """Serialize fetches of all threads and processes; the system frees the file's lock when its holder dies."""
+    import filelock
+
     turn = filelock.FileLock(path)
     try:
         turn.acquire(timeout=0)
