@@ -566,8 +566,9 @@ class Agent(CallVerbs[Deps, Out], Closing):
         """This agent as a function of another: it is given a task, and its output is the result.
 
         Its call is part of the call that asks for it.  The outer call waits for whatever the inner one waits for, under
-        a key such as ``run:2.0/ask:2.0``, and yields its events as `Inside`.  Both share tokens and deps.  If the inner
-        call fails, or agents are nested deeper than `Limits.depth`, the model is told.
+        a key such as ``run:2.0/ask:2.0``, and yields its events as `Inside`.  Both share tokens and deps, and the hooks
+        of both agents see what happens inside.  If the inner call fails, or agents are nested deeper than
+        `Limits.depth`, the model is told.
 
         Args:
             name: What the model calls it; the agent's name by default.

@@ -108,7 +108,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     It may take the call's `Context` as well: ``answer(self, task, context)``.  It returns the
     output, of the type in its annotation.  If it raises, the call fails.  Tokens that its agents use count as the
     call's own.  It is plain Python: after a crash it starts again, and it cannot wait for a person.  If you need that,
-    write a flow with the same agents: ``flow.bound(team.agents)``.
+    write a flow with the same agents: ``flow.bound(team.agents)``.  A class that defines ``call`` itself, as other
+    libraries require, works the same: that method becomes its ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.

@@ -38,6 +38,11 @@ def handoff(
     From then on, that agent governs the dialog with its system prompt, functions, model and limits.  Its answer is the
     answer of the call.  It also begins the next turn of the conversation, until it hands the dialog over in turn.
 
+    The call goes into the state ``HandedOver``, and what the agent does there is `Inside` of it.  Other functions of
+    the same reply run first.  Of several handoffs in one reply, the first that is allowed is taken; the others get a
+    refusal as their result.  A handoff that is denied leaves the dialog where it is.  If a dialog records a handoff
+    that its agent no longer has, that agent answers.
+
     Args:
         agent: The agent; or a function that returns it, for agents that hand over to one another.
         name: What the model calls it; ``transfer_to_`` and the agent's name by default.
