@@ -137,7 +137,9 @@ class Agent(CallVerbs[Deps, Out], Closing):
         check: Judges each answer before it is the output, whatever prompt it answers: called with the parsed output,
             and with the call's `Context` if it takes one, plain or ``async``.  It returns the output, changed or not,
             or raises `Retry`, whose text has the model try again within ``limits.parse_retries``.  Whatever else it
-            raises makes the call fail.  It is run once per answer, also if the call is resumed later.
+            raises makes the call fail.  It is run once per answer, also if the call is resumed later.  It does not see
+            what ``stop_when`` provides or ``classify`` chooses; an agent that takes the dialog over has its own check.
+            A call that began with a check needs one to be restored or resumed.
         approve: Asked about every function call before any of its round is run, except for functions with
             ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
             ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 class PromptModel(pydantic.BaseModel):
     """A pydantic model whose templates are checked when its class is made.
 
-    It declares ``__prompt_template__``, ``__prompt_file__`` or ``__prompt_for__``, as any class may.
+    It declares its texts, as any class may:
+
+    - ``__prompt_template__`` is the text of all values; its variables are fields and properties.
+    - ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.
+    - ``__prompt_for__`` maps targets to templates.  A target is a name, or the type of the object that the text is for.
+      The template sees the value as ``self``, the object as ``target``, and ``{self:schema_only}``,
+      ``{self:example_only}`` and ``{self:full}``.
+
+    A target without a template gets a line for each field.  An unknown variable, wrong syntax and a missing file are
+    errors when the class is made.
 
     Examples:
         >>> class Ticket(PromptModel):

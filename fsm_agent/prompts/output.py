@@ -34,6 +34,15 @@ T_co = TypeVar("T_co", covariant=True)
 class ParserInput(Value, frozen=True, kw_only=True):
     """The part of a model's reply that a parser sees.
 
+    Args:
+        text: The text of the reply.
+        finish: Why the model stopped.
+        is_cut: The text ended at the token limit, and the call does not accept that.
+        logprobs: The log probabilities of its tokens, if they were requested.
+        problems: What the model was told about the earlier answers in this exception branch.
+        parser_args: Those of the call.
+        function_calls: The finished function calls of all rounds, with their results.
+
     Examples:
         >>> shout = parser(lambda reply: reply.text.upper())
         >>> Agent(Script("hi")).call(Prompt("Hello", parser=shout)).output
@@ -44,11 +53,11 @@ class ParserInput(Value, frozen=True, kw_only=True):
 
     text: str
     finish: Finish | None = None
-    is_cut: bool = False  # it ended at the token limit, and the call does not accept that
+    is_cut: bool = False
     logprobs: tuple[TokenLogprob, ...] = ()
-    problems: tuple[str, ...] = ()  # of the answers before it in the exception branch, as the model was told
+    problems: tuple[str, ...] = ()
     parser_args: Mapping[str, Any] = {}
-    function_calls: Sequence[FunctionCall] = Vector()  # settled, of all rounds, in the order of the requests
+    function_calls: Sequence[FunctionCall] = Vector()  # in the order of the requests
 
 
 class Parsed(Value, Generic[T], frozen=True):
@@ -180,6 +189,8 @@ _NO_CONTEXT: Mapping[str, Any] = {}
 
 class Output:
     """A type that an answer must have: its JSON schema for the wire, its parser for the reply.
+
+    The parser skips reasoning in ``<think>`` before the answer.  It does not repair JSON that the token limit cut off.
 
     Args:
         type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
