@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 from fsm_agent.cli import app
 from fsm_agent.testing import registries
 
-TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8").replace("\\\n", "") for page in PAGES}
 IN_BLOCK, IN_TEXT = (
     re.compile(r"^(?:\$ |cat \S+ \| )?(fsm-agent [a-z-].*)$", re.MULTILINE),
     re.compile(r"`(fsm-agent [^`]+)`"),
@@ -113,7 +113,7 @@ def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path
     (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/flows.md"]) if 'Flow("letters"' in code]
     declared = re.sub(r'"(?:anthropic|openai):[^"]*"', '"openai-chat:gpt-5-mini"', example.partition("models = {")[0])
     (tmp_path / "shop.py").write_text(declared)
-    checked, drawn, run, answered, continued, replayed, forked = reader("docs/flows.md", ["Hi.", "Hi.", "1"])
+    checked, drawn, run, answered, continued, replayed, forked = reader("docs/flows-reference.md", ["Hi.", "Hi.", "1"])
     assert [code for code, _ in (checked, drawn, run, answered, continued, replayed, forked)] == [
         *(0, 0),
         3,  # it waits for a person
