@@ -533,7 +533,7 @@ def each(
         parallel: How many run at once; None: all.
         settled: Wait for all members; the failures are among the results, as `Failure`s.
         enough: How many values are enough, as of `gather`.  With fewer items than that, the state fails at once, for
-            the reason "too few".
+            the reason "too few".  A share of zero items is zero.
         options: See `TimeOptions`.
 
     Raises:

@@ -151,9 +151,9 @@ class FlowRun(FlowProcess, Generic[D]):
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return a run of its own that continues from here: in no store, and with another id, here and inside.
 
-        With other data the present state is entered anew, as the next step, and all of it begins anew: what it waits
-        for, its members, its agent call, its time.  What lies before it stays, and is not done again.  The trace has a
-        step ``edited`` that says who has changed the data.
+        With other data the run enters its present state again, as the next step, and everything in it begins again:
+        what it waits for, its members, its agent call, its time.  The deadline of the run stays.  Earlier steps are not
+        repeated.  The trace has a step ``edited`` that says who has changed the data.
 
         Args:
             data: Other data; None: the same.

@@ -239,10 +239,11 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> FlowRun[D]:
-        """Return a stored run as it was after a step, to be read: its ``data``, ``state``, ``record``, ``outcome``.
+        """Return a stored run as it was after a step, to read its ``data``, ``state``, ``record``, ``result_so_far``.
 
-        The run is left alone, and another driver may continue it meanwhile.  What is returned takes no step: `forked`
-        makes a run of it that does, in no store, and `fork` one in the store.
+        Reading takes no lease and writes nothing: another process may drive the run meanwhile.  The run that you get
+        takes no step.  `fork` makes one in the store that does, and `FlowRun.forked` one without a store.  A
+        `MemoryStore` receives several entries at once, so a run that is being driven may be further on.
 
         Args:
             run_id: The run.
@@ -274,9 +275,9 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
     ) -> str:
         """Make another run that continues from a step of a stored run; return its name.
 
-        Nothing is driven: ``resume(name)`` does that.  The fork rests as its run did at this step: a worker takes it up
-        when a question of it is answered, or when a time of it has come.  What lies before the step is not done again;
-        what comes after it is, in earnest.
+        The fork waits as its run did at this step.  ``resume(name)`` continues it; a worker does so when one of its
+        questions is answered, or one of its times has come.  Earlier steps are not repeated.  Later steps run again,
+        with other idempotency keys.
 
         Args:
             run_id: The run, which stays as it is.

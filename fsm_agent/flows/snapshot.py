@@ -304,8 +304,8 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     For example, ``upgrades={1: renamed(person="customer")}``.
 
     States are renamed wherever the record of a run names them: its present state, the keys that it waits for, its
-    members, and its trace.  Data and answers stay as they are, and so do flows inside, which have upgrades of their
-    own.
+    members, its early answers, and its trace.  Data and answers do not change, and neither do flows inside, which have
+    their own upgrades.
 
     Args:
         states: New names by old ones; two states may swap names.
