@@ -253,7 +253,7 @@ def run(text: str) -> None:
         try:
             result = here.runs.resume(run_id, answers) if answers else here.call(Ticket(text), run_id=run_id)
         except FlowSuspended as waiting:
-            doubts = [effect.key for effect in waiting.run.effects if effect.key.startswith("doubt:")]
+            doubts = [effect.key for effect in waiting.run.effects if effect.key.startswith("reconcile:")]
             words = typed(f"Stopped while it was sent. Is the reply in {outbox()}? yes or no: ") if doubts else ""
             if not words:
                 print(f"It waits in {waiting.run.state}. Start it again to continue.")

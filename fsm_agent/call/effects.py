@@ -205,7 +205,7 @@ class RunFunction(EffectValue, frozen=True):
         return _question(self, "result") if self.function.call is None else None
 
 
-class FindOut(EffectValue, frozen=True):
+class Reconcile(EffectValue, frozen=True):
     """The fate of a function that must not run twice, and whose driver is gone.
 
     Examples:
@@ -217,7 +217,7 @@ class FindOut(EffectValue, frozen=True):
         'pay'
     """
 
-    prefix, outcomes = "doubt", (Returned, FunctionFailed, RunAgain)
+    prefix, outcomes = "reconcile", (Returned, FunctionFailed, RunAgain)
 
     key: str
     call: FunctionCall
@@ -246,7 +246,7 @@ class CheckOutput(EffectValue, frozen=True):
 
 
 Effect: TypeAlias = (
-    Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | FindOut | CheckOutput
+    Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | Reconcile | CheckOutput
 )
 EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
@@ -272,7 +272,7 @@ def schema_json(schema: Mapping[str, Any]) -> str:
     return text if len(text) <= MOST_SCHEMA else ""
 
 
-def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: str = "", **more: Any) -> Question:
+def _question(effect: AskApproval | RunFunction | Reconcile, kind: str, schema: str = "", **more: Any) -> Question:
     about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json, **more})
     kinds: Any = effect.outcomes
     answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])
@@ -280,7 +280,7 @@ def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: st
 
 
 def _about(effect: Effect) -> str:
-    what = {AskApproval: "approval", RunFunction: "the result", FindOut: "the unknown result"}.get(type(effect))
+    what = {AskApproval: "approval", RunFunction: "the result", Reconcile: "the unknown result"}.get(type(effect))
     if what is None or isinstance(effect, Begin | CallModel | AskSummary | Sleep | CheckOutput):
         return ""
     text = f"{effect.call.name}({masked_arguments(effect.call.arguments_json[:_MOST_READ])})"
@@ -294,7 +294,7 @@ def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
     answers = {
         AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
         RunFunction: "Returned(text=…)",
-        FindOut: "Returned(text=…), FunctionFailed(text=…), or RunAgain() if it did nothing",
+        Reconcile: "Returned(text=…), FunctionFailed(text=…), or RunAgain() if it did nothing",
     }.get(type(effect), "Returned(text=…)")
     later = "" if run else _LATER
     first = answers.partition(")")[0] + ")"
@@ -305,7 +305,7 @@ def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
     match effect:
         case AskApproval():
             return f"{step}; or give the agent an approver with approve=…{later}"
-        case FindOut():
+        case Reconcile():
             return f"it had begun and must not run twice, and its result is unknown; {step}{later}"
         case RunFunction():
             return f"the function has no callable; {step}; or link() one to it{later}"

@@ -257,7 +257,7 @@ class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
         >>> _ = asked.advance("start:1.0", Started())
         >>> _ = asked.advance("run:1.0", Interrupted())
         >>> asked.effects[0].key                                     # for `reconcile`, or for a person
-        'doubt:1.0'
+        'reconcile:1.0'
     """
 
 
@@ -272,7 +272,7 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
         >>> _ = asked.advance("model:0", Replied(reply=Reply.of(function_call("pay"))))
         >>> _ = asked.advance("start:1.0", Started())
         >>> _ = asked.advance("run:1.0", Interrupted())
-        >>> _ = asked.advance("doubt:1.0", RunAgain())
+        >>> _ = asked.advance("reconcile:1.0", RunAgain())
         >>> agent.run(asked).function_calls[0].result
         'paid'
     """

@@ -21,7 +21,7 @@ from fsm_agent.call.effects import (
     CallModel,
     CheckOutput,
     Effect,
-    FindOut,
+    Reconcile,
     Request,
     RunFunction,
     Sleep,
@@ -353,7 +353,7 @@ def _once(record: CallRecord, f: FunctionCall, function: Function) -> Effect:
     if run.phase == "cleared":
         return StartFunction(f"start:{name}", f)
     if run.phase == "doubtful":
-        return FindOut(f"doubt:{name}", f, function, f"{record.id}/{f.id}")
+        return Reconcile(f"reconcile:{name}", f, function, f"{record.id}/{f.id}")
     return RunFunction(f"run:{name}", f, function, is_once=True)
 
 

@@ -14,7 +14,7 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.call import AgentCall, CallParts
-from fsm_agent.call.effects import AskApproval, FindOut, RunFunction
+from fsm_agent.call.effects import AskApproval, Reconcile, RunFunction
 from fsm_agent.call.interpret import unrunnable
 from fsm_agent.call.journal import header_of, signed, verified
 from fsm_agent.call.outcomes import Approved, Modified
@@ -488,7 +488,7 @@ def check_forkable(process: Process, problem: str) -> None:
         UsageError: There is such a function.
     """
     for effect in process.effects:
-        if effect.prefix == FindOut.prefix or getattr(effect, "is_once", False):
+        if effect.prefix == Reconcile.prefix or getattr(effect, "is_once", False):
             raise UsageError(
                 f"{problem}: {effect.key!r} must not run twice, it has begun, and its result is unknown; choose a step"
                 " before its start or after its end"

@@ -19,7 +19,7 @@ import typer
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.effects import AskApproval, FindOut
+from fsm_agent.call.effects import AskApproval, Reconcile
 from fsm_agent.call.result import CallResult
 from fsm_agent.cli.live_output import LiveOutput
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, discard_output, error_line, whole_call
@@ -35,7 +35,7 @@ T = TypeVar("T")
 FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of the error of a call that failed, and of the end of a longer one
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-_ANSWERS = {AskApproval: "--approve", FindOut: "--result TEXT"}
+_ANSWERS = {AskApproval: "--approve", Reconcile: "--result TEXT"}
 _WORDS = {"base_url": "--base-url", ", or give api_key": "", "path: ": "--output: "}  # of the library, and of commands
 _received: list[signal.Signals] = []
 

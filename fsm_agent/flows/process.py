@@ -20,7 +20,7 @@ from fsm_agent.call.budget import with_limits_left
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.composite import Parent
 from fsm_agent.call.derived_events import with_functions, with_history
-from fsm_agent.call.effects import Begin, FindOut, RunFunction, StartFunction
+from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
@@ -570,5 +570,5 @@ def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once:
         return StartFunction(f"start:{subject}", call)
     if once.phase == "doubtful":
         types = state.answer_types
-        return FindOut(f"doubt:{subject}", call, function, f"{id}/{name}", tuple(types.names), types.schema)
+        return Reconcile(f"reconcile:{subject}", call, function, f"{id}/{name}", tuple(types.names), types.schema)
     return RunOnData(f"run:{subject}", call, function, is_once=True, data=data)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")
-_BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
+_BEFORE_STEPS = ("", "answer:", "run:", "start:", "reconcile:", "sleep:")  # in keys, before the name of a step
 
 
 class FlowRun(FlowProcess, Generic[D]):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.effects import AskSummary, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
+from fsm_agent.call.effects import AskSummary, Begin, CallModel, Reconcile, RunFunction, Sleep, StartFunction
 from fsm_agent.call.outcomes import (
     Begun,
     Expired,
@@ -264,7 +264,7 @@ class StartActivity(Activity):
         return steps
 
 
-@activity_of(FindOut)
+@activity_of(Reconcile)
 class ReconcileActivity(AskActivity):
     """The search for the fate of a function, by its own `Policy.reconcile`."""
 

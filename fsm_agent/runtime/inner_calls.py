@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from fsm_agent.call.budget import has_budget, with_limits_left
-from fsm_agent.call.effects import FindOut
+from fsm_agent.call.effects import Reconcile
 from fsm_agent.call.process import SEPARATOR, AnyEffect, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -17,7 +17,7 @@ from fsm_agent.runtime.world import World
 
 def is_in_doubt(process: Process) -> bool:
     """Return whether a process at rest, or one inside of it, does not know what became of a function."""
-    return any(effect.prefix == FindOut.prefix for effect in open_effects(process))
+    return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 
 class InnerCalls:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fsm_agent._internal.values import Value, decoder_of, from_json, quick_json, to_json
-from fsm_agent.call.effects import FindOut
+from fsm_agent.call.effects import Reconcile
 from fsm_agent.call.journal import Chain, Journal, signed
 from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix
 from fsm_agent.call.snapshots import loses
@@ -457,7 +457,7 @@ class StoreRecorder:
             outcome = self.redact(outcome)
         driver = None if self._driver is None else self._driver()
         has_begun = driver is not None and key in driver.begun  # of a function that must not run twice
-        self._post(with_prefix(key, FindOut.prefix) if has_begun else key, self._process.encode(key, outcome))
+        self._post(with_prefix(key, Reconcile.prefix) if has_begun else key, self._process.encode(key, outcome))
 
     def report_later(self, key: str, future: Any) -> None:
         """Post the outcome of a function that keeps running although the run was lost."""
@@ -474,7 +474,7 @@ class StoreRecorder:
     def _post_late(self, key: str, document: str) -> None:
         # To the new holder the function is in doubt: it was started, and has no outcome.  So the outcome answers the
         # question what became of it.
-        self._post(with_prefix(key, FindOut.prefix), document)
+        self._post(with_prefix(key, Reconcile.prefix), document)
 
     def _post(self, key: str, document: str) -> None:
         """Leave an outcome to the next driver."""

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
 from fsm_agent.call import trace_names as names
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, FindOut, RunFunction, Sleep
+from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, Reconcile, RunFunction, Sleep
 from fsm_agent.call.outcomes import CheckFailed, CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Reasoning, Text
 from fsm_agent.messages.reply import Usage
@@ -34,7 +34,12 @@ _PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-_QUESTIONS = {AskApproval.prefix: "approve", "answer": "answer", FindOut.prefix: "reconcile", RunFunction.prefix: "run"}
+_QUESTIONS = {
+    AskApproval.prefix: "approve",
+    "answer": "answer",
+    Reconcile.prefix: "reconcile",
+    RunFunction.prefix: "run",
+}
 
 
 def is_program(client: Any) -> bool:
@@ -101,7 +106,7 @@ def _function(activity: Activity, effect: RunFunction, content: bool) -> Describ
     return f"{names.EXECUTE_TOOL} {call.name}", SpanKind.INTERNAL, facts
 
 
-def _approval(activity: Activity, effect: AskApproval | FindOut, content: bool) -> Described:
+def _approval(activity: Activity, effect: AskApproval | Reconcile, content: bool) -> Described:
     name = f"{_QUESTIONS[effect.prefix]} {effect.call.name}"
     return name, SpanKind.INTERNAL, {names.KEY: activity.key, names.TOOL: effect.call.name}
 
@@ -124,7 +129,7 @@ _DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
     AskSummary.prefix: _request,
     RunFunction.prefix: _function,
     AskApproval.prefix: _approval,
-    FindOut.prefix: _approval,
+    Reconcile.prefix: _approval,
     "answer": _answer,
     CheckOutput.prefix: _check,
     Sleep.prefix: _wait,

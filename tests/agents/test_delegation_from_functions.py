@@ -443,8 +443,8 @@ def test_a_payment_in_doubt_inside_is_asked_about_and_made_once(asking: Ask, dri
     agent = outer(asking(inside), store=store, model=Script(DONE))
     for _ in range(2):  # to be driven once more changes nothing
         drive_on(drive, agent, inside)
-        assert asked_in(store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
-    agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")}, by="ann")
+        assert asked_in(store) == [("r", "run:1.0/1/reconcile:1.0", "doubt")]
+    agent.runs.all.answer("r", {"run:1.0/1/reconcile:1.0": Returned(text="it was paid")}, by="ann")
     drive_on(drive, agent, inside)
     result = agent.runs.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
@@ -462,9 +462,9 @@ def test_what_did_nothing_is_run_again_inside(asking: Ask):
         outer(asking(payer(till)), store=store).call("Go.", run_id="r")
     after_the_fall(till)
     agent = outer(asking(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
-    with pytest.raises(CallSuspended, match=re.escape("'run:1.0/1/doubt:1.0'")):
+    with pytest.raises(CallSuspended, match=re.escape("'run:1.0/1/reconcile:1.0'")):
         agent.runs.resume("r")
-    assert agent.runs.resume("r", {"run:1.0/1/doubt:1.0": RunAgain()}).output == "Done."
+    assert agent.runs.resume("r", {"run:1.0/1/reconcile:1.0": RunAgain()}).output == "Done."
     assert till.paid == ["20 euros", "20 euros"]
 
 
@@ -482,7 +482,7 @@ def test_a_doubt_is_asked_about_from_two_deep(asking: Ask, tmp_path: Path):
     agent = made(spending(5, "Found."))
     with pytest.raises(CallSuspended):
         agent.runs.resume("r")
-    key = "run:1.0/1/run:1.0/1/doubt:1.0"
+    key = "run:1.0/1/run:1.0/1/reconcile:1.0"
     assert asked_in(agent.runs.all.store) == [("r", key, "doubt")]
     assert agent.runs.resume("r", {key: Returned(text="it was paid")}).output == "Done."
     assert till.paid == ["20 euros"]
@@ -552,10 +552,10 @@ def test_a_function_that_must_not_run_twice_is_in_doubt_with_the_call_that_it_ma
     with pytest.raises(CallSuspended):
         agent.runs.resume("r")
     with pytest.raises(CallSuspended):
-        agent.runs.resume("r", {"doubt:1.0": RunAgain()})
-    assert sorted(asked_in(store)) == [("r", "doubt:1.0:2", "doubt"), ("r/1.0/1", "doubt:1.0", "doubt")]
-    agent.runs.all.answer("r/1.0/1", {"doubt:1.0": Returned(text="it was paid")})
-    assert agent.runs.resume("r", {"doubt:1.0:2": RunAgain()}).function_calls[0].result == "Found."
+        agent.runs.resume("r", {"reconcile:1.0": RunAgain()})
+    assert sorted(asked_in(store)) == [("r", "reconcile:1.0:2", "doubt"), ("r/1.0/1", "reconcile:1.0", "doubt")]
+    agent.runs.all.answer("r/1.0/1", {"reconcile:1.0": Returned(text="it was paid")})
+    assert agent.runs.resume("r", {"reconcile:1.0:2": RunAgain()}).function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
 
 
@@ -574,7 +574,7 @@ def test_an_answer_that_was_passed_inside_before_a_crash_counts_once(asking: Ask
         agent.runs.resume("r")
     falling = outer(asking(payer(till, spending(5, "Found.")), after=fall), store=store)
     with pytest.raises(Crash):
-        falling.runs.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+        falling.runs.resume("r", {"run:1.0/1/reconcile:1.0": Returned(text="it was paid")})
     assert agent.runs.resume("r").function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
     assert store.load("r").signals == ()
@@ -604,7 +604,7 @@ def test_a_function_that_catches_everything_waits_all_the_same(asking: Ask):
     agent = outer(function_of, store=store, model=Script(DONE))
     with pytest.raises(CallSuspended):
         agent.runs.resume("r")
-    answered = agent.runs.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    answered = agent.runs.resume("r", {"run:1.0/1/reconcile:1.0": Returned(text="it was paid")})
     assert answered.function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
 
@@ -626,8 +626,8 @@ def test_a_payment_inside_that_was_killed_is_asked_about_and_made_once(tmp_path:
     inside = payer(till, spending(5, "Found."))
     agent = outer(plain(inside), store=str(tmp_path / "runs.db"), model=Script(DONE))
     Worker([agent, inside], agent.runs.all).run(once=True)
-    assert asked_in(agent.runs.all.store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
-    agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    assert asked_in(agent.runs.all.store) == [("r", "run:1.0/1/reconcile:1.0", "doubt")]
+    agent.runs.all.answer("r", {"run:1.0/1/reconcile:1.0": Returned(text="it was paid")})
     Worker([agent, inside], agent.runs.all).run(once=True)
     assert agent.runs.resume("r").function_calls[0].result == "Found."
     assert (tmp_path / "paid").read_text() == "20 euros\n"
@@ -648,7 +648,7 @@ def test_a_run_inside_asks_itself_when_the_outer_run_has_ended(is_async: bool, t
     with pytest.raises(CallFailed):
         asyncio.run(agent.runs.aresume("r")) if is_async else agent.runs.resume("r")
     Worker([inside], agent.runs.all).run(once=True)
-    assert asked_in(agent.runs.all.store) == [("r/1.0/1", "doubt:1.0", "doubt")]
+    assert asked_in(agent.runs.all.store) == [("r/1.0/1", "reconcile:1.0", "doubt")]
     agent.runs.all.close()
 
 
@@ -660,7 +660,7 @@ def test_an_answer_to_what_no_run_inside_asks_is_dropped():
     agent = outer(plain(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
     with pytest.raises(CallSuspended):
         agent.runs.resume("r")
-    agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    agent.runs.all.answer("r", {"run:1.0/1/reconcile:1.0": Returned(text="it was paid")})
     other = outer(plain(inner("Another.")), store=store, model=Script(DONE))
     assert other.runs.resume("r").function_calls[0].result == "Another."
     assert store.load("r").signals == ()

@@ -42,7 +42,6 @@ from fsm_agent.call import (
     CheckRefused,
     Denied,
     Expired,
-    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
@@ -51,6 +50,7 @@ from fsm_agent.call import (
     Modified,
     Outcome,
     Reason,
+    Reconcile,
     Replied,
     Returned,
     RunAgain,
@@ -237,7 +237,7 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
                 found += [(key, Checked()), (key, Checked(output_json="43")), (key, CheckFailed(text="no", name="odd"))]
                 found += [(key, CheckRefused("not even")), (key, CheckRefused("too low"))]
             case _:
-                if isinstance(effect, FindOut):
+                if isinstance(effect, Reconcile):
                     found.append((effect.key, RunAgain()))
                 if isinstance(effect, RunFunction) and effect.is_once:
                     found.append((effect.key, Interrupted()))

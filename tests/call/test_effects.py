@@ -9,7 +9,7 @@ from fsm_agent.call import (
     Begin,
     CallModel,
     CheckOutput,
-    FindOut,
+    Reconcile,
     Request,
     RunFunction,
     Sleep,
@@ -45,10 +45,10 @@ class TestEffects:
             AskApproval("ask:1.0", CALL),
             StartFunction("start:1.0", CALL),
             RunFunction("run:1.0", CALL, function),
-            FindOut("doubt:1.0", CALL, function),
+            Reconcile("reconcile:1.0", CALL, function),
             CheckOutput("check:1"),
         ]
-        keys = ["begin", "model:0", "sleep:1", "ask:1.0", "start:1.0", "run:1.0", "doubt:1.0", "check:1"]
+        keys = ["begin", "model:0", "sleep:1", "ask:1.0", "start:1.0", "run:1.0", "reconcile:1.0", "check:1"]
         assert [effect.key for effect in effects] == keys
         assert effects[0] == Begin("begin")
         with pytest.raises(AttributeError):

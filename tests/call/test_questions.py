@@ -175,13 +175,13 @@ class TestFormsBySchema:
         assert wrong_fields(lambda: outcome_from_form(question, {"kind": "approved", n.name: "6"})) == {n.name}
 
     def test_other_outcomes(self):
-        doubt = Question("doubt:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))
+        doubt = Question("reconcile:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))
         assert outcome_from_form(doubt, {"kind": "run_again"}) == RunAgain()
         assert isinstance(outcome_from_form(doubt, {"kind": "function_failed"}), FunctionFailed)
 
     def test_a_doubt_of_a_flow_is_answered_in_its_type(self):
         about = json.dumps({"function": "pay", "arguments": "{}", "types": ["int"]})
-        doubt = Question("doubt:pay#1", "doubt", about, ("returned", "run_again"), '{"type":"integer"}')
+        doubt = Question("reconcile:pay#1", "doubt", about, ("returned", "run_again"), '{"type":"integer"}')
         (field,) = question_form(doubt).choices[0].fields
         assert field.kind == "integer"
         assert outcome_from_form(doubt, {"kind": "returned", field.name: "3"}) == Returned(text="3")

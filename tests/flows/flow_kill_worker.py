@@ -67,7 +67,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
         while True:
             (key,) = [effect.key for effect in waiting.run.effects if effect.question]
             state = key.rpartition(":")[2].partition("#")[0]
-            answer = _found_out() if key.startswith("doubt:") else answers[state]
+            answer = _found_out() if key.startswith("reconcile:") else answers[state]
             with Path("asked.txt").open("a") as file:
                 file.write(f"{key}\n")
             try:

@@ -95,7 +95,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
         while True:
             (effect,) = [effect for effect in waiting.run.effects if effect.question]
             answer: Any = Accept()
-            if effect.prefix == "doubt":
+            if effect.prefix == "reconcile":
                 answer = _noted(folder, effect.call.arguments["text"])
             with Path("asked.txt").open("a") as file:
                 file.write(f"{effect.key}\n")

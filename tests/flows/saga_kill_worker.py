@@ -138,7 +138,7 @@ def main(folder: str, now_s: float, kill_at: int, point: str) -> None:
         except FlowFailed as failed:
             print(failed.run.state)
         except FlowSuspended as waiting:
-            doubts = [effect.key for effect in waiting.run.effects if effect.key.startswith("doubt:")]
+            doubts = [effect.key for effect in waiting.run.effects if effect.key.startswith("reconcile:")]
             if doubts:
                 what = {"booking": "booked", "paying": "paid", "refunding": "refunded", "unbooking": "unbooked"}
                 happened = what[doubts[0].partition(":")[2].partition("#")[0]]

@@ -113,7 +113,7 @@ def an_outcome(random: Random, key: str, number: int, at_s: float) -> Outcome:
             return random.choice([Approved(at_s=at_s), Denied(at_s=at_s)])
         case "start":
             return Started(at_s=at_s)
-        case "doubt":
+        case "reconcile":
             return random.choice([Returned(text='"x"', at_s=at_s), RunAgain(at_s=at_s)])
         case "sleep":
             return Slept(at_s=at_s)

@@ -675,8 +675,10 @@ def test_a_cancellation_waits_until_the_result_of_a_running_function_is_known(ho
         run.advance("run:charging#1", FunctionFailed(text="no money", at_s=103))
     else:
         run.advance("run:charging#1", Interrupted(at_s=103))
-        assert run.effects[0].key == "doubt:charging#1"
-        run.advance("doubt:charging#1", RunAgain(at_s=104) if how == "again" else Returned(text='"charged"', at_s=104))
+        assert run.effects[0].key == "reconcile:charging#1"
+        run.advance(
+            "reconcile:charging#1", RunAgain(at_s=104) if how == "again" else Returned(text='"charged"', at_s=104)
+        )
     assert run.state == "undoing"
     assert run.data.notes == {"failed": ("not charged",), "again": ()}.get(how, ("charged",))
     where = "charging" if how == "again" else "asking"

@@ -235,8 +235,8 @@ class TestFunctions:
             run = flow.restore(run.snapshot())  # its driver is gone
             by_run(flow, run)
             (doubt,) = run.effects
-            assert (doubt.key, doubt.idempotency_key) == ("doubt:send#1", "r/send#1")
-            run.advance("doubt:send#1", answer)
+            assert (doubt.key, doubt.idempotency_key) == ("reconcile:send#1", "r/send#1")
+            run.advance("reconcile:send#1", answer)
             by_run(flow, run)
             assert run.state == state
             assert sent == (["r/send#1"] if isinstance(answer, RunAgain) else [])

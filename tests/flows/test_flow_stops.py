@@ -95,7 +95,7 @@ def raised(flow: Any, run: Any, number: int) -> list[Event]:
 def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
     driven(flow, run)
     for effect in run.effects:
-        assert effect.key.startswith("doubt:sending#")
+        assert effect.key.startswith("reconcile:sending#")
         run.advance(effect.key, RunAgain())
         driven(flow, run)
     return run

@@ -436,7 +436,7 @@ def test_restored_at_every_place_it_ends_as_it_would_have() -> None:
         assert run.snapshot() == document
         while run.effects:
             effect = wanted(run)[0]
-            if effect.prefix == "doubt":
+            if effect.prefix == "reconcile":
                 run.advance(effect.key, Returned(text='"sent"', at_s=2.0))
                 continue
             run.advance(effect.key, outcome_for(effect))

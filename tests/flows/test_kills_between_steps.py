@@ -79,7 +79,7 @@ def test_killed_between_any_two_steps_it_ends_equally(
             outbox = [line.partition("\t")[0] for line in (folder / "outbox.txt").read_text().splitlines()]
             assert outbox == effects, f"what must not run twice, killed {folder.name}"
             asked = folder / "asked.txt"
-            doubts[name] += was_killed and asked.exists() and "doubt:" in asked.read_text()
+            doubts[name] += was_killed and asked.exists() and "reconcile:" in asked.read_text()
             if not was_killed:
                 break
     print(f"{kills.total()} kills {dict(kills)}; a person was asked what became of a function: {dict(doubts)}")

@@ -62,7 +62,7 @@ def test_killed_at_a_step_it_goes_on_the_next_day(folder: Path, at: int) -> None
         result = tomorrow.call(s.Ticket(TEXT), run_id="t1", clients=models())
     except FlowSuspended as waiting:
         (doubt,) = waiting.run.effects
-        assert doubt.key == "doubt:sending#8"
+        assert doubt.key == "reconcile:sending#8"
         assert at in (8, 9), "at the answer, with which the start of the function is written, and at that start"
         result = tomorrow.runs.resume("t1", {doubt.key: RunAgain()})
     assert [(step.source, step.to) for step in result.trace if step.source != step.to] == [

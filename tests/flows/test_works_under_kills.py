@@ -106,7 +106,7 @@ def answered(runs: Runs, made: dict[str, Any], folder: Path) -> int:
         told = answers(made[run.agent], run, effects)
         with suppress(FsmAgentError):  # it has moved on
             runs.answer(run.id, told, by="ann")
-            doubts += sum("doubt:" in key for key in told)
+            doubts += sum("reconcile:" in key for key in told)
     return doubts
 
 

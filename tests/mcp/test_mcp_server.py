@@ -537,10 +537,10 @@ def test_a_fault_of_the_server_reaches_its_log_alone(caplog):
 )
 def test_a_user_says_what_became_of_a_function_that_must_not_run_twice(content, outcome):
     about = '{"function":"pay","arguments":"{\\"order\\": \\"E\\", \\"token\\": \\"abcdefgh\\"}","idempotency_key":"x"}'
-    question = Question("doubt:1.0", "doubt", about, ("returned", "function_failed", "run_again"))
+    question = Question("reconcile:1.0", "doubt", about, ("returned", "function_failed", "run_again"))
     form = forms.elicitation(question).params
     assert form.message.startswith('pay({"order": "E", "token": "***"}) had begun')
-    assert forms.answer(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
+    assert forms.answer(question, types.ElicitResult(action="accept", content=content)) == ("reconcile:1.0", outcome)
     with pytest.raises(OutcomeError, match="outcome"):
         forms.answer(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
 

@@ -157,14 +157,14 @@ class Crowd:
         now_s, effects = time.monotonic(), self._notes.read_text()
         for run in self._store.list(asked=True, limit=len(self.names)):
             told = answers(run, effects)
-            for key in [key for key in told if key.startswith("doubt")]:
+            for key in [key for key in told if key.startswith("reconcile")]:
                 seen_s = self._seen_s.setdefault((run.id, key), now_s)
                 if self.frozen or now_s < seen_s + self._doubt_s:
                     del told[key]
             if told:
                 with suppress(FsmAgentError):  # somebody was faster, or the store is away
                     self._runs.answer(run.id, told, by="ann")
-                    self.doubts += sum(key.startswith("doubt") for key in told)
+                    self.doubts += sum(key.startswith("reconcile") for key in told)
 
     def assert_ended_once(self) -> str:
         """Assert that each run has ended and was paid once; return what is to be said of them."""

@@ -112,7 +112,7 @@ def test_a_copy_goes_on_from_its_entry_whatever_becomes_of_the_run(at: int, tmp_
             result = other.runs.resume("r2", told, by="bob")
             break
         asked = [question.key for question in other.runs.all.store.load("r2").run.waits]
-        told = {key: Returned(text="paid 3") if key.startswith("doubt:") else Denied("not here") for key in asked}
+        told = {key: Returned(text="paid 3") if key.startswith("reconcile:") else Denied("not here") for key in asked}
     assert (at < 11) == ("not here" in result.transcript()), "the run's answer counts for its copy, once it is copied"
     assert (result.output, result.record.id) == (42, "r2")
     assert other.runs.replay("r2").record == result.record

@@ -16,7 +16,7 @@ from recorded_drivers import HEARD, Way
 from support.kept_runs import LastingStore, answers, clerk, definition_of, lose, skip_replies
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, FindOut, Outcome, Returned, RunAgain
+from fsm_agent.call import Approved, Outcome, Reconcile, Returned, RunAgain
 from fsm_agent.errors import CallSuspended
 from fsm_agent.functions import function
 from fsm_agent.messages import Done
@@ -62,7 +62,7 @@ def finished(agent: Agent[Any, Any], effects: Effects, run: str = "r1") -> Any:
         except CallSuspended as suspended:
             told = {}
             for effect in suspended.call.effects:
-                if isinstance(effect, FindOut):
+                if isinstance(effect, Reconcile):
                     told[effect.key] = Returned(text="paid 3") if effects.done["pay"] else RunAgain()
                 else:
                     told[effect.key] = Approved()

@@ -15,7 +15,7 @@ from support.kept_runs import Elsewhere, LastingStore, loaded, lose, renew, team
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import FindOut, FunctionFailed, Outcome, Returned, RunAgain, restore, snapshot
+from fsm_agent.call import FunctionFailed, Outcome, Reconcile, Returned, RunAgain, restore, snapshot
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import FunctionStarted, Stepped
@@ -172,10 +172,10 @@ def test_another_holder_asks_and_goes_on_with_the_answer(answer: Outcome, output
     agent = shop.next_holder()
     waiting = asked(agent)
     (effect,) = waiting.effects
-    assert isinstance(effect, FindOut)
+    assert isinstance(effect, Reconcile)
     (question,) = loaded(shop.store).run.waits
     assert (question.key, question.kind, question.answers) == (
-        "doubt:1.0",
+        "reconcile:1.0",
         "doubt",
         ("returned", "function_failed", "run_again"),
     )
@@ -183,7 +183,7 @@ def test_another_holder_asks_and_goes_on_with_the_answer(answer: Outcome, output
     assert '"idempotency_key":"r1/1.0"' in question.about
     shop.begun.clear()
     threading.Thread(target=lambda: (shop.begun.wait(10), shop.free.set())).start()
-    result = agent.runs.resume("r1", {"doubt:1.0": answer}, by="ann")
+    result = agent.runs.resume("r1", {"reconcile:1.0": answer}, by="ann")
     assert result.output == output
     shop.free.set()
     driver.join(10)
@@ -202,7 +202,7 @@ def test_a_failure_that_was_found_out_is_the_functions():
     agent = shop.next_holder()
     asked(agent)
     with pytest.raises(Exception, match="it never began"):
-        agent.runs.resume("r1", {"doubt:1.0": FunctionFailed(text="it never began")})
+        agent.runs.resume("r1", {"reconcile:1.0": FunctionFailed(text="it never began")})
     shop.free.set()
     driver.join(10)
 
@@ -227,7 +227,7 @@ def test_reconcile_finds_out(is_async: bool, found: Any):
     if found is None:
         with pytest.raises(CallSuspended):
             resume()
-        assert [q.key for q in loaded(shop.store).run.waits] == ["doubt:1.0"]
+        assert [q.key for q in loaded(shop.store).run.waits] == ["reconcile:1.0"]
     else:
         assert [m.text for m in resume().dialog if m.role == "tool"] == ["it was paid"]
     shop.free.set()
@@ -339,8 +339,8 @@ def test_another_driver_asks_as_well_in_the_same_os_process(how: str):
     with pytest.raises(CallSuspended, match="must not run twice"):
         agent.run(one)
     assert shop.paid == []
-    assert [effect.key for effect in one.effects] == ["doubt:1.0"]
-    one.advance("doubt:1.0", RunAgain())
+    assert [effect.key for effect in one.effects] == ["reconcile:1.0"]
+    one.advance("reconcile:1.0", RunAgain())
     assert agent.run(one).output == "done"
     assert shop.paid == ["3"]
 
@@ -373,10 +373,10 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
         way(team, World.of(Script()), recorder, listen)
     _, recorder = runs.claims.begin(team, definition)
     way(team, World.of(Script()), recorder, lambda event: None)
-    assert [effect.key for effect in team.effects] == ["deep/warm/doubt:1.0"]
-    assert [question.key for question in loaded(shop.store).run.waits] == ["deep/warm/doubt:1.0"]
+    assert [effect.key for effect in team.effects] == ["deep/warm/reconcile:1.0"]
+    assert [question.key for question in loaded(shop.store).run.waits] == ["deep/warm/reconcile:1.0"]
     assert shop.paid == []
-    runs.answer("r1", {"deep/warm/doubt:1.0": RunAgain()})
+    runs.answer("r1", {"deep/warm/reconcile:1.0": RunAgain()})
     _, recorder = runs.claims.begin(team, definition)
     way(team, World.of(Script()), recorder, lambda event: None)
     assert not team.effects

@@ -35,12 +35,12 @@ from fsm_agent.agents import Agent
 from fsm_agent.call import (
     AgentCall,
     Approved,
-    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
     Limits,
     Outcome,
+    Reconcile,
     Returned,
     RunAgain,
     RunFunction,
@@ -81,7 +81,7 @@ PROMPT = walks.PROMPT.extend(functions=FUNCTIONS)
 def some_outcome(rng: Random, effect: Any, state: Any) -> tuple[str, Outcome]:
     if isinstance(effect, StartFunction):
         return effect.key, Started(at_s=rng.random())
-    if isinstance(effect, FindOut):
+    if isinstance(effect, Reconcile):
         return effect.key, rng.choice([Returned(text="paid"), FunctionFailed(text="no"), RunAgain(), RunAgain()])
     if isinstance(effect, RunFunction) and effect.is_once and rng.random() < 0.4:
         return effect.key, Interrupted(at_s=1.0)
@@ -223,7 +223,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
         answers: dict[str, Outcome] = {}
         for effect in one.effects:
             if effect.key in waits:
-                answers[effect.key] = RunAgain() if isinstance(effect, FindOut) else Approved()
+                answers[effect.key] = RunAgain() if isinstance(effect, Reconcile) else Approved()
         runs = Runs(store)
         if answers:
             runs.answer("r1", answers, by="ann")
@@ -316,7 +316,7 @@ def test_the_record_of_processes_with_children_is_the_fold_of_one_journal(seed: 
         answers: dict[str, Outcome] = {}
         for effect in team.effects:
             if effect.question is not None:
-                answers[effect.key] = RunAgain() if isinstance(effect, FindOut) else Approved()
+                answers[effect.key] = RunAgain() if isinstance(effect, Reconcile) else Approved()
         if not answers:
             break
         with suppress(AlreadyAnswered):  # and broken off before the answer was taken

@@ -21,7 +21,6 @@ from fsm_agent.call import (
     CheckRefused,
     Denied,
     Expired,
-    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
@@ -29,6 +28,7 @@ from fsm_agent.call import (
     ModelFailed,
     Modified,
     Outcome,
+    Reconcile,
     Replied,
     Returned,
     RunAgain,
@@ -232,7 +232,7 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
             refused, passed = CheckRefused("not even"), [Checked(), Checked(output_json="43")]
             others = [CheckRefused("too low"), CheckFailed(text="no", name="odd"), *passed]
             return effect.key, refused if rng.random() < 0.6 else rng.choice(others)
-        case FindOut():
+        case Reconcile():
             return effect.key, rng.choice([RunAgain(), Returned(text="paid"), FunctionFailed(text="refused")])
         case RunFunction() if effect.is_once and rng.random() < 0.3:
             return effect.key, Interrupted()

@@ -150,8 +150,8 @@ class TestDoubtAndStuck:
         ],
     )
     def test_doubt(self, pages, runs, fields, right):
-        assert pages.do("answer", "rent-11", key="doubt:1.0", **fields).status_code == 303
-        assert posted(runs, "rent-11") == ("doubt:1.0", right)
+        assert pages.do("answer", "rent-11", key="reconcile:1.0", **fields).status_code == 303
+        assert posted(runs, "rent-11") == ("reconcile:1.0", right)
 
     def test_stuck(self, pages, runs):
         pages.do("answer", "note-1", key="stuck", kind="run_again")
@@ -161,7 +161,7 @@ class TestDoubtAndStuck:
         assert pages.do("answer", "note-1", key="stuck", kind="cancelled", reason="old").status_code == 303
 
     def test_an_answer_of_another_kind_is_refused(self, pages, runs):
-        for key, run, kind in (("ask:4.0", "order-22", "run_again"), ("doubt:1.0", "rent-11", "approved")):
+        for key, run, kind in (("ask:4.0", "order-22", "run_again"), ("reconcile:1.0", "rent-11", "approved")):
             answer = pages.do("answer", run, key=key, kind=kind)
             assert answer.status_code == 422
             assert "expected " in answer.text

@@ -229,7 +229,7 @@ def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: st
         async with RunFollower(agent) as live:
             asked = await last_of(live, "r")
             (key,) = [question.key for question in store.get("r").waits]
-            assert (type(asked), key) == (Suspended, "doubt:1.0")
+            assert (type(asked), key) == (Suspended, "reconcile:1.0")
             for value in ("paid 1,000,000", {"result": "paid"}, {"approved": True}, True, None):
                 with pytest.raises(BadRequest, match=re.escape(key)) as refused:
                     await live.take(PROTOCOLS[protocol](key, value), by="eve")
