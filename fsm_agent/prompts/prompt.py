@@ -104,8 +104,8 @@ class Prompt(Generic[Out]):
     Args:
         template: Jinja2; see `render`.
         path: Its name in a `Prompts` collection and in snapshots.
-        functions: `Function`s, plain callables, toolsets and other sources of functions.  MCP servers among them are
-            asked anew for each call, and not before.
+        functions: `Function`s, plain callables, toolsets and other sources of functions, in place of the agent's;
+            without any, the agent's are offered.  MCP servers among them are asked again for each call, not before.
         output: The type of the answer; see `Output`.
         parser: Makes the output of the answer's text instead; pure.  A `Parser` is given the whole reply
             (`ParserInput`); either may return a `Parsed`, which reports repairs.  Whatever it raises has the model try
