@@ -129,14 +129,17 @@ def serve(
     descriptions and schemas are those that a model is told.
 
     A call that needs an answer asks the client's user.  In protocol 2026-07-28 it is put aside until the client sends
-    the answer, also days later and to another process; before that version its request stays open.  A call that its
-    client cancels ends.
+    the answer, also days later and to another process; before that version its request stays open.  A client that lost
+    the reply sends its state again without an answer, and gets the question or the result.  A call that its client
+    cancels ends.  Messages over 32 MB on stdio, or 4 MB on HTTP, and arguments of more than a million characters are
+    refused.
 
     Args:
         name: The name of the server, and of the agent whose runs the store keeps.
         functions: What an `Agent` takes as its functions: functions, agents, flows, toolsets, MCP servers.
         store: Where calls are kept as runs: a path, a `Store` or `Runs`.  None: in memory, so that what waits is lost
-            with the process, and another process takes no answer to it.
+            with the process, and another process takes no answer to it; of calls that have waited, the last 1,000 are
+            kept.
         signing_key: Seals what clients carry, 32 bytes or more: all processes that serve the same tools need the same
             key.  None: a new one, so that what waits is lost with the process.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
