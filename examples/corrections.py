@@ -36,8 +36,7 @@ def main() -> None:
     for request in model.requests[1:]:
         newest = request.messages[-1]
         print(f"{newest.role} is told:")
-        for part in newest.parts:
-            print(f"    {part.text}".replace("\n", "\n    "))
+        print(f"    {newest.text}".replace("\n", "\n    "))
     print(result.output)
 
 

@@ -5,6 +5,7 @@ Run them with ``pytest examples/test_shop.py``.
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def price(item: str) -> int:
     return PRICES[item]
 
 
-def shop(model: Script) -> Agent:
+def shop(model: Script) -> Agent[Any, int]:
     """The agent under test; in the shop, its model is 'openai:gpt-5-mini'."""
     return Agent(model, functions=[price], output=int, name="shop", limits=Limits(parse_retries=1))
 

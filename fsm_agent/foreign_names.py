@@ -1,27 +1,22 @@
 """The words of other libraries, with what is right here, and the errors that say so.
 
-`WORDS` is the only table.  A word is looked for where it is unknown: as an argument, an import or a key of a
-configuration, so each entry reads right in all of these places.
+`WORDS` is the only table.  A word is looked for where it is unknown: as an option of a call, a key of a configuration
+or of a message, or an import, so each entry reads right in all of these places.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any, TypeVar
 
 from fsm_agent._internal.hints import guess
-from fsm_agent._internal.values import ValueType, field_names
 from fsm_agent.errors import hint
 
-T = TypeVar("T")
 _NEAR = 0.75  # of a name that is imported: a guess that is far off misleads
 
 _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-agents, LangGraph, LangChain, LLLM, llm
@@ -113,51 +108,3 @@ def _rooms() -> Iterator[ModuleType]:
     for room in (*[info.name for info in iter_modules(top.__path__) if info.ispkg], "errors", "flows.orchestrator"):
         with suppress(ImportError):
             yield import_module(f"fsm_agent.{room}")
-
-
-class OptionsType(ValueType):
-    """The metaclass of values that users make: its error for an unknown argument names it, and what is right.
-
-    msgspec's own error names neither the class nor a near argument, and a word of another library is what people type
-    first.
-    """
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Make a value."""
-        try:
-            return super().__call__(*args, **kwargs)
-        except TypeError:
-            known = cls.__struct_fields__
-            for word in kwargs:
-                if word not in known:
-                    raise TypeError(f"{cls.__name__} has no argument {word!r}{_remedy_in(cls, word)}") from None
-            raise
-
-
-def _remedy_in(cls: Any, word: str) -> str:
-    """Return the end of a message about an unknown argument of a class that the remedy may be an argument of."""
-    right = re.sub(rf"\w+={cls.__name__}\((.+?)\)", r"\1", WORDS.get(word, ""))
-    return remedy(word, cls.__struct_fields__, {word: right} if right.strip("…") else {})
-
-
-def hinting(cls: type[T]) -> type[T]:
-    """Decorate a dataclass: its error for an unknown argument says what is right.
-
-    Python's own names a near one from 3.13 on, and never a word of ours for one of another library.
-    """
-    made: Any = cls
-    init: Callable[..., None] = made.__init__
-
-    @wraps(init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            init(self, *args, **kwargs)
-        except TypeError:
-            known = field_names(made)
-            for word in kwargs:
-                if word not in known:
-                    raise TypeError(f"{cls.__name__} has no argument {word!r}{remedy(word, known)}") from None
-            raise
-
-    made.__init__ = __init__
-    return cls

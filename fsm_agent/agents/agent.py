@@ -64,7 +64,6 @@ from fsm_agent.context import view as views
 from fsm_agent.context.budget import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import LATER, Context, GivenDeps, Made, accepts_context, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
@@ -105,7 +104,6 @@ class ResolvedTask(NamedTuple):
     is_system_late: bool = False
 
 
-@hinting
 @dataclass(frozen=True, eq=False, repr=False)
 class Agent(CallVerbs[Deps, Out], Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
@@ -237,7 +235,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and conversations.
 
         Raises:
-            TypeError: An option is unknown; the message says which was probably meant.
+            TypeError: An option is unknown.
             UsageError: A value is wrong.
         """
         return type(self)(**{**{name: getattr(self, name) for name in ARGUMENTS}, **options})

@@ -10,7 +10,6 @@ from fsm_agent._internal.values import Value
 from fsm_agent.call.effects import RunFunction
 from fsm_agent.call.record import CallRecord, Limits, State
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 
@@ -129,7 +128,7 @@ class Tariff(Protocol):
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
 
 
-class Price(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class Price(Value, frozen=True, kw_only=True):
     """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
     All amounts of money are whole numbers, so sums are exact in any order.

@@ -15,7 +15,6 @@ from fsm_agent._internal.values import Read, Value, Written, from_data, from_jso
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
@@ -33,7 +32,7 @@ OnLoop: TypeAlias = Literal["stop", "warn", "tell"]
 LoopRole: TypeAlias = Literal["user", "system"]
 
 
-class Limits(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call, not of a round; None: unlimited.
 
     A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages, or if

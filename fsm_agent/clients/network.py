@@ -13,7 +13,6 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.values import Value, differing
 from fsm_agent.errors import ConfigError
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
 
 
-class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class Network(Value, frozen=True, kw_only=True):
     """How requests travel: timeouts, limits, and the client of httpx that sends them.
 
     Attributes:

@@ -14,7 +14,6 @@ from fsm_agent.context.rounds import whole_turns
 from fsm_agent.context.summary import Summarize, summarize, summarized
 from fsm_agent.context.tokens import Tokenizer
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.message import Message, renumbered
 from fsm_agent.prompts.dialog import Dialog
 
@@ -31,7 +30,7 @@ def default_passes() -> tuple[AnyPass, ...]:
     return (shorten(4_000), summarize(keep=8), keep_last(4), keep_last(1))
 
 
-class Budget(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class Budget(Value, frozen=True, kw_only=True):
     """A number of tokens into which each request is fitted.
 
     What is counted is what is sent: messages, functions, the schema of the answer, hosted tools, a refused answer.

@@ -56,7 +56,6 @@ from fsm_agent.flows.table import (
 )
 from fsm_agent.flows.values import DataCheck
 from fsm_agent.flows.verbs import FlowVerbs
-from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.prompts.fingerprint import fingerprint_under
@@ -72,7 +71,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@hinting
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
     """A state machine of the user's own: a start and a table of rows, checked when it is made.

@@ -18,7 +18,6 @@ from fsm_agent.call.outcomes import Returned
 from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.functions.function import result_text
 from fsm_agent.messages.events import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
@@ -56,7 +55,7 @@ class PipelineResult(NamedTuple):
     events: tuple[ResultChanged, ...] = ()
 
 
-class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class ResultPipeline(Value, frozen=True, kw_only=True):
     """Three optional steps, in this order; error results skip them.
 
     A step is a plain function or a coroutine function.  It returns the text for the model, or a `ProcessedResult` with

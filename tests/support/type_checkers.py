@@ -21,7 +21,9 @@ Finding = tuple[str, int, str]  # file, line, rule
 
 
 def output_of(*command: str) -> str:
-    environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    tests = str(ROOT / "tests")  # from which pages import `conformance`; mypy takes one variable, pyright the other
+    path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1", "MYPYPATH": tests, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
     )
