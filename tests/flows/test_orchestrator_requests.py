@@ -1,4 +1,4 @@
-"""Is each model of an orchestrator told what docs/orchestrator.md says, and is what it is told data?"""
+"""Is each model of an orchestrator told what it needs to know, and is what it is told data?"""
 
 from __future__ import annotations
 

@@ -337,7 +337,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     Args:
         agents: Who does the steps, each with a name of its own: `Agent`s and `AgentBase`s; functions of the task, plain
             or coroutine functions; a `Function` of one text, as ``flow.as_function(…)`` makes of a flow; objects with
-            an ``expertise`` and ``execute(task)``.
+            an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run; other code
+            starts again if the run is resumed before it has returned.
         blueprint: A guide for the planner, as a text or `Blueprint`.
         strategy: A strategy in place of one that a model makes.
         config: The limits.
@@ -345,7 +346,11 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
         descriptions: What the agents can do, by name, in place of their expertise or system prompts.
         prompts: What its models are asked, in place of the package's ``prompts/orchestrator``: ``Prompts("my_team")``
-            for files of yours, or a mapping such as ``{"deciding": "…"}``. What they leave out is the package's.
+            for files of yours, or a mapping such as ``{"deciding": "…"}``; the others stay.  The planner gets
+            ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after a failure, ``redesigning``, and
+            with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.  The agent of a step gets
+            ``working``, the validator ``validating``.  ``rules`` says how to write steps, and ``validator`` is a system
+            prompt.  A prompt of yours is a template with the variables of the one that it replaces.
         name: The name in its runs; orchestrators that share a store need different names.
         store: Where its runs are kept; see `Flow`.
         approve: See `Flow`.

@@ -50,7 +50,9 @@ class Step:
     Attributes:
         step_id: Its name.
         description: What it is for.
-        intent_template: What the agent is asked, with {{ placeholders }} for outputs of earlier steps.
+        intent_template: What the agent is asked, with {{ placeholders }}: ``task``, ``previous_output``,
+            ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name means the earlier step
+            that shares the most words with it, and of equals the most recent.
         assigned_agent: The name of an agent; empty: the one whose description has most of the words of the step.
         expected_output: What should come of it.
         requires_validation: The validator looks at its output, and its FAIL is a failure of the step.
@@ -97,7 +99,8 @@ class Loop:
         step_ids: The steps.
         max_iterations: How often they are done at most.
         until: The word, alone on the last line of the output or as a field of it; if it has not come by then, the
-            last step has failed.  Empty: they are done this often.
+            last step has failed: `Remedy.RETRY` repeats the loop, and a person's `Supply` ends it.  Empty: they are
+            done this often.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
