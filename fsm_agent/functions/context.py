@@ -271,7 +271,12 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         The call inside counts in the outer call's usage, and has what is left of its budgets and its time.  It has the
         same deps, unless others are given, and the approver of the call around if its agent has none.  It ends with
         the function.  If the outer call is in a store, so is this one, under the name of the function call and a
-        number: when the function is run again after a crash, it is continued, or its result is returned.
+        number: when the function is run again after a crash, it is continued, or its result is returned.  If the
+        function asks for something else this time, that is a new run.  A question about a ``once`` function inside
+        belongs to the outer run.
+
+        Its tokens are in the ``usage_by_agent`` of the outer call under the key of the function, such as ``run:1.0``,
+        also if it fails; not if the outer call is cancelled meanwhile.  Its events go to the hooks of its own agent.
 
         In a coroutine function, `acall` is right.  In a context that was made by hand, it is ``agent.call``.
 

@@ -48,6 +48,12 @@ class Function(Policy, Generic[P, R, Deps]):
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
     call is suspended until a person or a program gives the outcome, unless `link` gives it one.
 
+    The model gets a text unchanged, an empty one as ``{}``, and any other result as JSON.  A function that calls
+    ``sys.exit()`` fails like one that raises.
+
+    Give a recursive union among the parameters a ``Field(discriminator=…)``.  Without one, pydantic tries each member
+    again at each level, and deeply nested arguments take exponential time.
+
     Examples:
         >>> def add(a: int, b: int = 1) -> int:
         ...     "Add two numbers."
