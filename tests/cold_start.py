@@ -84,7 +84,7 @@ def prepare(path: str) -> None:
     """Fill a store with runs that wait for an approval, and runs that were approved."""
     runs = Runs(path)
     for run in [f"{kind}{i}" for kind in "rp" for i in range(THREADS)]:
-        agent = clerk(runs, doubles.call("look", at=1), doubles.call("wipe", path="x"))
+        agent = clerk(runs, doubles.function_call("look", at=1), doubles.function_call("wipe", path="x"))
         with suppress(CallSuspended):
             agent.call("Go.", run_id=run)
         if run.startswith("p"):
@@ -98,7 +98,7 @@ def resumed(runs: Runs, i: int) -> Iterator[bool]:
 
 def asked(runs: Runs, i: int) -> Iterator[bool]:
     prompt = Prompt("Of which {{ what }} is this, {{ names | join(', ') }}?", output=City)
-    model = doubles.Script(doubles.call("look", at=i), '{"name": "Oslo", "people": 700000}')
+    model = doubles.Script(doubles.function_call("look", at=i), '{"name": "Oslo", "people": 700000}')
     agent = Agent(model, functions=[look], limits=Limits(rounds=3))
     yield agent.call(prompt(what="city", names=["a", "b"])).output == City(name="Oslo", people=700000)
     *_, done = Agent(doubles.Script("fine")).stream("Go.")
@@ -130,7 +130,7 @@ def looked(runs: Runs, i: int) -> Iterator[bool]:
 def classified(runs: Runs, i: int) -> Iterator[bool]:
     yield Agent(doubles.Script("positive")).classify("Fine.", ["positive", "negative"]).label == "positive"
     memory = Agent(
-        doubles.Script(doubles.call("look", at=1), "ok"), functions=[look], store=MemoryStore(), name="memory"
+        doubles.Script(doubles.function_call("look", at=1), "ok"), functions=[look], store=MemoryStore(), name="memory"
     )
     yield memory.call("Go.", run_id="m").output == "ok"
 

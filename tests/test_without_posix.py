@@ -70,7 +70,7 @@ elif "work" in sys.argv:
 A_SNAPSHOT_AND_A_PICTURE = """
 from pathlib import Path
 from fsm_agent.diagrams import call_diagram, write
-from fsm_agent.runtime.private_files import write_private
+from fsm_agent.cli.private_files import write_private
 write_private(Path("kept.json"), b"1")
 write_private(Path("kept.json"), b"2")
 write(call_diagram(), "life.mmd")

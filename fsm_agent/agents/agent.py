@@ -59,7 +59,6 @@ from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
 from fsm_agent.call.stopping import StopWhen
-from fsm_agent.clients.client import Client
 from fsm_agent.context import view as views
 from fsm_agent.context.budget import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.context.passes import AnyPass, passes_of
@@ -77,7 +76,7 @@ from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import Approve, Check, World
+from fsm_agent.runtime.world import Approve, Check, Client, World
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store

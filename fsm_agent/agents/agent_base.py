@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from fsm_agent.agents.options import AgentOptions
-    from fsm_agent.clients.client import Client
     from fsm_agent.functions.policy import AgentPolicy
+    from fsm_agent.runtime.world import Client
 
 Out = TypeVar("Out", default=Any)
 

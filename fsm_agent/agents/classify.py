@@ -18,13 +18,13 @@ from fsm_agent.agents.batch import CONCURRENCY, amap_tasks, map_tasks
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.classification import Calibration, Classification, ClassNames, Scores, classes_of
 from fsm_agent.call.result import CallResult
-from fsm_agent.clients.client import Client
 from fsm_agent.errors import ParseError
 from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Parser, ParserInput
 from fsm_agent.prompts.prompt import EXCEPTION, Prompt
+from fsm_agent.runtime.world import Client
 from fsm_agent.validation import check
 
 Result: TypeAlias = CallResult[Any]  # of `Scores`; no type tells whose prompt a dialog has

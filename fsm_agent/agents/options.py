@@ -18,7 +18,6 @@ from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
 from fsm_agent.call.stopping import StopWhen
-from fsm_agent.clients.client import Client
 from fsm_agent.context.budget import ContextOption
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError
@@ -31,7 +30,7 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.result_pipeline import ResultPipeline
-from fsm_agent.runtime.world import Approve
+from fsm_agent.runtime.world import Approve, Client
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 

@@ -18,7 +18,6 @@ from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, see
 from fsm_agent.call.journal import Header, Journal
 from fsm_agent.call.record import Limits
 from fsm_agent.call.snapshots import OnChange, check_change, check_on_change
-from fsm_agent.clients.client import Client
 from fsm_agent.context import view as views
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError, hint
@@ -27,7 +26,7 @@ from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.world import Client, World
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import check, plain_json

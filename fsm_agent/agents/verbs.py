@@ -44,11 +44,10 @@ from fsm_agent.agents.runs import AgentRuns
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.result import CallResult
-from fsm_agent.clients.client import Client
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.world import Approve
+from fsm_agent.runtime.world import Approve, Client
 from fsm_agent.store.claiming import ProcessFactory
 
 

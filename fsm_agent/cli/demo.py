@@ -29,7 +29,6 @@ from fsm_agent.call.record import Reason, State
 from fsm_agent.cli.options import EMBEDDED, BaseUrl, Debug, Model, connected, is_embedded
 from fsm_agent.cli.output import FAILED, reporting
 from fsm_agent.cli.terminal import Screen, error_line, one_line, safe, shown_call, shown_function, shown_step
-from fsm_agent.clients.client import Client
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
 from fsm_agent.diagrams.diagram import trace_diagram
@@ -42,6 +41,7 @@ from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
+from fsm_agent.runtime.world import Client
 from fsm_agent.testing import Script, function_call
 
 INTRODUCTION = (

@@ -51,6 +51,7 @@ from fsm_agent.cli.options import (
     user_or,
 )
 from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, error_text, json_text, option, reporting
+from fsm_agent.cli.private_files import write_private
 from fsm_agent.cli.run_tables import (
     OPTIONS,
     UNDRIVEN,
@@ -68,7 +69,6 @@ from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import CallSuspended, FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
-from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
 from fsm_agent.store.history import as_json as divergence_json

@@ -4,7 +4,7 @@
 retries.
 """
 
-from fsm_agent.clients.client import Client, client_for
+from fsm_agent.clients.client import client_for
 from fsm_agent.clients.command.client import CommandClient
 from fsm_agent.clients.command.output import JsonFields
 from fsm_agent.clients.fallback import FallbackClient
@@ -14,6 +14,7 @@ from fsm_agent.clients.rate_limit import RateLimit
 from fsm_agent.clients.rate_limited_client import RateLimitedClient
 from fsm_agent.clients.registered import register_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
+from fsm_agent.runtime.world import Client
 
 __all__ = [
     "Client",

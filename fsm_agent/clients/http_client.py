@@ -11,15 +11,15 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Access, Endpoint
 from fsm_agent.clients.network import Network
-from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
+from fsm_agent.clients.request_and_response import REQUESTS_ALLOWED, HttpExchange, ResponseReader, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.provider import Provider
 from fsm_agent.validation import check
 
@@ -67,9 +67,7 @@ class HttpClient(SyncVerbs):
         network: Network | None = None,
     ) -> None:
         if isinstance(provider, str):
-            from fsm_agent.providers import catalog  # with all codecs
-
-            provider = catalog.provider(provider)
+            provider = PROVIDERS.find(provider)
         check(
             "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
         )

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import Any
 
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.client import Client
 from fsm_agent.clients.rate_limit import RateLimit, Reservation
 from fsm_agent.clients.registered import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
@@ -16,6 +15,7 @@ from fsm_agent.messages.events import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.price_list import models_of
+from fsm_agent.runtime.world import Client
 
 CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.registry import Registry
-from fsm_agent.clients.client import Client, client_for
+from fsm_agent.clients.client import client_for
 from fsm_agent.errors import ConfigError
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.runtime.world import Client
 from fsm_agent.validation import check
 
 MakeClient: TypeAlias = Callable[..., Client]
@@ -36,8 +38,6 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
         >>> Agent("shop-example:small").call("Hello").output
         'Hi.'
     """
-    from fsm_agent.providers.catalog import PROVIDERS  # with all codecs
-
     check("make of a client", make, callable(make), "a function of the model's name", ConfigError)
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -66,12 +66,9 @@ def named_client(model: str, **options: Any) -> Client:
         is_client = hasattr(made, "acomplete") and hasattr(made, "name")
         check(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
         return made
-    if colon and CLIENTS:
-        from fsm_agent.providers.catalog import PROVIDERS
-
-        if prefix not in PROVIDERS:
-            known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})
-            known.find(prefix)
+    if colon and CLIENTS and prefix not in PROVIDERS:
+        known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})
+        known.find(prefix)
     return client_for(model, **options)
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ssl
 import zlib
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.redaction import Secrets
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.deadline import Deadline
@@ -20,13 +22,15 @@ from fsm_agent.messages.events import Delta
 from fsm_agent.messages.hosted_tools import secrets_of
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import OutputMode, Reply
-from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.codec import LEFT_OUT, Codec
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.streams import request_id
+from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import httpx
 
+REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 E = TypeVar("E", bound=ProviderError)
@@ -370,3 +374,18 @@ def _headers(response: httpx.Response) -> dict[str, str]:
     if response.is_stream_consumed:
         headers.pop("content-encoding", None)
     return headers
+
+
+def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
+    """Log a warning for each option that was left out, once per client.
+
+    Args:
+        adapted: The adaptations of the request; see `Reply.adapted`.
+        name: The client's name.
+        warned: The options that have been logged; new ones are added.
+    """
+    for note in adapted:
+        option = note.partition("=")[0].partition(" ")[0]
+        if note.endswith(LEFT_OUT) and option not in warned:
+            warned.add(option)
+            LOG.warning("%s: %s", name, note)

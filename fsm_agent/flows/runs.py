@@ -10,11 +10,11 @@ from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
 from fsm_agent.agents.runnable import Sink, arun, astream, run, stream
 from fsm_agent.agents.runs import BoundRuns
-from fsm_agent.clients.client import Client
 from fsm_agent.flows.run import FlowRun, edit_json
 from fsm_agent.flows.states import D
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
+from fsm_agent.runtime.world import Client
 from fsm_agent.validation import check
 
 Clients: TypeAlias = Mapping[Any, Client]  # by state; mappings are invariant in their keys

@@ -27,7 +27,6 @@ from fsm_agent.agents.runnable import (
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.snapshots import lost_approval
-from fsm_agent.clients.client import Client
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import (
     activities,  # noqa: F401  # registers how effects of flows are performed
@@ -44,7 +43,7 @@ from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_m
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.world import Client, World
 from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.validation import check

@@ -296,6 +296,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
             not one, or both wires have the same name.
 
     Examples:
+        >>> from fsm_agent.clients import client_for
         >>> from fsm_agent.providers.catalog import PROVIDERS
         >>> house = Provider(name="house", codec=PROVIDERS["openai"].codec, base_url="https://models.example.org/v1")
         >>> register_provider(house, overwrite=True)

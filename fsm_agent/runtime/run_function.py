@@ -36,7 +36,7 @@ from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.result_pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import in_thread
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.world import World, doubled_s
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -338,9 +338,8 @@ def _after_error(error: Exception, run: FunctionExecution) -> Ended | float:
         return _kept(_error_outcome(error, run), run)
     _log_raised(error, run)
     error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
-    from fsm_agent.runtime import retry_delay  # with tenacity
-
-    return float(retry_delay.delay_s(retry_delay.BetweenRuns(retries, run.world.random), run.attempt, error))
+    jitter = 1 - retries.jitter * run.world.random()
+    return doubled_s(retries.delay_s, retries.max_delay_s, run.attempt) * jitter
 
 
 def _kept(ended: Ended, run: FunctionExecution) -> Ended:

@@ -7,27 +7,30 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from msgspec import field
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.values import Value
 from fsm_agent.call.budget import Prices
+from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
 from fsm_agent.errors import ProviderError
 from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.messages.events import Delta
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.price_list import PriceList, models_of
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 
 if TYPE_CHECKING:
+    from tenacity import RetryCallState
     from tenacity.wait import wait_base
 
-    from fsm_agent.clients.client import Client
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: no decision here, so the call is suspended
@@ -39,6 +42,36 @@ Approve: TypeAlias = (
 Out = TypeVar("Out", default=Any)
 # Judges an answer: returns the output, or raises `Retry`; see `Agent`.
 Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Context[Deps]], Out | Awaitable[Out]]
+
+
+class Client(Protocol):
+    """A client of one model: what agents ask.  Every failure of a request is a `ProviderError`.
+
+    Those of this package are `SyncVerbs`, too, and have `complete` and `stream` for plain code.  ``timeout_s`` bounds
+    the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its model takes no
+    images, and ``reports_logprobs = False`` if it cannot report log probabilities.
+
+    Examples:
+        >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")
+        >>> client.name
+        'openai:gpt-5-mini'
+    """
+
+    @property
+    def name(self) -> str:
+        """The model, as ``provider:model``."""
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the reply to ``request``."""
+
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.  Close it to stop early."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
 
 
 class Clock(Protocol):
@@ -162,11 +195,26 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             attempt: The number of the attempt that failed, from 1.
             error: Its failure.
         """
-        from fsm_agent.runtime import retry_delay  # with tenacity
-
-        return retry_delay.delay_s(self.backoff or retry_delay.Default(self.random), attempt, error)
+        if self.backoff is None:
+            return doubled_s(1, 60, attempt) * self.random()  # full jitter: callers do not return at the same time
+        return delay_s(self.backoff, attempt, error)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:
         """Return a world with this client; a test double brings its own clock."""
         return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})
+
+
+def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
+    """Return the delay after the failure of an attempt, counted from 1: it doubles up to a maximum."""
+    return min(first_s * 2.0 ** min(attempt - 1, 1000), most_s)
+
+
+def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception) -> float:
+    """Return the delay of a wait of `tenacity` after the failure of an attempt, counted from 1."""
+    from tenacity import RetryCallState
+
+    state = RetryCallState(cast("Any", None), None, (), {})
+    state.attempt_number = attempt
+    state.set_exception((type(error), error, None))
+    return float(wait(state))

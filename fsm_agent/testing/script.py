@@ -432,7 +432,7 @@ def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
         ...     print(Agent(Script("Hi.")).call("Hello").output)
         Hi.
     """
-    from fsm_agent.clients.client import REQUESTS_ALLOWED
+    from fsm_agent.clients.request_and_response import REQUESTS_ALLOWED
 
     return REQUESTS_ALLOWED.set(allowed)
 

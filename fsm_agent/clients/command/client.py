@@ -14,9 +14,9 @@ from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_url
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
 from fsm_agent.clients.command.process import CommandRun, Launch
+from fsm_agent.clients.request_and_response import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
 from fsm_agent.messages.convert import transcript

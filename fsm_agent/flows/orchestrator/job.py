@@ -17,7 +17,6 @@ from fsm_agent.agents.delegation.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.effects import Request
 from fsm_agent.call.record import Limits
-from fsm_agent.clients.client import Client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.flows.checks import once_of, refused
@@ -42,6 +41,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.values import is_worded, prompt_text
+from fsm_agent.runtime.world import Client
 from fsm_agent.validation import check, shown, wrong
 
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from typing_extensions import Unpack
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.clients.client import Client
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
@@ -49,6 +48,7 @@ from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.world import Client
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 from fsm_agent.validation import check, shown, wrong

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT as PROJECT
 
-from fsm_agent.runtime.private_files import write_private
+from fsm_agent.cli.private_files import write_private
 
 ROOT = str(PROJECT)
 posix = pytest.mark.skipif(os.name != "posix", reason="modes and locks are those of POSIX")
@@ -131,7 +131,7 @@ def test_it_is_forced_to_the_disk_before_it_gets_its_name_and_the_name_after(pat
 WRITER = """
 import os, sys
 from pathlib import Path
-from fsm_agent.runtime.private_files import write_private
+from fsm_agent.cli.private_files import write_private
 
 def pause(event, arguments):
     if event == "os.rename":
@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(path: Path) -> None:
     code = f"""
 import resource, signal
 from pathlib import Path
-from fsm_agent.runtime.private_files import write_private
+from fsm_agent.cli.private_files import write_private
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
