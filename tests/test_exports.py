@@ -119,7 +119,7 @@ def in_a_fresh_process(code: str) -> str:
 def test_all_names_can_be_imported_without_any_extra():
     code = WITHOUT_EXTRAS
     for module in [fsm_agent, *SUB_PACKAGES]:
-        if module.__name__.rpartition(".")[2] in ("cli", "telemetry"):  # their names need an extra
+        if module.__name__.rpartition(".")[2] in ("cli",):  # its names need an extra
             continue
         names = [name for name in module.__all__ if (module.__name__, name) not in NEED_STARLETTE]
         code += f"from {module.__name__} import {', '.join(names)}\nimport {module.__name__} as m\n"
@@ -131,7 +131,8 @@ def test_all_names_can_be_imported_without_any_extra():
 def test_what_needs_an_extra_says_so():
     for line, extra in (
         ("from fsm_agent.cli import TerminalHook", "cli"),
-        ("from fsm_agent.telemetry import instrument", "otel"),
+        ("from fsm_agent.telemetry import instrument; instrument()", "otel"),
     ):
-        code = f"try:\n    {line}\nexcept ImportError as error:\n    print(error)"
+        code = f"try:\n    {line}\nexcept (ImportError, ConfigError) as error:\n    print(error)"
+        code = f"from fsm_agent import ConfigError\n{code}"
         assert f"'fsm-agent[{extra}]'" in in_a_fresh_process(WITHOUT_EXTRAS + code)

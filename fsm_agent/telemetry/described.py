@@ -18,8 +18,8 @@ from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, I
 from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
+from fsm_agent.telemetry.instrumentation import Facts
 
-Facts: TypeAlias = dict[str, Any]
 Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
 Described: TypeAlias = tuple[str, SpanKind, Facts]
 

@@ -30,11 +30,11 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.process import SEPARATOR, prefix_of
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.telemetry.described import Facts, came_of, described, is_program, model_facts, question_name
+from fsm_agent.telemetry.described import came_of, described, is_program, model_facts, question_name
+from fsm_agent.telemetry.instrumentation import Facts, Instrumentation
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.reconciler import Reconciler
-    from fsm_agent.telemetry.instrumentation import Instrumentation
 
 _W3C = TraceContextTextMapPropagator()
 _ERROR = Status(StatusCode.ERROR)

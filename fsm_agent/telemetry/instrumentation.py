@@ -5,26 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-from opentelemetry import metrics, trace
-from opentelemetry.trace import Span
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fsm_agent._internal import __version__
 from fsm_agent.call import trace_names as names
 from fsm_agent.call.call import AgentCall
+from fsm_agent.errors import ConfigError
 from fsm_agent.runtime import probes
-from fsm_agent.telemetry.described import Facts
-from fsm_agent.telemetry.drive import Begun, DriveSpans, parent_and_links, traceparent_of
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import SpanContext, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, TracerProvider
 
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.reconciler import Reconciler
+    from fsm_agent.telemetry.drive import Begun, DriveSpans
+
+Facts: TypeAlias = dict[str, Any]
 
 # Bounds of buckets, as the conventions advise.
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -54,12 +53,17 @@ def instrument(
 
     Raises:
         UsageError: They are recorded already, or an argument is wrong.
+        ConfigError: The extra ``otel`` is not installed: ``pip install 'fsm-agent[otel]'``.
 
     Examples:
         >>> with instrument():
         ...     print(Agent(Script("Hi.")).call("Hello").output)
         Hi.
     """
+    try:
+        import opentelemetry  # noqa: F401
+    except ImportError:
+        raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
     right = "a TracerProvider of opentelemetry, or None"
     check("tracer_provider", tracer_provider, tracer_provider is None or hasattr(tracer_provider, "get_tracer"), right)
     right = "a MeterProvider of opentelemetry, or None"
@@ -86,6 +90,8 @@ class Instrumentation:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, content: bool
     ) -> None:
+        from opentelemetry import metrics, trace
+
         name, version = "fsm_agent", __version__
         self.content = content
         self.tracer = trace.get_tracer(name, version, tracer_provider)
@@ -118,6 +124,8 @@ class Instrumentation:
     # As the probe of the drivers
 
     def creating(self, process: Process, name: str) -> str:
+        from fsm_agent.telemetry.drive import Begun, traceparent_of
+
         begun: Any = getattr(process, "traced", None)
         if type(begun) is not Begun:
             begun = self.begin(process, name, begun)
@@ -125,12 +133,20 @@ class Instrumentation:
         return traceparent_of(begun.span)
 
     def here(self) -> str:
+        from opentelemetry import trace
+
+        from fsm_agent.telemetry.drive import traceparent_of
+
         return traceparent_of(trace.get_current_span())
 
     def drive(self, driver: Reconciler) -> DriveSpans | None:
         process: Any = driver.process
         if process.record.ending is not None:
             return None
+        from opentelemetry import metrics
+
+        from fsm_agent.telemetry.drive import DriveSpans
+
         # A program may set its providers later; and where only the interface is installed, nothing is recorded
         providing = type(self._meter_provider or metrics.get_meter_provider())
         self.is_metered = not providing.__module__.startswith(metrics.__name__)
@@ -142,6 +158,8 @@ class Instrumentation:
 
     def begin(self, process: Any, name: str, before: SpanContext | None) -> Begun:
         """Begin the span of a process that is driven; ``before`` is where it was driven before."""
+        from fsm_agent.telemetry.drive import Begun, parent_and_links
+
         parent, links = parent_and_links(before)
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
 

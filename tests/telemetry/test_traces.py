@@ -683,16 +683,15 @@ def in_a_fresh_process(code: str) -> str:
 @pytest.mark.system
 def test_only_instrument_loads_the_interface() -> None:
     code = "import sys, fsm_agent.telemetry; from fsm_agent import Agent, MemoryStore; "
-    code += (
-        "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).function_call('?');"
-    )
+    code += "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).call('?');"
     assert in_a_fresh_process(f"{code} print('opentelemetry' in sys.modules)") == "False\n"
 
 
 @pytest.mark.system
 def test_without_the_extra_it_says_which() -> None:
     code = "import sys; sys.modules['opentelemetry'] = None\n"
-    code += "try:\n    from fsm_agent.telemetry import instrument\nexcept ImportError as error:\n    print(error)"
+    code += "from fsm_agent import ConfigError\nfrom fsm_agent.telemetry import instrument\n"
+    code += "try:\n    instrument()\nexcept ConfigError as error:\n    print(error)"
     assert "fsm-agent[otel]" in in_a_fresh_process(code)
 
 
