@@ -26,7 +26,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from benchmarks.works import works
-from fsm_agent.telemetry import instrument
+from fsm_agent.runtime import instrument
 
 BATCH = 40
 

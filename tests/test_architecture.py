@@ -84,7 +84,7 @@ def is_module(name: str) -> bool:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", ["reconciler", "drivers", "sync_driver", "async_driver", "activity"])
+@pytest.mark.parametrize("name", ["driver", "drivers", "activity"])
 def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """Of the agent call it imports the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]

@@ -131,7 +131,7 @@ def test_all_names_can_be_imported_without_any_extra():
 def test_what_needs_an_extra_says_so():
     for line, extra in (
         ("from fsm_agent.cli import TerminalHook", "cli"),
-        ("from fsm_agent.telemetry import instrument; instrument()", "otel"),
+        ("from fsm_agent.runtime import instrument; instrument()", "otel"),
     ):
         code = f"try:\n    {line}\nexcept (ImportError, ConfigError) as error:\n    print(error)"
         code = f"from fsm_agent import ConfigError\n{code}"

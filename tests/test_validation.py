@@ -38,7 +38,7 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.agents import Metrics
-from fsm_agent.call import Injected, Price, any_of, rounds_of, snapshot, spans_of
+from fsm_agent.call import Injected, Price, any_of, rounds_of, snapshot
 from fsm_agent.clients import HttpClient, Network, client_for
 from fsm_agent.context import Budget, keep_last
 from fsm_agent.diagrams import render, trace_diagram
@@ -57,7 +57,7 @@ from fsm_agent.flows import (
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import register_prompt
-from fsm_agent.runtime import Cache
+from fsm_agent.runtime import Cache, spans_of
 from fsm_agent.store import Runs
 from fsm_agent.testing import Delayed, Script, explore, function_call, registries, token_reply
 from fsm_agent.validation import shown

@@ -72,11 +72,10 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.runtime.inner_calls import InnerCalls
+from fsm_agent.runtime.environment import Approve, Check, Client, World
 from fsm_agent.runtime.log import LOG
-from fsm_agent.runtime.result_pipeline import ResultPipeline
-from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import Approve, Check, Client, World
+from fsm_agent.runtime.results import ResultPipeline
+from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
@@ -260,7 +259,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
             return self.client
         if not isinstance(model, str):
             return model
-        from fsm_agent.clients.registered import named_client
+        from fsm_agent.clients.client import named_client
 
         return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.options import AgentOptions
     from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.runtime.world import Client
+    from fsm_agent.runtime.environment import Client
 
 Out = TypeVar("Out", default=Any)
 

@@ -12,15 +12,15 @@ from fsm_agent.context.budget import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.providers.models import window_of
-from fsm_agent.runtime.result_pipeline import ResultPipeline
-from fsm_agent.runtime.world import World
+from fsm_agent.providers.catalog import window_of
+from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.validation import Rights, check, check_fields
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime import price_list as price_lists
+    from fsm_agent.runtime import environment as price_lists
 else:
-    price_lists = deferred("fsm_agent.runtime.price_list")
+    price_lists = deferred("fsm_agent.runtime.environment")
 
 MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
 UNNAMED = "agent"  # the name of an agent that was given none

@@ -16,8 +16,7 @@ from fsm_agent._internal.generics import New, Out
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
-from fsm_agent.runtime.abort import abort_in_force
-from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.runtime.threads import ThreadTask, abort_in_force
 from fsm_agent.validation import check
 
 Progress: TypeAlias = bool | Callable[[int, int | None], Any]

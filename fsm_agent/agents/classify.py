@@ -24,7 +24,7 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Parser, ParserInput
 from fsm_agent.prompts.prompt import EXCEPTION, Prompt
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import check
 
 Result: TypeAlias = CallResult[Any]  # of `Scores`; no type tells whose prompt a dialog has

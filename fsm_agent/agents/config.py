@@ -36,7 +36,7 @@ from fsm_agent._internal.values import Value, differing, field_names, from_data
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.call.record import Limits
-from fsm_agent.clients.registered import named_client
+from fsm_agent.clients.client import named_client
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.function import FUNCTIONS, Function
@@ -44,7 +44,7 @@ from fsm_agent.messages.hosted_tools import HostedTool
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import shown, wrong
 
 Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"

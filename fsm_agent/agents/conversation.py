@@ -20,8 +20,8 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run

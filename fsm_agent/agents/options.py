@@ -29,8 +29,8 @@ from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.runtime.result_pipeline import ResultPipeline
-from fsm_agent.runtime.world import Approve, Client
+from fsm_agent.runtime.environment import Approve, Client
+from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 

@@ -25,8 +25,8 @@ from fsm_agent.functions.context import LATER, deps_for
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.environment import Client, World
 from fsm_agent.runtime.log import LOG
-from fsm_agent.runtime.world import Client, World
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import check, plain_json

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fsm_agent.agents.agent_base import AgentBase
-    from fsm_agent.runtime.world import Client
+    from fsm_agent.runtime.environment import Client
 
 Built = TypeVar("Built", bound="AgentBase[Any]")
 Options = ParamSpec("Options")

@@ -22,9 +22,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime import drivers
-from fsm_agent.runtime.async_driver import AsyncDriver
-from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.drivers import AsyncDriver
+from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import shown

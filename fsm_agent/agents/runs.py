@@ -33,7 +33,7 @@ from fsm_agent.call.snapshots import OnChange
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs

@@ -46,8 +46,8 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps
-from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.world import Approve, Client
+from fsm_agent.runtime.environment import Approve, Client
+from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import ProcessFactory
 
 

@@ -48,7 +48,6 @@ from fsm_agent.call.process import AnyEffect, EffectValue, Inner, Process
 from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
 from fsm_agent.call.result import CallResult, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
-from fsm_agent.call.spans import spans_of
 from fsm_agent.call.stopping import Stop, StopContext, any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
 from fsm_agent.call.table import ROWS
 
@@ -122,7 +121,6 @@ __all__ = [
     "rounds_of",
     "row_name",
     "snapshot",
-    "spans_of",
     "stop_on",
     "take_row",
 ]

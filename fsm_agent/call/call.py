@@ -213,7 +213,7 @@ class AgentCall(Parent, Generic[Out]):
         """Cancel the call, from any thread or from one of its functions.
 
         Its driver ends it at once, whatever it waits for, and ignores later outcomes.  A function that runs in the
-        driver's own thread has to return first: see `fsm_agent.runtime.drivers`.  A call without a driver is ended by
+        driver's own thread has to return first: see `drivers.run`.  A call without a driver is ended by
         its next driver, or by ``advance("", Cancelled())``.
         """
         super().cancel(Cancelled(reason=reason).reason)  # `Cancelled` refuses a reason that is no string

@@ -41,7 +41,7 @@ from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.testing import Script, function_call
 
 INTRODUCTION = (

@@ -15,8 +15,7 @@ from fsm_agent.cli.run_tables import text_table
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
-from fsm_agent.providers.catalog import PROVIDERS, split_model
-from fsm_agent.providers.provider import Provider
+from fsm_agent.providers.catalog import PROVIDERS, Provider, split_model
 
 
 def models(

@@ -30,8 +30,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.providers.catalog import split_model
-from fsm_agent.providers.provider import Provider
+from fsm_agent.providers.catalog import Provider, split_model
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import shown
 

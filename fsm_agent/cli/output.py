@@ -27,7 +27,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, FsmAgentErr
 from fsm_agent.messages.events import Done, Event, Suspended, Where
 from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.world import Verdict
+from fsm_agent.runtime.environment import Verdict
 
 T = TypeVar("T")
 

@@ -1,13 +1,17 @@
-"""What any client of a model does, and the client for the name of a model."""
+"""Clients by name: `client_for`, and clients of the user, registered with `register_client`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
+from fsm_agent._internal.registry import Registry
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import ConfigError
-from fsm_agent.providers.catalog import split_model
+from fsm_agent.providers.catalog import PROVIDERS, split_model
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import check
 
 
@@ -34,3 +38,68 @@ def client_for(
     if wire is not None:
         provider = provider.over(wire)
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
+
+
+MakeClient: TypeAlias = Callable[..., Client]
+CLIENTS: Registry[MakeClient] = Registry(
+    "client", ConfigError, replaces=lambda new, known: _source(new) == _source(known) is not None
+)
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> None:
+    """Register a kind of client in this OS process: ``Agent("name:model")`` uses ``make("model")``.
+
+    Args:
+        name: The part of a model's name before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
+        make: A class or function that is called with what follows the colon; and with the options in the ``client``
+            table of a configuration, where there is one.
+        overwrite: Take the place of another with this name.
+
+    Raises:
+        ConfigError: The name is taken, by a client or a provider, or cannot precede a colon.
+
+    Examples:
+        >>> register_client("shop-example", lambda model: Script("Hi."), overwrite=True)
+        >>> Agent("shop-example:small").call("Hello").output
+        'Hi.'
+    """
+    check("make of a client", make, callable(make), "a function of the model's name", ConfigError)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"the name of a client: expected lower-case letters, digits, '-', '_' and '.', got {name!r:.80}"
+        )
+    if name in PROVIDERS:
+        raise ConfigError(
+            f"the name of a client: expected a new one, got that of the provider {name!r}; choose another"
+        )
+    CLIENTS.register(name, make, overwrite=overwrite)
+
+
+def named_client(model: str, **options: Any) -> Client:
+    """Return the client of ``provider:model`` or ``client:model``.
+
+    Args:
+        model: The name.
+        options: Keyword arguments of `client_for`, or of the registered client.
+
+    Raises:
+        ConfigError: There is no such provider or client.
+    """
+    prefix, colon, rest = model.partition(":")
+    if colon and prefix in CLIENTS:
+        made = CLIENTS[prefix](rest, **options)
+        is_client = hasattr(made, "acomplete") and hasattr(made, "name")
+        check(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
+        return made
+    if colon and CLIENTS and prefix not in PROVIDERS:
+        known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})
+        known.find(prefix)
+    return client_for(model, **options)
+
+
+def _source(make: MakeClient) -> tuple[str, str] | None:
+    """Return the place of a class or function: that of a module that is imported anew is the same."""
+    name = getattr(make, "__qualname__", "<")
+    return None if "<" in name else (make.__module__, name)

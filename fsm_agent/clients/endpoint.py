@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
-from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
+from fsm_agent._internal.redaction import (
+    Secrets,
+    is_secret_name,
+    path_tokens,
+    secrets_in_headers,
+    secrets_in_url,
+    shown_url,
+)
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ConfigError
+from fsm_agent.providers.catalog import Provider
 from fsm_agent.providers.codec import Profile
-from fsm_agent.providers.provider import Provider
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -24,6 +34,7 @@ _OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and the framing of a request
     *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),
     *("content-length", "expect", "trailer", "transfer-encoding"),
 )
+
 _HOST = re.compile(r"[\w.:-]+")
 _VERSION = re.compile(r"/v\d+[a-z0-9]*$")
 
@@ -275,3 +286,70 @@ def _url(text: str) -> httpx.URL | None:
     except (httpx.InvalidURL, UnicodeError):
         return None
     return url
+
+
+# Filters of a logger do not see the records of its children.
+_CORE = ("connection", "http11", "http2", "proxy", "socks")
+LOGGERS = (
+    "httpx",
+    "httpx2",
+    *[f"{library}.{part}" for library in ("httpcore", "httpcore2") for part in _CORE],
+    "hpack.hpack",
+    "hpack.table",
+    "mcp.client.client",
+    "mcp.client.sse",
+    "mcp.client.stdio",
+    "mcp.client.streamable_http",
+    "mcp.shared.jsonrpc_dispatcher",
+    "client",  # of mcp.client.session
+    *[f"vcr.{part}" for part in ("cassette", "request", "stubs.aiohttp_stubs", "stubs.httpx_stubs")],
+)
+
+_PLAIN = logging.Formatter()
+_current: ContextVar[Callable[[], Secrets] | None] = ContextVar("secrets of the request under way", default=None)
+
+
+class _Masking(logging.Filter):
+    """Masks log records while a request of this package is under way in this context."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        find_secrets = _current.get()
+        if find_secrets is None:
+            return True
+        secrets = find_secrets()
+        if record.name.startswith("hpack."):  # it logs headers in Huffman code too
+            return False
+        if isinstance(record.args, tuple):
+            record.args = tuple([shown_url(str(arg)) if type(arg).__name__ == "URL" else arg for arg in record.args])
+        record.msg, record.args = secrets.mask(record.getMessage()), ()
+        if record.exc_info:
+            record.exc_text, record.exc_info = secrets.mask(_PLAIN.formatException(record.exc_info)), None
+        return True
+
+
+@cache
+def _install() -> None:
+    masking = _Masking()
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(masking)
+
+
+def secrets_under_way() -> Secrets:
+    """Return the declared secrets of the request that is under way in this context."""
+    find_secrets = _current.get()
+    return Secrets() if find_secrets is None else find_secrets()
+
+
+@contextmanager
+def masked_logs(secrets: Secrets | Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Mask what the libraries log inside the block, in this context and in tasks started in it.
+
+    Args:
+        secrets: The secrets, or a function that returns them, which is called when something is logged.
+    """
+    _install()
+    token = _current.set((lambda: secrets) if isinstance(secrets, Secrets) else (lambda: Secrets(secrets())))
+    try:
+        yield
+    finally:
+        _current.reset(token)

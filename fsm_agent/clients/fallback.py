@@ -12,15 +12,14 @@ from contextlib import AsyncExitStack, ExitStack, aclosing
 from typing import Any
 
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.registered import named_client
+from fsm_agent.clients.client import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.failures import status_of
-from fsm_agent.runtime.model_request import transport_failure
-from fsm_agent.runtime.price_list import models_of
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.call_activities import transport_failure
+from fsm_agent.runtime.environment import Client, models_of
 
 MAX_SHOWN_CHARS = 200  # of the error of each other client
 MAX_SHOWN_ERRORS = 5

@@ -11,16 +11,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Access, Endpoint
+from fsm_agent.clients.exchange import REQUESTS_ALLOWED, Deadline, HttpExchange, ResponseReader, warn_of_left_out
 from fsm_agent.clients.network import Network
-from fsm_agent.clients.request_and_response import REQUESTS_ALLOWED, HttpExchange, ResponseReader, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.provider import Provider
+from fsm_agent.providers.catalog import PROVIDERS, Provider
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import httpx
 
 from fsm_agent._internal.forks import at_fork
-from fsm_agent.clients.deadline import Deadline
-from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.clients.endpoint import masked_logs
+from fsm_agent.clients.exchange import Deadline, HttpExchange
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
-from fsm_agent.clients.request_and_response import HttpExchange
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.validation import check
 

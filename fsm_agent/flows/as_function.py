@@ -20,7 +20,7 @@ from fsm_agent.flows.snapshot import document_of
 from fsm_agent.functions.context import Made
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.environment import World
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.environment import World
 from fsm_agent.validation import Rights, check, shown
 
 if TYPE_CHECKING:  # what imports this module

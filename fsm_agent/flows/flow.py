@@ -59,7 +59,7 @@ from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.prompts.fingerprint import fingerprint_under
-from fsm_agent.runtime.world import Approve
+from fsm_agent.runtime.environment import Approve
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 from fsm_agent.validation import check, plain_json, shown

@@ -44,8 +44,8 @@ from fsm_agent.functions.context import Made, check_deps, deps_for, is_maker
 from fsm_agent.messages.events import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:  # what imports this module

@@ -14,7 +14,7 @@ from fsm_agent.flows.run import FlowRun, edit_json
 from fsm_agent.flows.states import D
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import check
 
 Clients: TypeAlias = Mapping[Any, Client]  # by state; mappings are invariant in their keys

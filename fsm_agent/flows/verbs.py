@@ -41,9 +41,8 @@ from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task
 from fsm_agent.flows.states import D, State
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.messages.events import Event
-from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import Client, World
+from fsm_agent.runtime.environment import Client, World
+from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.validation import check

@@ -25,7 +25,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
 from fsm_agent.mcp.transports import StderrTail, Transport
 from fsm_agent.providers.streams import mended

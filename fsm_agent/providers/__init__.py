@@ -6,13 +6,12 @@ Nothing here opens a socket.
 """
 
 from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
-from fsm_agent.providers.catalog import providers, register_provider
+from fsm_agent.providers.catalog import Provider, Wire, providers, register_provider
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.gemini import Gemini, GeminiProfile
 from fsm_agent.providers.openai_chat import OpenAIChat
 from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.provider import Provider, Wire
 
 __all__ = [
     "Anthropic",

@@ -31,13 +31,19 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic_reply import ADDS_TO, TOOLSET, WIRE, AnthropicDecoder
 from fsm_agent.providers.codec import (
     Codec,
+    Encoded,
     Profile,
     RequestForm,
     adaptations,
+    array,
     check_settings,
     choose_form,
+    encode_dialog,
+    encoded,
+    kept,
     merged,
     offered_functions,
+    to_json,
     wire_name,
 )
 from fsm_agent.providers.content import (
@@ -50,7 +56,6 @@ from fsm_agent.providers.content import (
     untakeable,
     wire_type,
 )
-from fsm_agent.providers.encoding import Encoded, array, encode_dialog, encoded, kept, to_json
 from fsm_agent.providers.schemas import ClosedSchema, SchemaLimits, closed_schema
 
 VERSION = "2023-06-01"

@@ -33,10 +33,15 @@ from fsm_agent.providers.codec import (
     CHOICES,
     Codec,
     Profile,
+    array,
     check_settings,
+    encode_dialog,
+    encoded,
+    kept,
     merged,
     offered_functions,
     taken_settings,
+    to_json,
     wire_name,
 )
 from fsm_agent.providers.content import (
@@ -48,7 +53,6 @@ from fsm_agent.providers.content import (
     wire_type,
     with_system_text,
 )
-from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
 from fsm_agent.providers.gemini_reply import WIRE, GeminiDecoder
 from fsm_agent.providers.schemas import closed_objects, gemini_schema
 

@@ -13,7 +13,20 @@ from fsm_agent.messages.hosted_tools import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.codec import CHOICES, Codec, Profile, check_settings, merged, offered_functions, wire_name
+from fsm_agent.providers.codec import (
+    CHOICES,
+    Codec,
+    Profile,
+    array,
+    check_settings,
+    encode_dialog,
+    encoded,
+    kept,
+    merged,
+    offered_functions,
+    to_json,
+    wire_name,
+)
 from fsm_agent.providers.content import (
     MEDIA,
     CallIds,
@@ -28,7 +41,6 @@ from fsm_agent.providers.content import (
     untakeable,
     wire_type,
 )
-from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
 from fsm_agent.providers.openai_chat_reply import BESIDE_CALLS, REASONING_DETAILS, WIRE, ChatDecoder
 from fsm_agent.providers.schemas import sendable_output, sendable_schema
 

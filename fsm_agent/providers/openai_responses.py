@@ -27,10 +27,15 @@ from fsm_agent.providers.codec import (
     Codec,
     Profile,
     adaptations,
+    array,
     check_settings,
+    encode_dialog,
+    encoded,
+    kept,
     merged,
     offered_functions,
     taken_settings,
+    to_json,
     wire_name,
 )
 from fsm_agent.providers.content import (
@@ -46,7 +51,6 @@ from fsm_agent.providers.content import (
     wire_type,
     with_system_text,
 )
-from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
 from fsm_agent.providers.openai_responses_reply import CALLS, TEXTS, WIRE, ResponsesDecoder, entries, item_type, without
 from fsm_agent.providers.schemas import sendable_output, sendable_schema
 

@@ -1,20 +1,20 @@
-"""Drive processes: the two drivers, the activities that perform effects, and the execution of functions.
+"""Drive processes: the two drivers, the activities that perform effects, the execution of functions, and tracing.
 
-The sync and the asyncio driver share one loop; `reconciler` explains it.  Nothing here decides what happens next: that
-is a row of a table.
+The sync and the asyncio driver share one loop; `driver` explains it.  Nothing here decides what happens next: that is a
+row of a table.
 """
 
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
-from fsm_agent.runtime.logging_hook import LoggingHook
+from fsm_agent.runtime.environment import Clock, SystemClock, World, known_price
+from fsm_agent.runtime.log import LoggingHook
 from fsm_agent.runtime.middleware import Cache, Throttle
-from fsm_agent.runtime.price_list import known_price
-from fsm_agent.runtime.result_cache import ResultCache
-from fsm_agent.runtime.result_pipeline import ProcessedResult, ResultPipeline, truncate
-from fsm_agent.runtime.world import Clock, SystemClock, World
+from fsm_agent.runtime.results import ProcessedResult, ResultCache, ResultPipeline, truncate
+from fsm_agent.runtime.tracing import Instrumentation, instrument, spans_of
 
 __all__ = [
     "Cache",
     "Clock",
+    "Instrumentation",
     "LoggingHook",
     "ProcessedResult",
     "ResultCache",
@@ -25,7 +25,9 @@ __all__ = [
     "adrive",
     "arun",
     "drive",
+    "instrument",
     "known_price",
     "run",
+    "spans_of",
     "truncate",
 ]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
-from fsm_agent.runtime.place import Place
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.portal import Place
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime.reconciler import Reconciler
+    from fsm_agent.runtime.driver import Reconciler
 
 A = TypeVar("A", bound="type[Activity]")
 

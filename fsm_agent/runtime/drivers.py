@@ -1,33 +1,442 @@
-"""Drive a process: two drivers, sync and asyncio, over one loop (`fsm_agent.runtime.reconciler`).
-
-`run` and `arun` are `drive` and `adrive` without a consumer of events; listening changes nothing else.  A driver has no
-state of its own.  When it is stopped at any moment (Ctrl-C, a cancelled task, a closed generator), it ends its
-threads and tasks, and leaves a process that any driver can continue.
-
-Under the sync driver the steps are taken in the caller's thread, and what waits runs in the one loop of
-`fsm_agent.runtime.portal`: validators, guards and the like may look into a database that blocks.
-
-Every wait (for a request, a stream, a time, an approval, a function) ends at once when the process is cancelled or its
-deadline passes.  A plain function cannot be interrupted, and is left behind in its thread.  A function with
-``blocking=False`` runs without a thread, and the driver waits for it.  Under the sync driver, the lone function of a
-round also runs without a thread if nothing could end the wait: only the caller has the process, and there is no
-deadline or timeout.
-"""
+"""Drive a process: the sync and the asyncio driver, over one loop (`fsm_agent.runtime.driver`); see `run`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, TypeAlias, TypeVar
+import asyncio
+import math
+import queue
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from types import AsyncGeneratorType
+from typing import Any, Self, TypeAlias, TypeVar
 
 from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at_s
-from fsm_agent.messages.events import Done, Event, Suspended
-from fsm_agent.runtime.async_driver import AsyncDriver
-from fsm_agent.runtime.recorder import Recorder
-from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.runtime.world import World
+from fsm_agent.messages.events import Done, Event, Inside, Suspended
+from fsm_agent.runtime import portal
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.driver import GRACE_S, Reconciler, cancelled_inside
+from fsm_agent.runtime.environment import Recorder, World
+from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.probes import MeasuredDrive
+from fsm_agent.runtime.run_function import raise_own_cancellation
+from fsm_agent.runtime.threads import Aborted, abort_in_force
+
+_left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop has only weak references
+
+
+class AsyncDriver(Reconciler):
+    """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
+
+    _bell: asyncio.Future[None] | None = None  # ends the driver's wait
+    _waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
+    _is_interrupted: bool = False
+    _alone: Activity | None = None  # performed in the driver's own task
+
+    def __init__(
+        self,
+        process: Process,
+        world: World,
+        has_listener: bool = True,
+        is_streamed: bool = True,
+        recorder: Recorder | None = None,
+    ) -> None:
+        super().__init__(process, world, has_listener, is_streamed, recorder)
+        self._loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> Self:
+        self.claim()
+        return self
+
+    async def __aexit__(self, kind: object, raised: object, traceback: object) -> None:
+        if raised is None:
+            await self._close(raised)
+        elif self.ends_elsewhere(partial(self._end_without_loop, raised)):
+            pass
+        elif not self._loop.is_running():
+            self._end_without_loop(raised)
+        else:
+            with _one_cancellation():
+                await self._close(raised)
+
+    async def _close(self, raised: object) -> None:
+        try:
+            if self._alone is not None:
+                await self._close_alone()
+            if self.active:
+                for activity in self.active.values():
+                    self.leave(activity)
+            if self.left_behind:
+                await asyncio.wait(self.left_behind, timeout=GRACE_S)
+            try:
+                if self.active:
+                    self.keep_results()
+                if self.recorder is not None:
+                    await self._give_back(self.recorder)
+            except Exception as error:
+                self.add_cleanup_error(raised, error)
+        finally:
+            while self.left_behind:
+                _forget(self.left_behind.pop())
+            self.release(raised)
+
+    def _end_without_loop(self, raised: object) -> None:
+        """End the drive of a coroutine that was left behind with its loop."""
+        try:
+            self.keep_and_give_back(raised)
+        finally:
+            self.release(raised)
+
+    async def _give_back(self, recorder: Recorder) -> None:
+        recorder.finish(is_stopped=True)
+        while recorder.is_behind:
+            await self._write(recorder)
+
+    def wait(self) -> Awaitable[Event | None]:
+        """Write the journal, or wait until something happens, for at most `patience_s` seconds.
+
+        Returns:
+            An awaitable of an event of a lone activity, or of None.
+        """
+        if self.is_to_write and self.recorder is not None:
+            self.is_to_write = False
+            return self._write(self.recorder)
+        alone = self._alone
+        if alone is not None and not alone.is_dropped:
+            return self._wait_alone(alone)
+        return self._wait_for_others()
+
+    async def _write(self, recorder: Recorder) -> None:
+        future = recorder.submit()
+        while future is not None:
+            bell = self._loop.create_future()  # in place of the write, which no cancellation ends
+            future.add_done_callback(partial(self._ring_soon, bell))
+            await bell
+            future = recorder.complete_write(future)
+
+    async def _wait_for_others(self) -> None:
+        self._bell = self._loop.create_future()  # before anything is awaited, so that no ring is missed
+        try:
+            await self._close_alone()
+            if self.inbox:
+                return
+            patience_s = self.patience_s()
+            async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
+                await self._bell
+        except TimeoutError:
+            self.handle_limit()
+        finally:
+            self._bell = None
+
+    async def _wait_alone(self, alone: Activity) -> Event | None:
+        task = self._waiting_task = asyncio.current_task(self._loop)
+        limit: asyncio.Timeout | None = None
+        try:
+            if self.is_timed:
+                async with asyncio.timeout(self.patience_s()) as limit:
+                    item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
+            else:
+                item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
+            if alone.stream is not None and type(item) not in alone.effect.outcomes:
+                return self._report_alone(alone, item)
+            if self.probe is not None:
+                self.probe.end(alone, item)
+            self.inbox.append((alone, None, item))
+        except asyncio.CancelledError as error:
+            if not self._is_interrupted or (task is not None and task.uncancel()):
+                raise_own_cancellation(error)
+                raise cancelled_inside(alone) from error
+            self._begin_again(alone)
+        except TimeoutError:
+            if limit is None or not limit.expired():
+                raise
+            self.handle_limit()
+            self._begin_again(alone)
+        finally:
+            self._waiting_task, self._is_interrupted = None, False
+        self._alone = None
+        if alone.stream is not None:
+            await alone.stream.aclose()
+        return None
+
+    def _begin_again(self, alone: Activity) -> None:
+        """Drop an activity that was interrupted; if the process still waits for its effect, it starts again."""
+        self._record = None
+        self.drop(alone.key)
+
+    def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
+        """Return the event to report for one that has arrived; others follow in the inbox."""
+        if self.process.end_request is not None:
+            return None
+        events = alone.events_of(arrived)
+        if len(events) > 1:
+            self.inbox.extend([(alone, event, None) for event in events[1:]])
+        return Inside(alone.path, events[0]) if alone.path else events[0]
+
+    async def _close_alone(self) -> None:
+        alone, self._alone = self._alone, None
+        if alone is not None and alone.stream is not None:
+            await alone.stream.aclose()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
+            self._loop.call_soon_threadsafe(self._interrupt)
+
+    def wake_for_post(self) -> None:
+        self._ring_soon(self._bell)
+
+    def _ring_soon(self, bell: asyncio.Future[None] | None, _: object = None) -> None:
+        """Ring a bell from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
+            self._loop.call_soon_threadsafe(_ring, bell)
+
+    def _interrupt(self) -> None:
+        if self._waiting_task is not None and not self._is_interrupted:  # else it is ending already, and cleans up
+            self._is_interrupted = True
+            self._waiting_task.cancel()
+        _ring(self._bell)
+
+    def start(self, activity: Activity) -> None:
+        is_alone = self._alone is None and not self.active and not self.waiting
+        self.active[activity.key] = activity
+        if is_alone and self._may_be_alone(activity):
+            self._alone = activity
+            return
+        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
+        try:
+            activity.handle = self._loop.create_task(self.perform(activity), name=activity.key)
+        finally:
+            if self.probe is not None:
+                self.probe.leave(entered)
+        activity.handle.add_done_callback(lambda task: self.put(activity, None, task))
+
+    def _may_be_alone(self, activity: Activity) -> bool:
+        """Return whether the driver's own task may perform an activity.
+
+        Meanwhile the driver takes no posts, and a limit that the wait reaches ends the activity.
+        """
+        if not activity.is_abortable:
+            return self._may_run_inline and not self.is_timed
+        if self.is_timed and not self.ends_with_deadline(activity):
+            return False
+        if self.recorder is None:
+            return True
+        if self._open:  # others may answer meanwhile
+            return False
+        # Posts to a store in memory are rare, except for answers to a question.
+        return self.recorder.is_instant and activity.effect.question is None
+
+    def ring(self) -> None:
+        _ring(self._bell)
+
+    def report(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            with suppress(RuntimeError):  # the loop is closed, so nothing listens
+                self._loop.call_soon_threadsafe(self.put, activity, event)
+
+
+def _next_of(alone: Activity) -> Awaitable[Any]:
+    """Return an awaitable of an activity's outcome, or of the next item of its stream."""
+    if alone.stream is None:
+        work: Any = alone.perform()
+        if not isinstance(work, AsyncGeneratorType):
+            return work  # type: ignore[no-any-return]
+        alone.stream = work
+    return anext(alone.stream)
+
+
+async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
+    """Return what `_next_of` gives, with the measurement of the activity as the place of the code that runs.
+
+    A stream yields between two calls of this, so its consumer never sees that place.
+    """
+    entered = probe.enter(alone)
+    try:
+        return await _next_of(alone)
+    except Exception as error:
+        probe.end(alone, error)
+        raise
+    finally:
+        probe.leave(entered)
+
+
+def _one_cancellation() -> AbstractContextManager[Any]:
+    """Return a context whose awaits are not cancelled once more by anyio.
+
+    asyncio cancels a task once, and lets it clean up.  A cancel scope of anyio, as around each response of Starlette
+    and FastAPI, cancels it again at each await, and so would keep a run from being given back.
+    """
+    if "anyio" not in sys.modules:  # there is no such scope
+        return nullcontext()
+    import anyio
+
+    return anyio.CancelScope(shield=True)
+
+
+def _ring(bell: asyncio.Future[None] | None) -> None:
+    if bell is not None and not bell.done():
+        bell.set_result(None)
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Leave a cancelled task behind, and discard its result."""
+    _left.add(task)
+
+    def forget(task: asyncio.Task[Any]) -> None:
+        _left.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    task.add_done_callback(forget)
+
+
+LEFT = "the function that made this agent call was left behind"
+
+
+class SyncDriver(Reconciler):
+    """The sync driver: activities are tasks in the loop of the portal, so that the driver can end each wait.
+
+    If nothing can end the wait, a lone plain function runs in the driver's own thread.
+
+    Args:
+        is_shared: Whether code other than the caller has the process, and may cancel it.
+        may_rest: Whether the process rests where it stands if the function that this driver runs in was left behind;
+            otherwise it is cancelled.
+    """
+
+    is_sync = True
+    _loop: asyncio.AbstractEventLoop | None = None  # in which it performs activities
+    _is_to_rest = False
+
+    def __init__(
+        self,
+        process: Process,
+        world: World,
+        has_listener: bool = True,
+        is_streamed: bool = True,
+        recorder: Recorder | None = None,
+        is_shared: bool = True,
+        may_rest: Callable[[], bool] | None = None,
+    ) -> None:
+        super().__init__(process, world, has_listener, is_streamed, recorder)
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._may_rest = may_rest
+        self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
+        self._may_be_ended = is_shared or recorder is not None or self._around is not None
+
+    def __enter__(self) -> Self:
+        self.claim()
+        if self._around is not None:
+            self._around.add(self._abandon)
+        return self
+
+    def __exit__(self, kind: object, raised: object, traceback: object) -> None:
+        if kind is GeneratorExit and self.ends_elsewhere(lambda: self.__exit__(kind, raised, None)):
+            return
+        try:
+            if self._around is not None:
+                self._around.discard(self._abandon)
+            for activity in self.active.values():
+                self.leave(activity)
+            portal.wait_for_end(self.left_behind, self._bell, GRACE_S)
+            self.keep_and_give_back(raised)
+        finally:
+            self.left_behind.clear()
+            self.release(raised)
+        if raised is None and self._around is not None:
+            self._around.check()  # nothing that the function does from here on counts
+
+    def _abandon(self) -> None:
+        assert self._around is not None
+        if self._around.is_to_rest or (self._may_rest is not None and self._may_rest()):
+            self.rest()
+        else:
+            self.process.cancel(LEFT)
+
+    def rest(self) -> None:
+        """Let the process rest where it stands, from any thread: the driver's next wait raises `Aborted`."""
+        self._is_to_rest = True
+        self.wake()
+
+    def wait(self) -> None:
+        """Write the journal, or wait until something happens, for at most `patience_s` seconds.
+
+        Raises:
+            Aborted: The process is to rest where it stands.
+        """
+        if self._is_to_rest:
+            raise Aborted
+        if self.is_to_write and self.recorder is not None:
+            self.is_to_write = False
+            self.recorder.write()
+            return
+        patience_s = self.patience_s()
+        until_s = math.inf if patience_s is None else time.monotonic() + patience_s
+        while not self.is_late:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                self.handle_limit()
+                return
+            with suppress(queue.Empty):
+                self._bell.get(timeout=min(left_s, portal.LOOK_UP_S))
+                return
+
+    def wake(self) -> None:
+        self.ring()
+
+    def wake_for_post(self) -> None:
+        self.ring()
+
+    def start(self, activity: Activity) -> None:
+        is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
+        self.active[activity.key] = activity
+        if is_alone and self._may_run_here(activity):
+            activity.place = Place.HERE
+            self.inbox.append((activity, None, self._perform_here(activity)))
+            return
+        if self._loop is None:
+            self._loop = portal.loop()
+        task = portal.LoopTask(self._loop, partial(self.perform, activity), partial(self.put, activity, None))
+        activity.handle = task
+        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
+        try:
+            task.start()
+        finally:
+            if self.probe is not None:
+                self.probe.leave(entered)
+
+    def _may_run_here(self, activity: Activity) -> bool:
+        """Return whether a lone activity may run in the driver's own thread: it is plain, and nothing can end it."""
+        if activity.place is not Place.THREAD or self.is_timed or not self._may_run_inline:
+            return False
+        return activity.is_quick or not self._may_be_ended
+
+    def _perform_here(self, activity: Activity) -> Any:
+        work: Any = activity.perform()
+        if self.probe is None:
+            return portal.without_waiting(work)
+        entered = self.probe.enter(activity)
+        try:
+            outcome = portal.without_waiting(work)
+        except BaseException as error:
+            self.probe.end(activity, error)
+            raise
+        finally:
+            self.probe.leave(entered)
+        self.probe.end(activity, outcome)
+        return outcome
+
+    def ring(self) -> None:
+        self._bell.put(None)
+
+    def report(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            self.put(activity, event)
+
 
 P = TypeVar("P", bound=Process)
-
 Events: TypeAlias = Generator[Event, None, None]
 AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
 

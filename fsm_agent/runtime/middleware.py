@@ -17,8 +17,8 @@ from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent.call.interpret import fingerprint
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.environment import Clock, SystemClock
 from fsm_agent.runtime.run_function import current_run
-from fsm_agent.runtime.world import Clock, SystemClock
 
 _CLOCK = SystemClock()
 _NOTHING = object()

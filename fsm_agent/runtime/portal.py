@@ -11,28 +11,70 @@ that loop, and is performed in another one.
 from __future__ import annotations
 
 import asyncio
+import gc
 import queue
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent import futures
 from contextlib import aclosing, closing, suppress
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import making
-from fsm_agent.runtime.abort import abort_in_force
-from fsm_agent.runtime.collecting import is_collecting
 from fsm_agent.runtime.log import LOG
-from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.runtime.threads import ThreadTask, abort_in_force, in_thread
+
+_collector: int | None = None  # the thread that collects now; there is one at a time
+
+
+def is_collecting() -> bool:
+    """Return whether the caller was called by the garbage collector, such as in a generator that it closes."""
+    return _collector == threading.get_ident()
+
+
+def _note(phase: str, _info: dict[str, Any]) -> None:
+    global _collector
+    _collector = threading.get_ident() if phase == "start" else None
+
+
+gc.callbacks.append(_note)
 
 T = TypeVar("T")
+
+
+class Place(Enum):
+    """Where an activity runs plain code of the user, such as a function.
+
+    Attributes:
+        HERE: In the thread of the caller, which nothing can wake: its connections and its thread-locals are at hand.
+            The coroutine that performs the activity never waits; what is async runs in the loop of the portal.
+        THREAD: In a daemon thread, which a cancellation leaves behind.
+        LOOP: In the thread of the event loop.
+    """
+
+    HERE = "here"
+    THREAD = "thread"
+    LOOP = "loop"
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Call plain code there."""
+        return await in_thread(work) if self is Place.THREAD else work()
+
+    async def wait_for(self, awaitable: Awaitable[T]) -> T:
+        """Wait for async code."""
+        return call(_await(awaitable)) if self is Place.HERE else await awaitable
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
 
 LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it
 LEAVE_S = 10.0  # how long a task that was cancelled may take to end
 AHEAD = 64  # items that a stream may be ahead of its consumer
-
 _homes: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []  # each serves callers in the thread before it
 _running: set[LoopTask[Any]] = set()  # a loop has only weak references to its tasks
 _inherited: list[object] = []  # referenced, because destructors would close sockets of the parent

@@ -18,7 +18,7 @@ from fsm_agent.runtime.log import LOG
 if TYPE_CHECKING:
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.activity import Activity
-    from fsm_agent.runtime.reconciler import Reconciler
+    from fsm_agent.runtime.driver import Reconciler
 
 
 ABANDONED = object()  # stands for the outcome of an effect that was dropped

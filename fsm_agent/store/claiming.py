@@ -39,7 +39,7 @@ from fsm_agent.call.snapshots import loses, lost_approval, missing_function
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime import probes
-from fsm_agent.runtime.world import Clock, SystemClock, lasting
+from fsm_agent.runtime.environment import Clock, SystemClock, lasting
 from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of

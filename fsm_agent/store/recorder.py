@@ -28,10 +28,10 @@ from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_
 from fsm_agent.call.snapshots import loses
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
-from fsm_agent.runtime.inner_calls import is_in_doubt
-from fsm_agent.runtime.reconciler import Reconciler
-from fsm_agent.runtime.recorder import PostedOutcome
-from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.runtime.driver import Reconciler
+from fsm_agent.runtime.environment import PostedOutcome
+from fsm_agent.runtime.run_function import is_in_doubt
+from fsm_agent.runtime.threads import ThreadTask
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER
@@ -99,7 +99,7 @@ class StoreRecorder:
         save: Returns a document from which the process can be made again.
         posts: The pending signals of the run.
         lease_s: How many seconds the lease lasts unless it is renewed.
-        patience_s: See `fsm_agent.runtime.recorder.Recorder`.
+        patience_s: See `fsm_agent.runtime.environment.Recorder`.
         ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
         waits: The open questions of the run when it was claimed.
         redact: Applied to each outcome before the process takes it.

@@ -38,7 +38,7 @@ from fsm_agent.messages.events import (
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 from fsm_agent.providers.codec import Profile, offered_functions
-from fsm_agent.runtime.world import Clock, SystemClock
+from fsm_agent.runtime.environment import Clock, SystemClock
 from fsm_agent.validation import check, shown
 
 ScriptEntry: TypeAlias = (
@@ -432,7 +432,7 @@ def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
         ...     print(Agent(Script("Hi.")).call("Hello").output)
         Hi.
     """
-    from fsm_agent.clients.request_and_response import REQUESTS_ALLOWED
+    from fsm_agent.clients.exchange import REQUESTS_ALLOWED
 
     return REQUESTS_ALLOWED.set(allowed)
 

@@ -17,7 +17,7 @@ from fsm_agent.call.outcomes import Begun, Replied
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import inconsistency
-from fsm_agent.clients.registered import CLIENTS
+from fsm_agent.clients.client import CLIENTS
 from fsm_agent.functions.function import FUNCTIONS
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.dialog import Dialog

@@ -20,7 +20,7 @@ from tenacity import wait_exponential
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.persistence import aclaim
-from fsm_agent.runtime.world import delay_s
+from fsm_agent.runtime.environment import delay_s
 from fsm_agent.store.errors import StoreClosed
 from fsm_agent.workers.health import BEAT_S
 

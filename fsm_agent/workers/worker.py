@@ -26,11 +26,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps, Made, deps_for
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.abort import Aborted
-from fsm_agent.runtime.async_driver import AsyncDriver
-from fsm_agent.runtime.drivers import last_event
-from fsm_agent.runtime.reconciler import Reconciler
-from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.runtime.driver import Reconciler
+from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
+from fsm_agent.runtime.threads import Aborted
 from fsm_agent.store.checks import UNTIL_DUE, definition_in
 from fsm_agent.store.claiming import MAX_TRIES, Claimed, OnChange, ProcessFactory, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown

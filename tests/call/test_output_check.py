@@ -41,12 +41,12 @@ from fsm_agent.call import (
     restore,
     rounds_of,
     snapshot,
-    spans_of,
 )
 from fsm_agent.errors import OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import ask as call_state
 from fsm_agent.messages import FunctionProgress, Reply, Stepped
+from fsm_agent.runtime import spans_of
 from fsm_agent.store import RunExists
 from fsm_agent.testing import Delayed, FakeClock, Script, check_record, function_call
 

@@ -11,7 +11,7 @@ import pytest
 from support.http_clients import KEY
 
 from fsm_agent._internal.redaction import Secrets
-from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.clients.endpoint import masked_logs
 
 
 @pytest.fixture(autouse=True)

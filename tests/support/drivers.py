@@ -15,7 +15,7 @@ from fsm_agent.call import AgentCall
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import World, adrive, arun, drive, run
-from fsm_agent.runtime import thread_task as thread_jobs
+from fsm_agent.runtime import threads as thread_jobs
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
 from support.gates import Gate

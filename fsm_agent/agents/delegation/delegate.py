@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.environment import World
 
 # Policies of a Python function that an agent sets elsewhere.
 _ELSEWHERE = {

@@ -19,11 +19,10 @@ from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.call import CALL_PARTS, AgentCall
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.runtime.abort import Aborted
-from fsm_agent.runtime.drivers import arun, run
-from fsm_agent.runtime.inner_calls import InnerCalls, is_in_doubt
-from fsm_agent.runtime.sync_driver import LEFT
-from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.runtime.drivers import LEFT, arun, run
+from fsm_agent.runtime.environment import SystemClock, World
+from fsm_agent.runtime.run_function import InnerCalls, is_in_doubt
+from fsm_agent.runtime.threads import Aborted
 from fsm_agent.store import errors
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs

@@ -35,7 +35,7 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.run_function import program_of
-from fsm_agent.runtime.thread_task import in_thread
+from fsm_agent.runtime.threads import in_thread
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.values import is_worded, prompt_text
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import check, shown, wrong
 
 T = TypeVar("T")

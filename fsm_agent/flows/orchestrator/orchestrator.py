@@ -48,7 +48,7 @@ from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import Client
+from fsm_agent.runtime.environment import Client
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 from fsm_agent.validation import check, shown, wrong

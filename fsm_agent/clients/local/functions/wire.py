@@ -13,8 +13,7 @@ from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Settings
-from fsm_agent.providers.codec import Codec, Profile
-from fsm_agent.providers.encoding import to_json
+from fsm_agent.providers.codec import Codec, Profile, to_json
 from fsm_agent.providers.failures import failure, unreadable
 from fsm_agent.providers.openai_chat_reply import ChatDecoder
 from fsm_agent.providers.streams import read_json

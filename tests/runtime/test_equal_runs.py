@@ -35,8 +35,7 @@ from fsm_agent.errors import FsmAgentError
 from fsm_agent.flows import Flow, FlowSuspended, each, end, execute, gather, wait
 from fsm_agent.flows import ask as asking
 from fsm_agent.messages import Done, FunctionEnded, HistoryChanged, Inside, Stepped
-from fsm_agent.runtime import probes
-from fsm_agent.telemetry import instrument
+from fsm_agent.runtime import instrument, probes
 from fsm_agent.testing import Script, function_call
 
 

@@ -29,8 +29,8 @@ exporting = pytest.importorskip(
 PROCESS = '''
 import sys
 from fsm_agent import Agent, Approved, CallSuspended, function
-from fsm_agent.telemetry import instrument
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import instrument
+from fsm_agent.runtime.environment import SystemClock
 from fsm_agent.testing import Script, function_call
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

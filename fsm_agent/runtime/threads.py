@@ -13,15 +13,90 @@ from collections import deque
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from fsm_agent._internal.forks import at_fork
-from fsm_agent.runtime.abort import Abort
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
+
+class Aborted(BaseException):
+    """The result is no longer wanted.
+
+    Like `asyncio.CancelledError` this is not a failure: code that handles failures (recalls, fallbacks) must not catch
+    it.
+    """
+
+
+class Abort:
+    """A one-time switch that interrupts the waits of the code under it; any thread can set it.
+
+    Attributes:
+        is_set: Whether it was set.
+        is_to_rest: Whether the agent calls under it rest where they stand, to be continued; otherwise they end.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wakers: set[Callable[[], object]] = set()
+        self.is_set = False
+        self.is_to_rest = False
+
+    def set(self) -> None:
+        """Wake all present and future waiters; thread-safe, and safe to repeat."""
+        with self._lock:
+            self.is_set = True
+            for wake in self._wakers:
+                wake()
+
+    def add(self, wake: Callable[[], object]) -> None:
+        """Call ``wake`` when this is set, or at once if it is set already.
+
+        The call may come from another thread, with a lock held: it must be quick, raise nothing, and neither add nor
+        discard.
+        """
+        with self._lock:
+            self._wakers.add(wake)
+            if self.is_set:
+                wake()
+
+    def discard(self, wake: Callable[[], object]) -> None:
+        """Undo `add`; once this returns, ``wake`` is not running and will not be called."""
+        with self._lock:
+            self._wakers.discard(wake)
+
+    def check(self) -> None:
+        """Raise `Aborted` if this is set."""
+        if self.is_set:
+            raise Aborted
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run ``function`` under this.
+
+        Raises:
+            Aborted: This was set before ``function`` had finished.
+        """
+        token = _in_force.set(self)
+        try:
+            self.check()
+            return function(*args, **kwargs)
+        finally:
+            _in_force.reset(token)
+
+
+_in_force: ContextVar[Abort | None] = ContextVar("abort", default=None)
+
+
+def abort_in_force() -> Abort | None:
+    """Return the `Abort` that the caller runs under, or None."""
+    return _in_force.get()
+
+
 Settled: TypeAlias = Callable[[], T]
+
 """The result of work, to be called once: returns the value of the work, or raises its exception and forgets it.
 
 A future that held the exception would be part of a reference cycle, through the frames of the traceback, and keep all
@@ -60,6 +135,7 @@ class _Worker:
 
 
 _idle: deque[_Worker] = deque()
+
 at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 

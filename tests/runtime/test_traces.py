@@ -53,7 +53,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows import ask as asking
 from fsm_agent.flows.orchestrator import Blueprint, Orchestrator
-from fsm_agent.telemetry import instrument
+from fsm_agent.runtime import instrument
 from fsm_agent.testing import FakeClock, Script, function_call
 
 
@@ -682,7 +682,7 @@ def in_a_fresh_process(code: str) -> str:
 
 @pytest.mark.system
 def test_only_instrument_loads_the_interface() -> None:
-    code = "import sys, fsm_agent.telemetry; from fsm_agent import Agent, MemoryStore; "
+    code = "import sys, fsm_agent.runtime; from fsm_agent import Agent, MemoryStore; "
     code += "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).call('?');"
     assert in_a_fresh_process(f"{code} print('opentelemetry' in sys.modules)") == "False\n"
 
@@ -690,7 +690,7 @@ def test_only_instrument_loads_the_interface() -> None:
 @pytest.mark.system
 def test_without_the_extra_it_says_which() -> None:
     code = "import sys; sys.modules['opentelemetry'] = None\n"
-    code += "from fsm_agent import ConfigError\nfrom fsm_agent.telemetry import instrument\n"
+    code += "from fsm_agent import ConfigError\nfrom fsm_agent.runtime import instrument\n"
     code += "try:\n    instrument()\nexcept ConfigError as error:\n    print(error)"
     assert "fsm-agent[otel]" in in_a_fresh_process(code)
 

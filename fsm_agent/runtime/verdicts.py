@@ -1,7 +1,7 @@
-"""The check of an answer, by a plain or async function of the user.
+"""The approver and the check: code of the user that judges function calls, and answers.
 
-An exception of the check is an outcome: `Retry` refuses the answer, any other makes the call fail.  An exception after
-the check was cancelled is none, as with functions; see `fsm_agent.runtime.run_function`.
+What an approver raises ends the driver.  What a check raises is an outcome: `Retry` refuses the answer, any other
+exception makes the call fail; but none does after the check was cancelled, as with functions (see `run_function`).
 """
 
 from __future__ import annotations
@@ -10,24 +10,97 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 from fsm_agent._internal.places import with_place
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.effects import CheckOutput
-from fsm_agent.call.interpret import Proposal, error_text, typed_error_text
-from fsm_agent.call.outcomes import Checked, CheckFailed, CheckRefused
+from fsm_agent.call.effects import AskApproval, CheckOutput
+from fsm_agent.call.interpret import Proposal, error_text, typed_error_text, unrunnable
+from fsm_agent.call.outcomes import Approved, Checked, CheckFailed, CheckRefused, Denied, Modified, Outcome
+from fsm_agent.call.requests import context_of
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.log import log_error, words
-from fsm_agent.runtime.place import Place
+from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.run_function import program_of, raise_own_cancellation
+from fsm_agent.runtime.threads import Aborted, in_thread
+
+
+class AskActivity(Activity):
+    """A question to a plain or async function of the user.
+
+    A plain function is called in a thread, since it may wait for a person.
+    """
+
+    __slots__ = ()
+
+    def user_function(self) -> Any:
+        """Return the user's function; None: there is none, so this driver cannot answer."""
+        raise NotImplementedError
+
+    def ask(self) -> Any:
+        """Call the function; return its answer, or an awaitable of it."""
+        raise NotImplementedError
+
+    def outcome_of(self, answer: Any) -> Outcome | None:
+        """Return the outcome for an answer; None: the answer decides nothing.
+
+        Raises:
+            UsageError: The function returned something else than an answer.
+        """
+        raise NotImplementedError
+
+    def prepare(self) -> bool:
+        return self.user_function() is not None
+
+    async def perform(self) -> Outcome | None:
+        if inspect.iscoroutinefunction(self.user_function()):
+            return self._dated_outcome_of(await self.ask())
+        answer = await in_thread(self.ask)
+        return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
+
+    def _dated_outcome_of(self, answer: Any) -> Outcome | None:
+        """Return the outcome for an answer, with the present time if it has none: users return just ``Approved()``."""
+        outcome = self.outcome_of(answer)
+        return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.world.clock.now())
+
+
+@activity_of(AskApproval)
+class ApprovalActivity(AskActivity):
+    """A request for approval; one at a time, since a denial may settle the next call."""
+
+    __slots__ = ()
+
+    is_exclusive = True
+
+    process: AgentCall
+
+    def prepare(self) -> bool:
+        return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
+
+    def user_function(self) -> Any:
+        return self.world.approve
+
+    def ask(self) -> Any:
+        approve: Callable[..., Any] = self.user_function()
+        call = self.effect.call
+        if self.world.asks_with_context:
+            return approve(call, context_of(call, self.process.record, self.process.deps))
+        return approve(call)
+
+    def outcome_of(self, answer: Any) -> Approved | Modified | Denied | None:
+        if answer is None or isinstance(answer, Approved | Modified | Denied):
+            return answer
+        if isinstance(answer, bool):
+            return (Approved if answer else Denied)()
+        what = f"what approve({self.effect.call.name}) returned"
+        raise UsageError(f"{what}: expected True, False, Approved(), Denied(…) or None, got {answer!r:.200}")
+
 
 _REFUSED = "the check refused it, and did not say why"
 

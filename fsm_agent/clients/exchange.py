@@ -1,4 +1,4 @@
-"""One request to a model and its response: what is sent, its deadline, the reading of its body, and its failures.
+"""One request to a model and its response: the wire, what is sent, the deadline, the body as it is read, failures.
 
 `HttpClient` moves the bytes.
 """
@@ -6,29 +6,176 @@
 from __future__ import annotations
 
 import ssl
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.redaction import Secrets
-from fsm_agent.call.effects import Request
-from fsm_agent.clients.deadline import Deadline
+from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.hosted_tools import secrets_of
-from fsm_agent.messages.message import Opaque
-from fsm_agent.messages.reply import OutputMode, Reply
+from fsm_agent.messages.message import Message, Opaque
+from fsm_agent.messages.reply import OutputMode, Reply, Settings
 from fsm_agent.providers.codec import LEFT_OUT, Codec
+from fsm_agent.providers.content import without_hints
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.streams import request_id
 from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import httpx
+
+
+class Deadline:
+    """The end of a request: ``timeout_s`` from now, or never.
+
+    Attributes:
+        timeout_s: The seconds that it was made with.
+        at_s: Its time on the monotonic clock; None: never.
+    """
+
+    __slots__ = ("at_s", "timeout_s")
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self.timeout_s = timeout_s
+        self.at_s = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def copy(self) -> Deadline:
+        """Return an independent copy."""
+        copy = Deadline(None)
+        copy.timeout_s, copy.at_s = self.timeout_s, self.at_s
+        return copy
+
+    def end_within(self, timeout_s: float) -> None:
+        """Move it to ``timeout_s`` from now, unless it comes earlier."""
+        self.at_s = time.monotonic() + self.within(timeout_s)
+
+    def time_left(self) -> float | None:
+        """Return the seconds left, not positive once it has passed; None if there is no deadline."""
+        return None if self.at_s is None else self.at_s - time.monotonic()
+
+    def within(self, timeout_s: float) -> float:
+        """Return ``timeout_s`` or, if that is less, the time left."""
+        left = self.time_left()
+        return timeout_s if left is None else max(0.0, min(timeout_s, left))
+
+    @property
+    def is_over(self) -> bool:
+        """True once no time is left."""
+        return self.at_s is not None and self.at_s <= time.monotonic()
+
+
+def expressed(
+    endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
+) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
+    """Return an endpoint for a request that the first wire refuses, the request as sent there, its body, and notes.
+
+    Try the other wire of the provider first.  If it refuses too, leave out the hosted tools that this model lacks, if
+    they are hints.
+
+    Args:
+        endpoint: The endpoint of the first wire.
+        request: The request.
+        is_stream: True to have the reply streamed.
+        refusal: The error of the first wire.
+
+    Raises:
+        UsageError: No wire expresses it, even without hints.
+    """
+    try:
+        other, body, note = over_the_other(endpoint, request, is_stream, refusal)
+        return other, request, body, (note,)
+    except UsageError:
+        ways = [endpoint, endpoint.other] if endpoint.other and not endpoint.provider.is_wire_fixed else [endpoint]
+        taken = {kind for way in ways if way is not None for kind in way.profile.hosted_tools}
+        rest, notes = without_hints(request, taken)
+        if not notes:
+            raise
+    try:
+        return endpoint, rest, _encode(endpoint, rest, is_stream), notes
+    except UsageError as error:
+        other, body, note = over_the_other(endpoint, rest, is_stream, error)
+        return other, rest, body, (note, *notes)
+
+
+def over_the_other(
+    endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
+) -> tuple[Endpoint, bytes, str]:
+    """Return the endpoint of the other wire, the body of the request there, and a note for the reply.
+
+    Args:
+        endpoint: The endpoint of the first wire.
+        request: The request, which that wire does not express.
+        is_stream: True to have the reply streamed.
+        refusal: The error of the first wire.
+
+    Raises:
+        UsageError: There is no other wire, or the caller chose the first, or the other does not express it either.
+    """
+    other = endpoint.other
+    if other is None:
+        raise refusal
+    wire = other.provider.codec.name
+    try:
+        body = _encode(other, request, is_stream)
+    except UsageError as error:
+        if str(error) == str(refusal):  # both wires refuse it for the same reason
+            raise refusal from None
+        raise _neither(endpoint, other, request, (refusal, error)) from None
+    if endpoint.provider.is_wire_fixed:
+        raise UsageError(f"{refusal}; use the wire {wire!r} of the same provider, which takes it") from None
+    return other, body, f"the wire {wire!r} was chosen: {refusal}"
+
+
+def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
+    provider = endpoint.provider
+    return provider.codec.encode(
+        request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, provider=provider.name
+    )
+
+
+def _neither(
+    endpoint: Endpoint, other: Endpoint, request: Request, refusals: tuple[UsageError, UsageError]
+) -> UsageError:
+    """Return the error of a request that no wire expresses: what is missing, and the wire that has it."""
+    wires = {way.provider.codec.name: way for way in (endpoint, other)}
+    missing = list[str]()
+    for need, settings in _needs(request.settings):
+        taking = [name for name, way in wires.items() if _takes(way, request, settings)]
+        if not taking:
+            missing.append(f"neither wire takes {need}")
+        elif len(taking) == 1:
+            missing.append(f"only {taking[0]!r} takes {need}")
+    if len(missing) < 2:  # settings alone do not explain the refusals
+        missing = [f"{name!r}: {refusal}" for name, refusal in zip(wires, refusals, strict=True)]
+    name = f"{endpoint.provider.name}:{endpoint.model}"
+    return UsageError(f"no wire of {name!r} takes all that is asked for: {'; '.join(missing)}")
+
+
+def _needs(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """Yield each setting that some wires refuse, alone, and how errors name it."""
+    for tool in settings.hosted_tools:
+        yield repr(tool), Settings(hosted_tools=(tool,))
+    if settings.top_logprobs is not None:
+        yield f"top_logprobs={settings.top_logprobs!r}", Settings(top_logprobs=settings.top_logprobs)
+    if settings.stop:
+        yield f"stop={settings.stop!r}", Settings(stop=settings.stop)
+
+
+def _takes(endpoint: Endpoint, request: Request, settings: Settings) -> bool:
+    plain = {"messages": (Message.of("user", "?"),), "functions": (), "tool_choice": "auto", "output": TEXT}
+    try:
+        _encode(endpoint, request.changed(**plain, settings=settings), False)
+    except UsageError:
+        return False
+    return True
+
 
 REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 MAX_SHOWN_CHARS = 200  # of text from servers and libraries
@@ -104,8 +251,6 @@ class HttpExchange:
                 provider=provider.name,
             )
         except UsageError as refusal:
-            from fsm_agent.clients.wires import expressed  # few requests need the other wire
-
             endpoint, request, content, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
         self.url, self.headers = endpoint.address(is_stream)

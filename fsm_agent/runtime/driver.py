@@ -13,9 +13,9 @@ to do until something happens.  The driver then waits (`wait`), in its own way, 
   particular to a kind of effect is in its activity.
 - *Cancellation.*  Requests to end the process, and its deadline, are checked before each start of an effect and before
   each outcome is taken: after a cancellation or a stop, no later outcome counts.  Activities that the process no longer
-  waits for are dropped at once: a task is cancelled, a thread is notified (`fsm_agent.runtime.abort`) and left behind.
-  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops everything and leaves the process at rest.
-  Results that functions had returned by then are kept; otherwise those functions would run twice.
+  waits for are dropped at once: a task is cancelled, a thread is notified (`fsm_agent.runtime.threads`) and left
+  behind.  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops everything and leaves the process
+  at rest.  Results that functions had returned by then are kept; otherwise those functions would run twice.
 - *Waits.*  A driver waits for the inbox, at most until the first of three limits: the deadline, the timeout of an
   activity, the end of a sleep.  When a wait reaches its limit, `handle_limit` acts on it.  Streams may be so fast, or
   listeners so slow, that the driver never waits, so deadlines and timeouts are checked at each event, too, behind the
@@ -49,17 +49,14 @@ from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
-from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F401  # register who performs effects of a call
+from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.collecting import is_collecting
+from fsm_agent.runtime.environment import PostedOutcome, Recorder, World, lasting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
-from fsm_agent.runtime.place import Place
-from fsm_agent.runtime.portal import open_gate
+from fsm_agent.runtime.portal import Place, is_collecting, open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
-from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.run_function import raise_own_cancellation
-from fsm_agent.runtime.thread_task import ThreadTask
-from fsm_agent.runtime.world import World, lasting
+from fsm_agent.runtime.threads import ThreadTask
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
 MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of them it waits

@@ -1,17 +1,26 @@
-"""``instrument()``: what is recorded, and with whose providers."""
+"""Spans and metrics of OpenTelemetry: ``instrument()`` records live, `spans_of` tells those of a past call.
+
+Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  Where spans go is a matter of the program's
+providers.  What records a drive is in `fsm_agent.runtime.drive_spans`, loaded with the first.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fsm_agent._internal import __version__
-from fsm_agent.call import trace_names as names
 from fsm_agent.call.call import AgentCall
+from fsm_agent.call.record import FAILURES, CallRecord, State
 from fsm_agent.errors import ConfigError
+from fsm_agent.messages.events import Event, FunctionEnded, Stepped
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import probes
+from fsm_agent.runtime import span_attributes as names
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -20,8 +29,151 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
     from fsm_agent.call.process import Process
-    from fsm_agent.runtime.reconciler import Reconciler
-    from fsm_agent.telemetry.drive import Begun, DriveSpans
+    from fsm_agent.runtime.drive_spans import Begun, DriveSpans
+    from fsm_agent.runtime.driver import Reconciler
+
+INTERNAL, CLIENT = 1, 3  # kinds of spans: https://github.com/open-telemetry/opentelemetry-proto (v1.5), trace.proto
+FAILED = 2  # status
+
+
+def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
+    """Return the spans of a call as dicts, in the JSON form of the OpenTelemetry protocol.
+
+    The first is the call's; inside of it is one for each request to the model, function, approval, wait for the next
+    attempt, and agent that took the dialog over.  Names and attributes are those of OpenTelemetry for generative AI,
+    where it has some; neither texts nor arguments are in them.  Ids follow from the id of the call: the same call has
+    the same spans.  A collector takes ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
+
+    Args:
+        record: The call's: ``result.record``.
+        events: What a listener heard of the call.  Without them, a function begins with its round or its approval.
+
+    Raises:
+        UsageError: It is no record of a call.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> [span["name"] for span in spans_of(result.record)]
+        ['invoke_agent', 'chat']
+    """
+    check("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
+    if not record.trace:
+        return []
+    durations = {event.id: event.duration_s for event in events if isinstance(event, FunctionEnded)}
+    functions = {f.id: f for f in (*record.function_calls, *record.round)}
+    root = _root(record)
+    spans = [root]
+    before_s = since_s = record.started_at_s  # since: the latest step that let functions or approvals begin
+    for step in record.trace:
+        prefix, _, id = step.key.partition(":")
+        id = id.partition(":")[0]
+        begins_s = since_s if step.source == State.TOOL_INTERRUPT else before_s
+        if prefix == "run" and id in durations:
+            begins_s = step.at_s - durations[id]
+        function = functions.get(id)
+        if named := _named(prefix, id if function is None else function.name):
+            span = _span(root, record.id, step, begins_s, *named)
+            if _has_failed(step, function):
+                span["status"] = {"code": FAILED, "message": step.trigger}
+            spans.append(span)
+        before_s = step.at_s or before_s
+        if step.source != State.TOOL_INTERRUPT or prefix == "ask":
+            since_s = before_s
+    if record.ending is not None:
+        root["endTimeUnixNano"] = _nanos(before_s)
+    return spans
+
+
+def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
+    if step.source == State.TOOL_INTERRUPT:
+        return function is not None and function.error is not None and step.trigger != "approved"
+    has_failed = step.trigger in FAILURES or step.trigger == "check_failed"
+    return has_failed or (step.trigger == "relayed" and step.to == State.FAILED)
+
+
+def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
+    """Return the name, kind and attributes of the span of an effect; None: it has none."""
+    match prefix:
+        case "model":
+            return "chat", CLIENT, {names.OPERATION: names.CHAT}
+        case "summary":
+            return "chat summary", CLIENT, {names.OPERATION: names.CHAT}
+        case "run":
+            operation = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL: function}
+            return f"execute_tool {function}", INTERNAL, operation
+        case "ask":
+            return f"approve {function}", INTERNAL, {names.TOOL: function}
+        case "check":
+            return "check", INTERNAL, {}
+        case "sleep":
+            return "backoff", INTERNAL, {}
+        case "to":
+            operation = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: function}
+            return f"invoke_agent {function}", INTERNAL, operation
+    return None
+
+
+def _root(record: CallRecord) -> dict[str, Any]:
+    ending = record.ending
+    span = {
+        "traceId": _id(record.id, "", 16),
+        "spanId": _id(record.id, "", 8),
+        "name": "invoke_agent",
+        "kind": INTERNAL,
+        "startTimeUnixNano": _nanos(record.started_at_s),
+        "attributes": _attributes(
+            {
+                names.OPERATION: names.INVOKE_AGENT,
+                names.CALL_ID: record.id,
+                names.STATE: str(record.state),
+                names.ROUNDS: record.rounds,
+                **({} if ending is None else {names.REASON: str(ending.reason)}),
+                **_tokens(record.total_usage, names.ALL_INPUT_TOKENS, names.ALL_OUTPUT_TOKENS),
+            }
+        ),
+    }
+    if record.state is State.FAILED and ending is not None:
+        span["status"] = {"code": FAILED, "message": str(ending.reason)}
+    return span
+
+
+def _span(
+    root: Mapping[str, Any], call_id: str, step: Stepped, begins_s: float, name: str, kind: int, facts: dict[str, Any]
+) -> dict[str, Any]:
+    facts |= {names.KEY: step.key, names.TRIGGER: step.trigger, names.TO: step.to}
+    if step.served_by is not None:
+        facts[names.SERVED_BY] = step.served_by
+    return {
+        "traceId": root["traceId"],
+        "spanId": _id(call_id, step.key, 8),
+        "parentSpanId": root["spanId"],
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": _nanos(begins_s),
+        "endTimeUnixNano": _nanos(max(begins_s, step.at_s)),
+        "attributes": _attributes(facts | _tokens(step.usage or UNUSED, names.INPUT_TOKENS, names.OUTPUT_TOKENS)),
+    }
+
+
+def _tokens(usage: Usage, input_name: str, output_name: str) -> dict[str, int]:
+    used = {input_name: usage.input_tokens, output_name: usage.output_tokens}
+    return {name: tokens for name, tokens in used.items() if tokens is not None}
+
+
+def _attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        for key, value in facts.items()
+    ]
+
+
+def _id(call_id: str, key: str, size: int) -> str:
+    return blake2b(f"{call_id}\n{key}".encode(errors="surrogatepass"), digest_size=size).hexdigest()
+
+
+def _nanos(at_s: float) -> str:
+    return str(round(at_s * 1_000_000) * 1000)
+
 
 Facts: TypeAlias = dict[str, Any]
 
@@ -124,7 +276,7 @@ class Instrumentation:
     # As the probe of the drivers
 
     def creating(self, process: Process, name: str) -> str:
-        from fsm_agent.telemetry.drive import Begun, traceparent_of
+        from fsm_agent.runtime.drive_spans import Begun, traceparent_of
 
         begun: Any = getattr(process, "traced", None)
         if type(begun) is not Begun:
@@ -135,7 +287,7 @@ class Instrumentation:
     def here(self) -> str:
         from opentelemetry import trace
 
-        from fsm_agent.telemetry.drive import traceparent_of
+        from fsm_agent.runtime.drive_spans import traceparent_of
 
         return traceparent_of(trace.get_current_span())
 
@@ -145,7 +297,7 @@ class Instrumentation:
             return None
         from opentelemetry import metrics
 
-        from fsm_agent.telemetry.drive import DriveSpans
+        from fsm_agent.runtime.drive_spans import DriveSpans
 
         # A program may set its providers later; and where only the interface is installed, nothing is recorded
         providing = type(self._meter_provider or metrics.get_meter_provider())
@@ -158,7 +310,7 @@ class Instrumentation:
 
     def begin(self, process: Any, name: str, before: SpanContext | None) -> Begun:
         """Begin the span of a process that is driven; ``before`` is where it was driven before."""
-        from fsm_agent.telemetry.drive import Begun, parent_and_links
+        from fsm_agent.runtime.drive_spans import Begun, parent_and_links
 
         parent, links = parent_and_links(before)
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())

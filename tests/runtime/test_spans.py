@@ -9,8 +9,9 @@ import pytest
 from support.agent_calls import begun, say
 
 from fsm_agent import Agent, Context, Reply, Usage, function, handoff
-from fsm_agent.call import AgentCall, Approved, Cancelled, Denied, Limits, Replied, Returned, snapshot, spans_of
+from fsm_agent.call import AgentCall, Approved, Cancelled, Denied, Limits, Replied, Returned, snapshot
 from fsm_agent.errors import Overloaded
+from fsm_agent.runtime import spans_of
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 
