@@ -118,7 +118,8 @@ class Agent(CallVerbs[Deps, Out], Closing):
     Args:
         model: ``"provider:model"``, or a client.
         system: The system prompt of every call: text; a function of the call's ``deps``, or of nothing, that returns
-            text; or a `Prompt` whose variables are given with the call, as ``system_args``.
+            text; or a `Prompt` whose variables are given with the call, as ``system_args``.  A function is called by
+            the driver of a run, when the run begins, and never without deps, unless its parameter has a default.
         functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
             servers are asked anew for each call.
         output: The type of the answer; see `Prompt`.

@@ -184,9 +184,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
 
         Args:
             task: As of `Agent.call`, as are all options but these.
-            after: The runs that have to end before, as names or handles; in whatever way they end.  Or what the task
-                follows, as of a call: the result of one, a dialog, or messages.
-            delay_s: How many seconds from now it starts, at the earliest.
+            after: The runs that have to end or be deleted before, as names or handles, however they end.  Or what the
+                task follows, as of a call: the result of one, a dialog, or messages.
+            delay_s: How many seconds from now it starts, by the clock of this machine.  No signal starts it earlier; a
+                cancellation ends it at once.
             priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds
                 until the run has ended.
             service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
@@ -491,7 +492,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         """Make another run that continues from a step of a stored run; return its name.
 
         Nothing is driven: ``resume(name)`` does that, also of another agent of this name, with another model or other
-        functions.  What lies before the step is not done again; what comes after it is, in earnest.
+        functions.  Earlier steps are not done again; later steps are.  The fork of a turn is of no conversation.
 
         Args:
             run_id: The run, which stays as it is.

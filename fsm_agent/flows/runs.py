@@ -66,7 +66,8 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of this name with
                 the same data, that run is continued.
             after: The runs that have to end before, as names or handles; in whatever way they end.
-            delay_s: How many seconds from now it starts, at the earliest.
+            delay_s: How many seconds from now it starts, by the clock of this machine.  No signal starts it earlier; a
+                cancellation ends it at once.
             priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds
                 until the run has ended.
             service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
