@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -25,3 +26,7 @@ def at_fork(
             after_in_child=after_in_child,
             **{name: call for name, call in (("before", before), ("after_in_parent", after_in_parent)) if call},
         )
+
+
+making = threading.RLock()  # held while an object is made that two threads must not make at once
+at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fsm_agent._internal.lazy_import import deferred
-
-if TYPE_CHECKING:
-    import difflib
-    from collections.abc import Iterable
-else:
-    difflib = deferred("difflib")
+import difflib
+from collections.abc import Iterable
 
 
 def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:

@@ -15,23 +15,16 @@ that two threads must not make at once are made under the lock `making`, which a
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.forks import at_fork
-
 T = TypeVar("T")
-
-making = threading.RLock()
-at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 __all__ = [
     "core_schema",
     "deferred",
-    "making",
     "pattern",
     "pydantic",
     "pydantic_core",

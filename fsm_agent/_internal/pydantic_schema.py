@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from fsm_agent._internal.lazy_import import core_schema, pydantic_core
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
+import pydantic_core
+from pydantic_core import CoreSchema, core_schema
 
 T = TypeVar("T")
 

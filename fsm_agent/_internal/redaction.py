@@ -7,21 +7,13 @@ account numbers of known services), or because it was declared as one, such as `
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from fsm_agent._internal.lazy_import import deferred, pattern
-
-if TYPE_CHECKING:
-    import base64
-    import json
-    import urllib.parse as urllib_parse
-    import urllib.request as urllib_request
-else:
-    base64, json = deferred("base64"), deferred("json")
-    urllib_parse, urllib_request = deferred("urllib.parse"), deferred("urllib.request")
+from typing import Any
 
 MASK = "***"
 MIN_CHARS = 3  # shorter values are not masked
@@ -30,34 +22,34 @@ MIN_PIECE_CHARS = 4  # the shortest masked piece of a secret that was cut
 
 # Placeholder keys in the documentation of servers without keys, and words as common as these.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "test", "unused", "ollama", "lm-studio", "not-needed"})
-_NAME = pattern(
+_NAME = re.compile(
     r"auth|key|token|secret|pass|pwd|credential|cookie|signature|(?<![a-z])sig(?![a-z])|session|subscription|jwt"
     r"|organi[sz]ation|project|account|header",  # --header, of a command line
     re.IGNORECASE,
 )
-_TOKEN_WORD = pattern(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would hide words
+_TOKEN_WORD = re.compile(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would hide words
 _OPEN_QUERY = frozenset({"alt", "api-version", "version", "beta", "model", "region", "stream"})
 
 # A word begins here, also after an escape inside JSON or a URL: "\\nsk-…", "%20sk-…".
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2}))"
 # A prefix that something must follow is bounded, so a search is linear.
-_KEY = pattern(
+_KEY = re.compile(
     _START + r"(?:(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8|ghp|github_pat)[-_][A-Za-z0-9_-]{12,}"
     r"|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9._-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
     r"|eyJ[A-Za-z0-9_-]{10,500}\.[A-Za-z0-9._-]{10,}|[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
     r"|(?:org|proj|acct)[-_](?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{12,}|accounts/[0-9a-f]{32}|projects/[0-9]{6,})"
 )
-_GAP = pattern(r"\.\.\.|…")
-_CUT = pattern(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
+_GAP = re.compile(r"\.\.\.|…")
+_CUT = re.compile(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
 # A name of JSON and its value, which may be cut.  Fewer names are secret here: an account is what a call is about.
-_ARGUMENT = pattern(r'("(?:[^"\\]|\\.)*+"\s*:\s*)("(?:[^"\\]|\\.)*+"?|[^\s,{}\[\]"]++)')
-_SECRET_ARGUMENT = pattern(
+_ARGUMENT = re.compile(r'("(?:[^"\\]|\\.)*+"\s*:\s*)("(?:[^"\\]|\\.)*+"?|[^\s,{}\[\]"]++)')
+_SECRET_ARGUMENT = re.compile(
     r"password|passwd|passphrase|passcode|pwd|secret|credential|api_?key|private_?key|(?<!max_)token(?!s)|authori[sz]ation"
     r"|cookie|cvv|(?<![a-z])pin(?![a-z])",
     re.IGNORECASE,
 )
-_ESCAPED_BY_DOTNET = pattern("[\"&'+<>`]")  # in JSON
-_SCALAR = pattern(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or number of JSON
+_ESCAPED_BY_DOTNET = re.compile("[\"&'+<>`]")  # in JSON
+_SCALAR = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or number of JSON
 
 
 def is_secret_name(name: str) -> bool:
@@ -85,7 +77,7 @@ def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = 
 def secrets_in_url(url: str) -> Iterator[str]:
     """Yield the user and password of a URL, and the secret values of its query, as they are and decoded."""
     user = _authority(url).rpartition("@")[0]
-    yield from filter(None, [user, user.partition(":")[2], urllib_parse.unquote(user.partition(":")[2])])
+    yield from filter(None, [user, user.partition(":")[2], urllib.parse.unquote(user.partition(":")[2])])
     for name, value in _query(url):
         if is_secret_name(name) or (name.lower() not in _OPEN_QUERY and len(value) >= MIN_ANYWHERE_CHARS):
             yield value
@@ -93,14 +85,16 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 def secrets_in_proxies() -> Iterator[str]:
     """Yield the secrets in the URLs of the environment's proxies."""
-    for url in urllib_request.getproxies_environment().values():
+    from urllib.request import getproxies_environment  # brings an HTTP client
+
+    for url in getproxies_environment().values():
         yield from secrets_in_url(url)
 
 
 def path_tokens(url: str) -> Iterator[str]:
     """Yield the steps of a URL's path that may be tokens: long, with a digit, a telling word or mixed letters."""
     for step in _path(url).split("/"):
-        text = urllib_parse.unquote(step)
+        text = urllib.parse.unquote(step)
         is_mixed = len(text) >= 2 * MIN_ANYWHERE_CHARS and not (text.islower() or text.isupper() or text.istitle())
         has_digit = any(map(str.isdigit, text))
         if len(text) >= MIN_ANYWHERE_CHARS and (has_digit or is_mixed or _TOKEN_WORD.search(text)):
@@ -110,7 +104,7 @@ def path_tokens(url: str) -> Iterator[str]:
 def shown_url(url: str) -> str:
     """Return a URL without its user, its fragment and the values of its query, except harmless ones; decoded."""
     scheme, separator, _ = url.partition("://")
-    host, path = _authority(url).rpartition("@")[2], urllib_parse.unquote(_path(url))
+    host, path = _authority(url).rpartition("@")[2], urllib.parse.unquote(_path(url))
     query = "&".join([f"{name}={value if name.lower() in _OPEN_QUERY else MASK}" for name, value in _query(url)])
     bare = f"{scheme}{separator}{host}{path}" if separator else f"{host}{path}"
     return f"{bare}?{query}" if query else bare
@@ -132,7 +126,7 @@ def _address(url: str) -> str:
 
 
 def _query(url: str) -> list[tuple[str, str]]:
-    return urllib_parse.parse_qsl(url.partition("#")[0].partition("?")[2], keep_blank_values=True)
+    return urllib.parse.parse_qsl(url.partition("#")[0].partition("?")[2], keep_blank_values=True)
 
 
 class Secrets:
@@ -236,7 +230,7 @@ def _spelled(value: str) -> Iterator[str]:
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield value.replace("/", r"\/")  # in the JSON of PHP
     yield _ESCAPED_BY_DOTNET.sub(lambda found: f"\\u{ord(found[0]):04X}", value)
-    yield from (urllib_parse.quote(value, safe=""), urllib_parse.quote(value), urllib_parse.quote_plus(value))
+    yield from (urllib.parse.quote(value, safe=""), urllib.parse.quote(value), urllib.parse.quote_plus(value))
     if len(value) < MIN_ANYWHERE_CHARS:
         return
     data = value.encode("utf-8", "surrogatepass")

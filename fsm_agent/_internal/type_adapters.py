@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic
+import pydantic
 
 _MOST = 512  # types; of those made by code there may be any number
 

@@ -5,6 +5,7 @@ Pydantic is used for types of users: outputs, arguments of functions, configurat
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
@@ -14,14 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 import msgspec
 
+from fsm_agent._internal.forks import making
 from fsm_agent._internal.growing_map import GrowingMap
-from fsm_agent._internal.lazy_import import deferred, making
 from fsm_agent._internal.vector import Vector
-
-if TYPE_CHECKING:
-    import json
-else:
-    json = deferred("json")
 
 __all__ = [
     "Read",
