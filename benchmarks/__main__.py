@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.classes import HOWS, Quality, classified, examples, qualities
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.text import plain
 from fsm_agent.cli.options import (
     EMBEDDED,
     EMBEDDED_SETTINGS,

@@ -31,8 +31,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.hints import hint as hint
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
+from fsm_agent._internal.text import hint as hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

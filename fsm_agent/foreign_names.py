@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 
-from fsm_agent._internal.hints import guess
+from fsm_agent._internal.text import guess
 from fsm_agent.errors import hint
 
 _NEAR = 0.75  # of a name that is imported: a guess that is far off misleads

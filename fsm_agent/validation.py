@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError
 
 Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what passes it

@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "fsm_agent"
 
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
-DO_NO_IO = {"_internal.forks": {"os"}, "_internal.lazy_import": {"threading"}}  # but register with forks, and lock
+DO_NO_IO = {"_internal.system": {"os", "threading"}}  # registers with forks, locks files
 LOAD_LATE = {("prompts.template", "prompts.values")}  # which loads pydantic, and renders templates itself
 CALLS_USERS = {
     "context.passes",

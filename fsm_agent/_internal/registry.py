@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
 
-from fsm_agent._internal.hints import guess
+from fsm_agent._internal.text import guess
 
 T = TypeVar("T")
 

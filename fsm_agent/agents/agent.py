@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, overload
 
 from typing_extensions import TypeForm, Unpack
 
-from fsm_agent._internal.closing import Closing
-from fsm_agent._internal.generics import New
-from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.scope import Closing
+from fsm_agent._internal.structs import New, fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import (
     TASK,

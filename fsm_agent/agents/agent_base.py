@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, get_args, get_or
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.hints import guess
 from fsm_agent._internal.registry import path_of
+from fsm_agent._internal.text import guess
 from fsm_agent.agents.agent import ARGUMENTS, Agent
 from fsm_agent.agents.arguments import TASK
 from fsm_agent.agents.class_attributes import arguments_of, check_attributes

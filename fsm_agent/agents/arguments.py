@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.structs import field_names
 from fsm_agent.call.record import Limits
 from fsm_agent.context.budget import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint

@@ -11,8 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeAlias, overload
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.generics import New, Out
+from fsm_agent._internal.structs import New, Out, is_whole
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal

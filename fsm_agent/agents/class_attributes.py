@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from fsm_agent._internal.registry import path_of
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.structs import field_names
 from fsm_agent.agents.agent import ARGUMENTS
 from fsm_agent.agents.config import KEYS_ALONE, AgentConfig
 from fsm_agent.call.record import Limits

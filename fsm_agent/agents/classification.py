@@ -17,7 +17,7 @@ from typing import Any, Generic, Self
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import pattern
-from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import TokenLogprob, Usage

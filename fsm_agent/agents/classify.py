@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from fsm_agent._internal.field_checks import is_whole
+from fsm_agent._internal.structs import is_whole
 from fsm_agent.agents.batch import CONCURRENCY, amap_tasks, map_tasks
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.classification import Calibration, Classification, ClassNames, Scores, classes_of

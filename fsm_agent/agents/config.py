@@ -28,11 +28,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema, from_json
 
-from fsm_agent._internal.hints import guess, hint
-from fsm_agent._internal.named_modules import module_named
 from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
-from fsm_agent._internal.references import expanded, has_reference, referenced
-from fsm_agent._internal.values import Value, differing, field_names, from_data
+from fsm_agent._internal.structs import Value, differing, field_names, from_data
+from fsm_agent._internal.system import module_named
+from fsm_agent._internal.text import expanded, guess, has_reference, hint, referenced
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.call.record import Limits

@@ -27,7 +27,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.structs import field_names
 from fsm_agent.call.budget import ANY_MODEL, Tariff
 from fsm_agent.call.process import Inner, along
 from fsm_agent.call.record import ProcessRecord

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.generics import New
+from fsm_agent._internal.structs import New
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.classification import Calibration
 from fsm_agent.agents.run_handle import Before

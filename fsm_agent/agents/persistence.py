@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from fsm_agent._internal.generics import Out
+from fsm_agent._internal.structs import Out
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.agents.builder import SystemPrompt
 from fsm_agent.call.call import AgentCall

@@ -11,9 +11,8 @@ from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent._internal.values import to_json
+from fsm_agent._internal.structs import is_amount, to_json
 from fsm_agent.agents.runnable import Runnable, result_of
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import ReplayError, UsageError

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from fsm_agent._internal.generics import New
+from fsm_agent._internal.structs import New
 from fsm_agent.agents.options import (
     After,
     Asked,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, overload
 
 from typing_extensions import Unpack
 
-from fsm_agent._internal.generics import New
+from fsm_agent._internal.structs import New
 from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.delegation import from_functions

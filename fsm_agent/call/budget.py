@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_whole
 from fsm_agent.call.effects import RunFunction
 from fsm_agent.call.record import CallRecord, Limits, State
 from fsm_agent.errors import OutcomeError, UsageError

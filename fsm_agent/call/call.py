@@ -8,8 +8,7 @@ from typing import Any, Generic, Self, TypedDict, Unpack, cast
 
 import pydantic_core
 
-from fsm_agent._internal.generics import New, Out
-from fsm_agent._internal.values import from_json, quick_json, to_json
+from fsm_agent._internal.structs import New, Out, from_json, quick_json, to_json
 from fsm_agent.call.composite import Parent
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.journal import TASK_CHARS, Beginning, Entry, inside_json, steps_json, why_json
 from fsm_agent.call.machine import RowMachine, take_row

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import masked_arguments
-from fsm_agent._internal.values import Value, to_json
+from fsm_agent._internal.structs import Value, to_json
+from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import (
     Approved,
     Begun,

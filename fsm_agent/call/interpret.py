@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import pydantic_core
 
-from fsm_agent._internal.annotations import types_of
+from fsm_agent._internal.structs import types_of
 from fsm_agent.call.budget import Overrun, exceeded, has_budget
 from fsm_agent.call.effects import AskSummary
 from fsm_agent.call.outcomes import (

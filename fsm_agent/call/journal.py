@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
+from fsm_agent._internal.structs import Tagged, Value, decoder_of, from_json, to_json
 from fsm_agent.call.process import Process
 from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from transitions import EventData, Machine, State, Transition
 from transitions.core import Condition
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import IllegalTrigger, UsageError
 from fsm_agent.messages.events import Stepped
 

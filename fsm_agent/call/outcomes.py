@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from msgspec.structs import astuple
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import Tagged, Value, defaults_of
+from fsm_agent._internal.structs import Tagged, Value, defaults_of, is_finite, is_whole
 from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message, check_roles

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.events import Done, FunctionEnded, FunctionStarted
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message

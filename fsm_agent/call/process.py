@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from fsm_agent._internal.instrument import Instrument
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.scope import Instrument
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
 

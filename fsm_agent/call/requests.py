@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import (
     TEXT,
     AskApproval,

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from fsm_agent._internal.generics import Out
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Out, Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Tariff
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects

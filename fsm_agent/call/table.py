@@ -59,7 +59,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from fsm_agent._internal.places import with_place
+from fsm_agent._internal.system import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Overrun, describe_overrun, reached
 from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, error_text, fingerprint, is_cut_off

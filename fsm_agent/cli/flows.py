@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from fsm_agent._internal.durations import format_moment
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.text import format_moment, plain
 from fsm_agent.agents.config import within
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.outcomes import Outcome

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from pydantic_core import from_json
 
-from fsm_agent._internal.values import field_names, from_data
+from fsm_agent._internal.structs import field_names, from_data
 from fsm_agent.agents.config import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.record import Limits

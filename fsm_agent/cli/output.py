@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import typer
 
-from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.text import plain
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, Reconcile
 from fsm_agent.call.result import CallResult

@@ -15,7 +15,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from fsm_agent._internal.file_locks import HAVE_FLOCK, try_lock
+from fsm_agent._internal.system import HAVE_FLOCK, try_lock
 
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -16,8 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fsm_agent._internal.durations import format_moment
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.text import format_moment, plain
 from fsm_agent.call.outcomes import (
     Begun,
     Cancelled,

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
-from fsm_agent._internal.plain_text import plain
-from fsm_agent._internal.values import to_json
+from fsm_agent._internal.structs import to_json
+from fsm_agent._internal.text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Returned, RunAgain

@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.text import plain
 from fsm_agent.call.record import State
 from fsm_agent.messages.events import (
     ArgumentsDelta,

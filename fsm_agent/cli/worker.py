@@ -17,8 +17,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from fsm_agent._internal.hints import guess
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.text import guess, plain
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.cli.flows import wrong_data
 from fsm_agent.cli.options import (

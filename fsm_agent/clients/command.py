@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-from fsm_agent._internal.field_checks import is_finite
-from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_url
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_finite
+from fsm_agent._internal.text import plain
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.command_process import CommandRun, Launch
 from fsm_agent.clients.exchange import REQUESTS_ALLOWED, warn_of_left_out

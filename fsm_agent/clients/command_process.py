@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
 
 MAX_ERROR_BYTES = 8_192  # of the standard error output, its end

@@ -19,7 +19,7 @@ from fsm_agent._internal.redaction import (
     secrets_in_url,
     shown_url,
 )
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.providers.codec import Profile

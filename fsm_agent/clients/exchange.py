@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.redaction import Secrets
+from fsm_agent._internal.scope import Instrument
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.network import Network

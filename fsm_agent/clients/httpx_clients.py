@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx
 
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.system import at_fork
 from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.clients.exchange import Deadline, HttpExchange
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback

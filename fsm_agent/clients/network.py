@@ -9,9 +9,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
-from fsm_agent._internal.values import Value, differing
+from fsm_agent._internal.structs import Value, differing, is_finite, is_whole
 from fsm_agent.errors import ConfigError
 from fsm_agent.validation import check
 

@@ -18,8 +18,8 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.structs import is_whole
+from fsm_agent._internal.system import at_fork
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs

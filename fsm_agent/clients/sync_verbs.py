@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator
 
-from fsm_agent._internal.closing import Closing
+from fsm_agent._internal.scope import Closing
 from fsm_agent.call.effects import Request
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply

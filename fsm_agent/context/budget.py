@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.context.passes import AnyPass, Pass, apply_passes, check_pass, check_size, keep_last, shorten, window_of
 from fsm_agent.context.rounds import whole_turns
 from fsm_agent.context.summary import Summarize, summarize, summarized

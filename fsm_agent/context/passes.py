@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 import pydantic_core
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_whole
 from fsm_agent.call.record import CallRecord
 from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.tokens import estimated_tokens

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import AskSummary, Request
 from fsm_agent.call.record import CallRecord
 from fsm_agent.context.passes import check_size, dropped, keep_last, truncated

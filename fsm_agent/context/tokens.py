@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pydantic_core
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError
 from fsm_agent.functions.function import Function

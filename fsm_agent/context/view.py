@@ -12,7 +12,7 @@ from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.values import quick_json
+from fsm_agent._internal.structs import quick_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import AskSummary, CallModel, Request
 from fsm_agent.call.record import CallRecord, ContextUse

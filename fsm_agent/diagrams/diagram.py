@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from fsm_agent._internal.durations import format_duration
+from fsm_agent._internal.text import format_duration
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import Row
 from fsm_agent.call.record import FINAL, State

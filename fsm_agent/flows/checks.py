@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 import msgspec
 import pydantic
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.hints import guess
-from fsm_agent._internal.type_adapters import type_adapter
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.structs import field_names, is_whole, type_adapter
+from fsm_agent._internal.text import guess
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.result import CallResult

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pydantic
 import pydantic_core
 
-from fsm_agent._internal.type_adapters import type_adapter
+from fsm_agent._internal.structs import type_adapter
 from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.validation import shown

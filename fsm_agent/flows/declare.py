@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Un
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.annotations import types_of
+from fsm_agent._internal.structs import types_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult

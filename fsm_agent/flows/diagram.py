@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from fsm_agent._internal.field_checks import is_whole
+from fsm_agent._internal.structs import is_whole
 from fsm_agent.diagrams.diagram import (
     ANY,
     ANY_NODE,

@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 from typing_extensions import Unpack
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.values import fields_alone, to_json
+from fsm_agent._internal.structs import fields_alone, to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks

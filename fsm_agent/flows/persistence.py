@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fsm_agent._internal.hints import guess
-from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.structs import Value, from_json, to_json
+from fsm_agent._internal.text import guess
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.record import Limits
 from fsm_agent.errors import JournalError, SnapshotError, UsageError

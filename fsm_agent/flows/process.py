@@ -14,7 +14,7 @@ from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
-from fsm_agent._internal.values import from_json, quick_json
+from fsm_agent._internal.structs import from_json, quick_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.budget import with_limits_left
 from fsm_agent.call.call import AgentCall

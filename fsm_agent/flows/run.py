@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from fsm_agent._internal.durations import format_moment
-from fsm_agent._internal.values import to_json
+from fsm_agent._internal.structs import to_json
+from fsm_agent._internal.text import format_moment
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.call.journal import signed
 from fsm_agent.call.outcomes import Returned

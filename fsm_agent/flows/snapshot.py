@@ -14,7 +14,7 @@ import pydantic
 import pydantic_core
 from msgspec import field
 
-from fsm_agent._internal.values import Value, differing, from_json, to_json
+from fsm_agent._internal.structs import Value, differing, from_json, to_json
 from fsm_agent.call.journal import verified
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import inconsistency

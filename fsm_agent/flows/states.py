@@ -16,7 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from fsm_agent._internal.durations import in_seconds
+from fsm_agent._internal.text import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult

@@ -20,8 +20,8 @@ from functools import wraps
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from fsm_agent._internal.durations import in_seconds
-from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.structs import is_amount, is_finite
+from fsm_agent._internal.text import in_seconds
 from fsm_agent.call.machine import Row as MachineRow
 from fsm_agent.call.machine import machine_of
 from fsm_agent.flows.errors import FlowError

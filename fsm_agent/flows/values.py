@@ -21,10 +21,7 @@ import pydantic
 import pydantic_core
 from typing_extensions import TypeVar, is_protocol, is_typeddict
 
-from fsm_agent._internal.annotations import UNIONS, types_of, without_notes
-from fsm_agent._internal.pydantic_schema import schema_of
-from fsm_agent._internal.type_adapters import type_adapter
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.structs import UNIONS, from_json, schema_of, to_json, type_adapter, types_of, without_notes
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import schema_json
 from fsm_agent.call.record import CallRecord, State

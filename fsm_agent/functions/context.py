@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.validation import shown
@@ -22,7 +22,7 @@ from fsm_agent.validation import shown
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from fsm_agent._internal.generics import New
+    from fsm_agent._internal.structs import New
     from fsm_agent.agents.agent import Agent
     from fsm_agent.agents.options import Asked, CallOptions, Messages, Out, Typed
     from fsm_agent.call.result import CallResult

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from fsm_agent._internal.field_checks import is_amount, is_whole
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_amount, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.validation import check_fields

@@ -32,7 +32,7 @@ from typing import (
 
 import typing_extensions
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context
 

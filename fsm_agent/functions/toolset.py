@@ -14,8 +14,7 @@ from typing import Any, Generic, Protocol, TypeAlias, Unpack
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.field_checks import is_amount, is_finite
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_amount, is_finite
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.functions.function import Function

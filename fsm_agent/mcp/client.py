@@ -19,8 +19,7 @@ from urllib.parse import unquote
 
 from pydantic_core import from_json, to_json
 
-from fsm_agent._internal.hints import guess
-from fsm_agent._internal.references import expanded
+from fsm_agent._internal.text import expanded, guess
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.session import Connection, MCPToolError, Target, background

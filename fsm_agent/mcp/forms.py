@@ -12,8 +12,8 @@ from typing import Any
 
 import mcp_types as types
 
-from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import masked_arguments
+from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import Cancelled, Denied, Outcome
 from fsm_agent.call.questions import (
     Field,

@@ -23,8 +23,8 @@ import anyio
 from pydantic import ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
-from fsm_agent._internal.forks import at_fork
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.system import at_fork
+from fsm_agent._internal.text import plain
 from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
 from fsm_agent.mcp.transports import StderrTail, Transport

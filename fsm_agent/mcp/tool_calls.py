@@ -22,8 +22,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
-from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome

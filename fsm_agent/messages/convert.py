@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.text import plain
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.message import (

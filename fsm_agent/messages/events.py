@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
 

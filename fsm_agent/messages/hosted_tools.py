@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import field
 
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent._internal.values import Tagged, Value
+from fsm_agent._internal.structs import Tagged, Value
 from fsm_agent.errors import UsageError
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec import to_builtins
 
 from fsm_agent._internal.redaction import masked_arguments
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.structs import field_names
 from fsm_agent.messages import events as events
 from fsm_agent.messages.events import (
     ArgumentsDelta,

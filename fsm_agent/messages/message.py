@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.pydantic_schema import schema_of
-from fsm_agent._internal.values import Tagged, Value, from_json, to_json
+from fsm_agent._internal.structs import Tagged, Value, from_json, schema_of, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
 from fsm_agent.validation import shown, wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Self
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.messages.message import PDF, Document, Image, Message, Text
 from fsm_agent.validation import check
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_finite, is_whole
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools

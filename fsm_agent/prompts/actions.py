@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Unpack, datac
 
 import pydantic
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.prompts.fields import RecordField, docstring_of, fields_of

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.hints import hint
-from fsm_agent._internal.plain_text import plain
-from fsm_agent._internal.pydantic_schema import schema_of
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.structs import from_json, is_whole, schema_of, to_json
+from fsm_agent._internal.text import hint, plain
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError, UsageError
 from fsm_agent.messages.convert import messages_of, overview

@@ -14,7 +14,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 from typing_extensions import ReadOnly, is_typeddict
 
-from fsm_agent._internal.values import Value, differing
+from fsm_agent._internal.structs import Value, differing
 from fsm_agent.errors import PromptError
 from fsm_agent.validation import check
 

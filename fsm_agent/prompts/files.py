@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from fsm_agent._internal.named_modules import module_named
-from fsm_agent._internal.values import from_data
+from fsm_agent._internal.structs import from_data
+from fsm_agent._internal.system import module_named
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.hosted_tools import HostedTool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from fsm_agent._internal.redaction import path_tokens, shown_url
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool
 from fsm_agent.prompts.output import Parser

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import Registry
+from fsm_agent._internal.text import nearest
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.prompts.files import HANDLERS, Loading, Names
 from fsm_agent.prompts.prompt import Prompt, PromptOverrides

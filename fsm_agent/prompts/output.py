@@ -13,9 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar
 import typing_extensions
 from pydantic_core import ValidationError, to_json
 
-from fsm_agent._internal.annotations import UNIONS
-from fsm_agent._internal.type_adapters import type_adapter
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import UNIONS, Value, type_adapter
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import Function

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, U
 
 from typing_extensions import TypeForm, TypeVar
 
-from fsm_agent._internal.generics import New
-from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.structs import New, fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function

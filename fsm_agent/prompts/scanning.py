@@ -9,7 +9,7 @@ from itertools import chain
 
 from pydantic_core import from_json
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _MAX_PIECES = 1000  # of one answer are tried

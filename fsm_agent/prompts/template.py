@@ -17,8 +17,8 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fsm_agent._internal.hints import hint
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
+from fsm_agent._internal.text import hint
 from fsm_agent.errors import PromptError
 
 if TYPE_CHECKING:

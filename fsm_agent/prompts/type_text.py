@@ -15,7 +15,7 @@ import pydantic
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import TypeAliasType
 
-from fsm_agent._internal.annotations import UNIONS, without_notes
+from fsm_agent._internal.structs import UNIONS, without_notes
 from fsm_agent.errors import PromptError, hint
 from fsm_agent.functions.schema import described_errors, undescribable
 from fsm_agent.prompts.fields import (

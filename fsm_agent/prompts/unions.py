@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import SchemaValidator
 
-from fsm_agent._internal.type_adapters import type_adapter
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, type_adapter
 from fsm_agent.errors import PromptError
 from fsm_agent.prompts.repairs import UNCLEAR, only_close
 

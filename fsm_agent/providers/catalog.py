@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.registry import Registry
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile

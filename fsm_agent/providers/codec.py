@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import astuple
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from fsm_agent._internal.values import differing
+from fsm_agent._internal.structs import differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool, UserLocation

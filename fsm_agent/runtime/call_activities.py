@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.values import without_halves
+from fsm_agent._internal.structs import without_halves
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskSummary, Begin, CallModel, Reconcile, RunFunction, Sleep, StartFunction
 from fsm_agent.call.interpret import arriving_output, error_text

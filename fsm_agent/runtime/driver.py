@@ -44,7 +44,7 @@ from heapq import heappop, heappush
 from types import AsyncGeneratorType
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.system import at_fork
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError

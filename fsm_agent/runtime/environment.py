@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from msgspec import field
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.budget import ANY_MODEL, Prices, Tariff
 from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified

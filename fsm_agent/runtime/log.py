@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
 from fsm_agent.call.record import FAILURES, CallRecord
 from fsm_agent.errors import hint

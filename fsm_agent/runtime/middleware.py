@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from threading import Lock
 from typing import Any
 
-from fsm_agent._internal.field_checks import is_amount, is_whole
+from fsm_agent._internal.structs import is_amount, is_whole
 from fsm_agent.call.interpret import fingerprint
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall

@@ -22,7 +22,7 @@ from contextlib import aclosing, closing, suppress
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from fsm_agent._internal.forks import at_fork, making
+from fsm_agent._internal.system import at_fork, making
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.threads import ThreadTask, abort_in_force, in_thread
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value, is_whole
 from fsm_agent.call.outcomes import Returned
 from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.system import at_fork
 
 P = ParamSpec("P")
 T = TypeVar("T")

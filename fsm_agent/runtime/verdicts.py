@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from fsm_agent._internal.places import with_place
+from fsm_agent._internal.system import with_place
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, CheckOutput
 from fsm_agent.call.interpret import Proposal, error_text, typed_error_text, unrunnable

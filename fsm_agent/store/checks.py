@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import decoder_of
+from fsm_agent._internal.structs import decoder_of, is_finite, is_whole
 from fsm_agent.call.outcomes import Modified, Outcome, Returned
 from fsm_agent.call.questions import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint

@@ -16,8 +16,8 @@ from functools import cache
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fsm_agent._internal.forks import at_fork
-from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.structs import Value, from_json, to_json
+from fsm_agent._internal.system import at_fork
 from fsm_agent.call.effects import Begin
 from fsm_agent.call.header import earlier_messages, request_differences
 from fsm_agent.call.journal import (

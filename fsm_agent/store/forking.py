@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.values import defaults_of, to_json
+from fsm_agent._internal.structs import defaults_of, is_whole, to_json
 from fsm_agent.call.header import on_its_own
 from fsm_agent.call.journal import Chain, Header, Journal, Line, PastJournal, header_of
 from fsm_agent.call.snapshots import check_forkable, with_id

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from fsm_agent._internal.values import from_json
+from fsm_agent._internal.structs import from_json
 from fsm_agent.call.journal import Beginning, FlowTable, Header, Line, header_of, line_of
 from fsm_agent.call.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Returned, Stopped
 from fsm_agent.call.process import SEPARATOR

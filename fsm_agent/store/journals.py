@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.plain_text import plain
-from fsm_agent._internal.values import decoder_of, from_json, to_json
+from fsm_agent._internal.structs import decoder_of, from_json, to_json
+from fsm_agent._internal.text import plain
 from fsm_agent.call.journal import Chain, KeyMissing, has_signature, is_signed, key_bytes, verified
 from fsm_agent.errors import JournalError
 from fsm_agent.store.recorder import Saved

@@ -22,8 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsm_agent._internal.file_locks import HAVE_FLOCK, try_lock
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.system import HAVE_FLOCK, at_fork, try_lock
 from fsm_agent.store.errors import StoreClosed, StoreError
 
 if TYPE_CHECKING:

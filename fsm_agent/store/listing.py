@@ -20,7 +20,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.store.checks import check_text
 from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, Store

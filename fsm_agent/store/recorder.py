@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, decoder_of, from_json, quick_json, to_json
+from fsm_agent._internal.structs import Value, decoder_of, from_json, quick_json, to_json
 from fsm_agent.call.effects import Reconcile
 from fsm_agent.call.journal import Chain, Journal, signed
 from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix

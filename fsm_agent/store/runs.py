@@ -19,8 +19,7 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_amount, is_finite
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.structs import from_json, is_amount, is_finite, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Entry, Header, Line, Retried, header_of, line_of, retried_in

@@ -34,7 +34,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.structs import Value
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost
 

@@ -11,7 +11,7 @@ from inspect import iscoroutinefunction
 from itertools import chain, islice, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from fsm_agent._internal.values import differing
+from fsm_agent._internal.structs import differing
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.outcomes import Begun, Cancelled, Expired, Slept, Started
 from fsm_agent.call.process import SEPARATOR

@@ -18,8 +18,7 @@ from typing import Any, Self, TypeAlias
 from pydantic import BaseModel
 from tenacity import wait_exponential
 
-from fsm_agent._internal.field_checks import is_amount
-from fsm_agent._internal.values import from_json
+from fsm_agent._internal.structs import from_json, is_amount
 from fsm_agent.call.effects import AskSummary, CallModel, Request
 from fsm_agent.call.journal import Journal, line_of
 from fsm_agent.call.outcomes import ModelFailed, Replied

@@ -9,8 +9,7 @@ from typing import Any, Union
 
 from pydantic import TypeAdapter
 
-from fsm_agent._internal.generics import New
-from fsm_agent._internal.values import to_json
+from fsm_agent._internal.structs import New, to_json
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Begun, Replied

@@ -25,8 +25,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.structs import is_whole
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import FsmAgentError, OutcomeError

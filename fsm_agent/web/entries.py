@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.plain_text import pretty, shown
-from fsm_agent._internal.values import from_data
+from fsm_agent._internal.structs import from_data
+from fsm_agent._internal.text import pretty, shown
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import ModelFailed, Replied
 from fsm_agent.call.process import SEPARATOR, prefix_of, subject_of

@@ -31,9 +31,9 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from fsm_agent._internal.plain_text import pretty
-from fsm_agent._internal.plain_text import shown as shown_text
-from fsm_agent._internal.values import to_json
+from fsm_agent._internal.structs import to_json
+from fsm_agent._internal.text import pretty
+from fsm_agent._internal.text import shown as shown_text
 from fsm_agent.call.questions import (
     FormError,
     QuestionForm,

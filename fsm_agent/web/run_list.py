@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from fsm_agent._internal.durations import format_duration, format_moment
+from fsm_agent._internal.text import format_duration, format_moment
 from fsm_agent.messages.reply import Usage
 from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunFilter, Store

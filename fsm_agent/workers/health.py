@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.values import Value, to_json
+from fsm_agent._internal.structs import Value, to_json
 from fsm_agent.errors import ConfigError
 
 if TYPE_CHECKING:

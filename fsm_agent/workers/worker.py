@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.structs import is_amount, is_whole
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.persistence import aclaim, opened
 from fsm_agent.agents.runnable import Runnable, Sink

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Union
 import pytest
 from pydantic import Field, PydanticSchemaGenerationError, PydanticUserError
 
-from fsm_agent._internal import type_adapters
+from fsm_agent._internal import structs as type_adapters
 
 
 @dataclass(frozen=True)

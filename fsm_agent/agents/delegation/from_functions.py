@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import count
 from typing import Any
 
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.structs import from_json, to_json
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.call import CALL_PARTS, AgentCall

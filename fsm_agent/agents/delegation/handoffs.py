@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from fsm_agent._internal.annotations import types_of
+from fsm_agent._internal.structs import types_of
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.builder import NO_ARGS, SystemPrompt, needs_of
 from fsm_agent.agents.delegation.delegate import AgentDelegate

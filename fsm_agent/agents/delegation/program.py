@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.places import with_place
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.type_adapters import type_adapter
+from fsm_agent._internal.structs import type_adapter
+from fsm_agent._internal.system import with_place
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.call.effects import Request

@@ -28,7 +28,7 @@ import weakref
 from pathlib import Path
 from typing import IO
 
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.system import at_fork
 from fsm_agent.clients.local.hub import is_hub_name
 from fsm_agent.clients.local.model import (
     ERROR_TAIL_CHARS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.message import Message

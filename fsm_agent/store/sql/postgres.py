@@ -19,8 +19,8 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.system import at_fork
 from fsm_agent.errors import ConfigError
 from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError

@@ -26,8 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.system import at_fork
 from fsm_agent.errors import UsageError
 from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fsm_agent._internal.values import from_json
+from fsm_agent._internal.structs import from_json
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError

@@ -14,8 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from fsm_agent._internal.growing_map import GrowingMap
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.vector import GrowingMap, Vector
 
 
 class Versions(RuleBasedStateMachine):

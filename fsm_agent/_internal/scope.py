@@ -1,11 +1,37 @@
-"""Values that tests and tools set temporarily, without changes to the code that reads them."""
+"""What holds for a block: values that tests and tools set there, and objects that are closed at its end."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
+
+
+class Closing(ABC):
+    """Closed at the end of a ``with`` or ``async with`` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close it under asyncio."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent._internal import file_locks
+from fsm_agent._internal import system as file_locks
 
 HOLD = """
 import sys
-from fsm_agent._internal.file_locks import try_lock
+from fsm_agent._internal.system import try_lock
 file = open(sys.argv[1], "rb")
 print(try_lock(file.fileno()), flush=True)
 sys.stdin.read()

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from fsm_agent._internal.instrument import Instrument
+from fsm_agent._internal.scope import Instrument
 
 T = TypeVar("T")
 

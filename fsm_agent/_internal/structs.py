@@ -6,35 +6,113 @@ Pydantic is used for types of users: outputs, arguments of functions, configurat
 from __future__ import annotations
 
 import json
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache
 from inspect import Parameter, Signature, get_annotations
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NewType, Self, Union, get_args, get_origin
 
 import msgspec
+import pydantic
+import pydantic_core
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypeVar
 
-from fsm_agent._internal.forks import making
-from fsm_agent._internal.growing_map import GrowingMap
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.system import making
+from fsm_agent._internal.vector import GrowingMap, Vector
 
-__all__ = [
-    "Read",
-    "Tagged",
-    "Value",
-    "Written",
-    "decoder_of",
-    "defaults_of",
-    "differing",
-    "field_names",
-    "fields_alone",
-    "from_data",
-    "from_json",
-    "quick_json",
-    "to_json",
-    "without_halves",
-]
+UNIONS = (Union, UnionType)  # the origins of a union, which may be written in two ways
+
+
+def types_of(annotation: Any) -> tuple[Any, ...]:
+    """Return the types of a union; of any other annotation itself alone."""
+    return get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
+
+
+def without_notes(kind: Any) -> Any:
+    """Return a type without what `Annotated` and `NewType` add to it."""
+    while True:
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        elif isinstance(kind, NewType):
+            kind = kind.__supertype__
+        else:
+            return kind
+
+
+_LARGEST = 2**63 - 1  # the largest integer that common readers of JSON accept
+
+
+def is_whole(value: object, least: float = -_LARGEST) -> bool:
+    """Return whether ``value`` is an integer from ``least`` on that survives JSON; False for booleans."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
+
+
+def is_finite(value: object) -> bool:
+    """Return whether ``value`` is a finite number; False for booleans."""
+    if type(value) is float:
+        return value - value == 0.0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max
+
+
+def is_amount(value: object) -> bool:
+    """Return whether ``value`` is a finite number from 0 on."""
+    return is_finite(value) and value >= 0  # type: ignore[operator]
+
+
+Out = TypeVar("Out", default=Any, covariant=True)  # the output of an agent call
+
+New = TypeVar("New")  # that of the prompt that a function is given
+
+T = TypeVar("T")
+
+
+def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
+    """Return the schema of a field that holds an object: ``write`` returns its JSON, and ``read`` takes it.
+
+    A ValueError of either is a validation error.
+    """
+
+    def validated(value: Any) -> T:
+        if isinstance(value, kind):
+            return value
+        return read(pydantic_core.to_json(value, inf_nan_mode="constants").decode())
+
+    def written(value: T) -> Any:
+        return pydantic_core.from_json(write(value))
+
+    return core_schema.no_info_plain_validator_function(
+        validated, serialization=core_schema.plain_serializer_function_ser_schema(written, when_used="json")
+    )
+
+
+_MOST = 512  # types; of those made by code there may be any number
+
+
+def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    """Return the adapter of a type.
+
+    Raises:
+        Exception: Raised by pydantic: it has no JSON.
+    """
+    try:
+        hash(kind)
+    except TypeError:  # what is annotated may have no hash
+        return pydantic.TypeAdapter(kind)
+    adapter = _kept(kind, repr(kind))
+    return adapter if adapter.pydantic_complete else pydantic.TypeAdapter(kind)  # its names may be known by now
+
+
+@lru_cache(_MOST)
+def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
+    """Return the adapter of a type; unions of other orders are equal, but not in writing."""
+    return pydantic.TypeAdapter(kind)
+
 
 _URL_SAFE = str.maketrans("-_", "+/")
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.pretty import pretty_repr
 
-from fsm_agent._internal import values
+from fsm_agent._internal import structs as values
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, Network
@@ -166,7 +166,7 @@ MEETING = """
 from __future__ import annotations
 
 import os, sys, threading
-from fsm_agent._internal.values import Value, decoder_of, from_data, from_json
+from fsm_agent._internal.structs import Value, decoder_of, from_data, from_json
 
 def used():
     try:

@@ -1,0 +1,140 @@
+"""Texts for people: plain words, durations, the nearest word, and ``${VAR}`` in a configuration."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+
+def format_duration(seconds: float, *, with_days: bool = False) -> str:
+    """Return a duration in its largest units, hours or days; it is finite, and not negative."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24} days" if with_days and hours >= 48 else f"{hours:,} h {minutes} min"
+
+
+def format_moment(at_s: float) -> str:
+    """Return a Unix time in UTC; "?": no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return "?"
+
+
+def in_seconds(time: Any) -> Any:
+    """Return a timedelta as seconds, and anything else as it is."""
+    return time.total_seconds() if isinstance(time, timedelta) else time
+
+
+def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:
+    """Return the word that was probably meant, or None."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=near)
+    return close[0] if close else None
+
+
+def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
+    """Return the end of a message about an unknown word: the word that was probably meant; empty: none is near."""
+    meant = nearest(word, words, near)
+    return f": did you mean {meant!r}?" if meant else ""
+
+
+def hint(word: str, words: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the word that was probably meant, or all of them."""
+    words = list(words)
+    return guess(word, words) or f"; there are: {', '.join(words) or 'none'}"
+
+
+_CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # but for tabs and line ends
+
+_SURROGATES = r"\ud800-\udfff"
+
+_REORDERING = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+
+_TAGS = r"\U000e0000-\U000e007f"  # letters that are invisible, but read by models
+
+_HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without control characters (line ends and tabs stay), tags, and marks that reorder it."""
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
+
+
+MAX_SHOWN = 20_000  # characters of one text that is shown; an export has all
+
+_LINE = 76  # characters of JSON that stay in one line
+
+
+def shown(text: Any) -> str:
+    """Return a text as people read it: plain, and cut if it is very long."""
+    found = plain(str(text))
+    if len(found) <= MAX_SHOWN:
+        return found
+    return f"{found[:MAX_SHOWN]}… ({len(found) - MAX_SHOWN:,} more characters are in the export)"
+
+
+def pretty(text: Any, *, is_spread: bool = False) -> str:
+    """Return JSON in a line if it is short, or with line breaks; other text as it is."""
+    try:
+        value = json.loads(text) if isinstance(text, str | bytes) else text
+        line = json.dumps(value, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return shown(text)
+    is_line = len(line) <= _LINE and not is_spread
+    return shown(line if is_line else json.dumps(value, indent=2, ensure_ascii=False))
+
+
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+
+_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
+
+
+def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
+    """Return ``text`` with its references replaced by the values of variables.
+
+    Args:
+        text: ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, ``${VAR:-default}`` by the default if it is
+            missing or empty.
+        environment: The variables.
+        label: The name of the text, for messages; empty: the caller adds it.
+
+    Raises:
+        ValueError: A reference is malformed, or its variable is missing; the message holds no values.
+    """
+    return _REFERENCE.sub(lambda match: _value(match[1], environment, label), text)
+
+
+def referenced(text: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of the variables that a text refers to."""
+    for reference in _REFERENCE.findall(text):
+        match = _VARIABLE.fullmatch(reference)
+        if match is not None and match[1] in environment:
+            yield environment[match[1]]
+
+
+def has_reference(text: object) -> bool:
+    """Return whether ``text`` is a string with a reference."""
+    return isinstance(text, str) and _REFERENCE.search(text) is not None
+
+
+def _value(reference: str, environment: Mapping[str, str], label: str) -> str:
+    match = _VARIABLE.fullmatch(reference)
+    owner = f" for {label}" if label else ""
+    if match is None:
+        raise ValueError(f"expected ${{VARIABLE}} or ${{VARIABLE:-default}}{owner}, got ${{{reference:.80}}}")
+    name, has_default, default = match.groups()
+    if has_default:
+        return environment.get(name) or str(default)
+    if name not in environment:
+        raise ValueError(f"the environment variable {name!r}{owner} is not set; set it, or write ${{{name}:-…}}")
+    return environment[name]
