@@ -31,7 +31,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.call import AgentCall, Limits, snapshot
 from fsm_agent.clients import Client
 from fsm_agent.messages import ReplyCompleted, Settings, TextDelta
-from fsm_agent.runtime import World, run
+from fsm_agent.runtime import Environment, run
 
 SIZES = (50, 100, 200, 400)  # rounds of one call
 LONG = 200  # of these, the one that is reported
@@ -137,10 +137,10 @@ def measure_waiting(count: int = WAITING) -> Waiting:
     """Keep so many calls waiting, and return the memory that they hold."""
     turn = turns(1)[0]
     agent = agent_of([turn], needs_approval=True)
-    world = World.of(agent.client)
+    environment = Environment.of(agent.client)
 
     def waiting() -> AgentCall:
-        return run(agent.prepare(f"{TASK} "), world)
+        return run(agent.prepare(f"{TASK} "), environment)
 
     def by_hand_waiting() -> list[dict[str, Any]]:
         return [*opening(), message_of(turn)]

@@ -43,4 +43,4 @@ def pay() -> str:
     return "paid"
 
 
-AGENT = Agent(Model(), functions=[look_up, pay], name="buyer", world={"clock": SystemClock()})
+AGENT = Agent(Model(), functions=[look_up, pay], name="buyer", environment={"clock": SystemClock()})

@@ -376,7 +376,7 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
     models = looping("models", [ask(counter, name=name)(question) for name in NAMES])
     members = each("members", execute(blocking=False)(doubled), lambda d: range(d.limit))
     row: Any = members.done(end("over"), do=lambda d, given: replace(d, n=sum(given)))
-    fan = Flow("fan", Count, start=members, rows=[row], world={"threads": 0})
+    fan = Flow("fan", Count, start=members, rows=[row], environment={"threads": 0})
 
     def performed(effect: Any, data: Count) -> Any:
         match effect.prefix:

@@ -63,7 +63,7 @@ def make_call(way: str) -> dict[str, Any]:
     """One call, with a rate limit first, then a function call, then a typed output; and what ran meanwhile."""
     script = [refused(429), [http(asks("add", {"a": 17, "b": 25}))], [http(completion('{"total": 42}'))]]
     with FaultServer(*script) as server, client_for("openai-chat:m", base_url=server.base_url, api_key=KEY) as client:
-        agent = Agent(client, functions=[add], output=Sum, world={"clock": FakeClock()})
+        agent = Agent(client, functions=[add], output=Sum, environment={"clock": FakeClock()})
 
         async def main() -> Any:
             with watched() as ran:

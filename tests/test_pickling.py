@@ -145,7 +145,7 @@ def test_a_copy_needs_no_module():
 def test_an_agent_is_what_it_was_made_of():
     with Script("3", function_call("add", a=1, b=2), "3") as script:
         agent = Agent(script, functions=[add], system="Be terse.", limits=Limits(rounds=2), output=int)
-        assert agent.call("1 + 2?").output == 3  # with a client, a world and prompts kept beside the fields
+        assert agent.call("1 + 2?").output == 3  # with a client, an environment and prompts kept beside the fields
         assert [f.name for f in copy.deepcopy(agent).functions] == ["add"]
         assert agent.call("1 + 2?").output == 3
     same = sent(AGENT)

@@ -71,7 +71,7 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.runtime.environment import Approve, Check, Client, World
+from fsm_agent.runtime.environment import Approve, Check, Client, Environment
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
@@ -152,7 +152,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
         store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
             options.  Another OS process can continue what this one began; see `resume`.
-        world: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
+        environment: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `Environment`.
 
     Examples:
         >>> agent = Agent(Script("Paris."), system="You know capitals.")
@@ -181,7 +181,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
     prices: Prices | None = field(default=None, repr=False)
     hooks: Sequence[Any] = field(default=(), repr=False)
     store: Runs | Store | str | PathLike[str] | None = field(default=None, repr=False)
-    world: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    environment: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     __getstate__ = fields_alone
 
@@ -278,23 +278,23 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return PromptResolver(self.functions, self.prompt, self.output, self.finalizer)
 
     @cached_property
-    def _own_world(self) -> World:
-        return self._world_with(self.client)
+    def _own_environment(self) -> Environment:
+        return self._environment_with(self.client)
 
-    def _world_with(self, client: Client) -> World:
-        """Return the world in which a client is asked."""
+    def _environment_with(self, client: Client) -> Environment:
+        """Return the environment in which a client is asked."""
         own: Any = {"approve": self.approve, "results": self.results, "prices": self.prices, "name": self.name}
-        return World.of(client, **own, **self.world)
+        return Environment.of(client, **own, **self.environment)
 
-    def _world_of(self, process: AgentCall[Any]) -> World:
+    def _environment_of(self, process: AgentCall[Any]) -> Environment:
         r = process.record
         if not r.model or r.ending is not None:
-            return self._own_world
-        return self._world_with_model(process.client or r.model)
+            return self._own_environment
+        return self._environment_with_model(process.client or r.model)
 
-    def _world_with_model(self, model: str | Client | None) -> World:
-        """Return the world in which a model is asked; None: the agent's own."""
-        return self._own_world if model is None else self._world_with(self._client_of(model))
+    def _environment_with_model(self, model: str | Client | None) -> Environment:
+        """Return the environment in which a model is asked; None: the agent's own."""
+        return self._own_environment if model is None else self._environment_with(self._client_of(model))
 
     @cached_property
     def _clients(self) -> dict[str, Client]:

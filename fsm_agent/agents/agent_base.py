@@ -400,12 +400,12 @@ def _program_arguments(
     """Return the arguments of an agent whose `answer` is its model.
 
     The functions, models, budgets and hooks of the class are for its sub-agents.  The output, its check, the store, the
-    world and the deadline are for the agent as a whole.
+    environment and the deadline are for the agent as a whole.
     """
     output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]
     checked = {"check": of_class["check"]} if "check" in of_class else {}
     deadline = {"deadline_s": of_agent["limits"].deadline_s, "depth": of_agent["limits"].depth}
-    kept = {each: of_agent[each] for each in ("store", "world") if each in of_agent}
+    kept = {each: of_agent[each] for each in ("store", "environment") if each in of_agent}
     return {
         "model": Program(name, answer, output),
         "name": name,

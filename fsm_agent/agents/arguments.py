@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import window_of
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.validation import Rights, check, check_fields
 
@@ -39,7 +39,7 @@ def check_agent(agent: Any) -> None:
             "name: expected a name of the agent's own, by which its store finds its runs, got none;"
             " pass one, such as name='support'"
         )
-    _check_world(agent.world)
+    _check_environment(agent.environment)
     if isinstance(agent.model, str) and ":" not in agent.model:
         from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong
 
@@ -58,12 +58,14 @@ def check_prices(agent: Any) -> None:
         prices.check()
 
 
-def _check_world(world: Any) -> None:
-    check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
-    known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices", "name")]
-    for name in world:
+def _check_environment(environment: Any) -> None:
+    check("environment of an agent", environment, isinstance(environment, Mapping), "a mapping such as {'threads': 4}")
+    known = [
+        name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices", "name")
+    ]
+    for name in environment:
         if name not in known:
-            raise UsageError(f"world of an agent: unknown key {name!r}{hint(name, known)}")
+            raise UsageError(f"environment of an agent: unknown key {name!r}{hint(name, known)}")
 
 
 def context_window(model: Any) -> int | None:

@@ -20,7 +20,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunUnknown
@@ -124,8 +124,8 @@ class Conversation(CallVerbs[Deps, Out]):
             " runs are its own; use its call(…)"
         )
 
-    def _world_of(self, process: AgentCall[Any]) -> World:
-        return self.agent._world_of(process)
+    def _environment_of(self, process: AgentCall[Any]) -> Environment:
+        return self.agent._environment_of(process)
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         return definition_of(self.agent, options, self._keep)

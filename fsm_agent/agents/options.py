@@ -187,7 +187,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     prices: Prices | None
     hooks: Sequence[Any]
     store: Runs | Store | str | PathLike[str] | None
-    world: Mapping[str, Any]
+    environment: Mapping[str, Any]
 
 
 class AgentChanges(_AgentOptions[Deps], total=False):

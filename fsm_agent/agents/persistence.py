@@ -25,7 +25,7 @@ from fsm_agent.functions.context import LATER, deps_for
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.environment import Client, World
+from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
@@ -66,11 +66,11 @@ class AnyAgent(Protocol):
     def hooks(self) -> Sequence[Any]: ...
 
     @property
-    def _own_world(self) -> World: ...
+    def _own_environment(self) -> Environment: ...
 
-    def _world_of(self, process: AgentCall[Any]) -> World: ...
+    def _environment_of(self, process: AgentCall[Any]) -> Environment: ...
 
-    def _world_with_model(self, model: str | Client | None) -> World: ...
+    def _environment_with_model(self, model: str | Client | None) -> Environment: ...
 
     def _client_of(self, model: str | Client | None) -> Client: ...
 
@@ -237,9 +237,11 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
             call.opening = opening_of(agent, deps)
         return with_options(agent, call, options)
 
-    world = agent._world_with_model(options.get("model"))
+    environment = agent._environment_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return ProcessFactory(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
+    return ProcessFactory(
+        agent.name, make, turn_snapshot, environment.new_id, clock=environment.clock, check=check_changes
+    )
 
 
 def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
@@ -268,7 +270,7 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
     if call.view is not None:
         call.view = views.View(plan_of_model(call.view.plan, model, agent.name))
     if agent.limits.cost_usd is not None:
-        agent._world_of(call).price_list.check()
+        agent._environment_of(call).price_list.check()
     return call
 
 
@@ -289,7 +291,7 @@ def check_drivable(agent: AnyAgent, claimed: Claimed) -> Claimed:
             " pass check=…"
         )
     try:
-        agent._world_of(call)
+        agent._environment_of(call)
     except UsageError as error:
         give_back(claimed)
         if not call.record.model:

@@ -23,7 +23,7 @@ from fsm_agent.messages.events import Event
 from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime import drivers
 from fsm_agent.runtime.drivers import AsyncDriver
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
@@ -74,8 +74,8 @@ class Runnable(ABC):
         """
 
     @abstractmethod
-    def _world_of(self, process: Any) -> World:
-        """Return the world in which the effects of a process are performed."""
+    def _environment_of(self, process: Any) -> Environment:
+        """Return the environment in which the effects of a process are performed."""
 
     @abstractmethod
     def _listener_to(self, process: Any) -> Sink | None:
@@ -141,7 +141,7 @@ def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_sh
     """
     process, recorder = claimed
     tell = _both(runnable._listener_to(process), sink)
-    drivers.run(process, runnable._world_of(process), tell, recorder, is_shared=is_shared)
+    drivers.run(process, runnable._environment_of(process), tell, recorder, is_shared=is_shared)
     return result_of(process)
 
 
@@ -155,7 +155,7 @@ def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:
     """Yield the events of a process, which is claimed when the first is asked for; raise its failure after the last."""
     process, recorder = begun()
     tell = runnable._listener_to(process)
-    with closing(drivers.drive(process, runnable._world_of(process), recorder=recorder)) as events:
+    with closing(drivers.drive(process, runnable._environment_of(process), recorder=recorder)) as events:
         for event in events:
             if tell is not None:
                 tell(event)
@@ -169,7 +169,7 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
     process, recorder = await begun()
     tell = runnable._listener_to(process)
     # A loop that ends closes all async generators at once, so one that waited for `adrive` could be closed before it.
-    async with AsyncDriver(process, runnable._world_of(process), is_streamed=True, recorder=recorder) as driver:
+    async with AsyncDriver(process, runnable._environment_of(process), is_streamed=True, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None:
@@ -187,7 +187,9 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
 def adrive_claimed(runnable: Runnable, claimed: Claimed, sink: Sink | None) -> Awaitable[Any]:
     """Drive a process as far as it goes, whatever comes of it."""
     process, recorder = claimed
-    return drivers.arun(process, runnable._world_of(process), _both(runnable._listener_to(process), sink), recorder)
+    return drivers.arun(
+        process, runnable._environment_of(process), _both(runnable._listener_to(process), sink), recorder
+    )
 
 
 def result_of(process: Any) -> Any:

@@ -323,9 +323,9 @@ class AgentCall(Parent, Generic[Out]):
         """Return a present or former child, and its listeners."""
         return self._agents(name).inside_of(name)
 
-    def world_of(self, name: str) -> Any:
-        """Return the world of a child; None: the world of this call."""
-        return self._agents(name).world_of(name)
+    def environment_of(self, name: str) -> Any:
+        """Return the environment of a child; None: the environment of this call."""
+        return self._agents(name).environment_of(name)
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         """Start a new child."""

@@ -179,8 +179,8 @@ class Parent(Driven, ABC):
         """Return whether the process and its children stay as they are by an outcome that ends most processes."""
         return False
 
-    def world_of(self, name: str) -> Any:
-        """Return the world of a child; None: the world of this process."""
+    def environment_of(self, name: str) -> Any:
+        """Return the environment of a child; None: the environment of this process."""
         return None
 
     def return_to(self, record: Any) -> None:
@@ -236,9 +236,9 @@ class Parent(Driven, ABC):
         if name not in self.record.children:
             raise OutcomeError(self._unwanted_text(key))
         owner = self.child_process(self.record, name).owner(rest)
-        world = self.world_of(name)
-        worlds = owner.worlds if world is None else (*owner.worlds, world)
-        return Owner(owner.process, _join_path(name, owner.path), worlds)
+        environment = self.environment_of(name)
+        environments = owner.environments if environment is None else (*owner.environments, environment)
+        return Owner(owner.process, _join_path(name, owner.path), environments)
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take the outcome of one effect.  All or nothing, children included; synchronous, pure.

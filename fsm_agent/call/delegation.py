@@ -95,9 +95,9 @@ class Delegation:
         self.inners[name] = delegate, call
         return call
 
-    def world_of(self, name: str) -> Any:
-        """Return the world of a child; None: the world around it."""
-        return self._delegate(name).world
+    def environment_of(self, name: str) -> Any:
+        """Return the environment of a child; None: the environment around it."""
+        return self._delegate(name).environment
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         """Start a new child."""

@@ -110,7 +110,7 @@ class Owner(Value, frozen=True):
 
     process: Process
     path: str  # without a separator at its end; "" for the outermost process
-    worlds: tuple[Any, ...]  # the worlds on the path, the innermost first, without the driver's
+    environments: tuple[Any, ...]  # the environments on the path, the innermost first, without the driver's
 
 
 class Deadline(NamedTuple):
@@ -265,7 +265,9 @@ class Inner(Value, frozen=True):
     process: Any
     hooks: Sequence[Any]  # the hooks of its agent or flow
     hears_inside: bool = False  # the hooks get events of processes inside of it, too
-    world: Callable[[], Any] | None = None  # returns the world that performs its effects; None: the world around it
+    environment: Callable[[], Any] | None = (
+        None  # returns the environment that performs its effects; None: the environment around it
+    )
     name: str = ""  # of its agent or flow; empty: it is of neither
 
 

@@ -93,9 +93,9 @@ class FallbackClient(SyncVerbs):
         return f"<FallbackClient {self.name!r}>"
 
     @property
-    def world_defaults(self) -> dict[str, Any]:
+    def environment_defaults(self) -> dict[str, Any]:
         """The defaults of the first client that has any: a test double brings its own clock."""
-        candidates = (getattr(client, "world_defaults", None) for client in self._clients)
+        candidates = (getattr(client, "environment_defaults", None) for client in self._clients)
         return next((defaults for defaults in candidates if defaults), {})
 
     @property
@@ -152,7 +152,7 @@ class FallbackClient(SyncVerbs):
         raise tries.failure()
 
     def _tries(self, timeout_s: float | None) -> _Tries:
-        clock = self.world_defaults.get("clock")
+        clock = self.environment_defaults.get("clock")
         return _Tries(
             self._clients,
             moves_on=self._moves_on,

@@ -314,9 +314,9 @@ class RateLimitedClient(SyncVerbs):
         return f"<RateLimitedClient {self.name!r} {self._limit!r}>"
 
     @property
-    def world_defaults(self) -> dict[str, Any]:
+    def environment_defaults(self) -> dict[str, Any]:
         """The defaults of the client behind the limit: a test double brings its own clock."""
-        return getattr(self._client, "world_defaults", {})
+        return getattr(self._client, "environment_defaults", {})
 
     @property
     def takes_images(self) -> bool:

@@ -113,7 +113,7 @@ class Summarize(Value, frozen=True, kw_only=True):
         most_tokens = self.max_tokens + _THINKING
         settings = Settings(max_tokens=most_tokens)
         client = self.by
-        if client is not None and hasattr(client, "_own_world"):  # an agent
+        if client is not None and hasattr(client, "_own_environment"):  # an agent
             settings = client.settings.override({"max_tokens": most_tokens, "hosted_tools": ()})
             system = self.prompt or (client.system if isinstance(client.system, str) and client.system else system)
             client = client.client
@@ -171,7 +171,7 @@ def summarize(
         check_size("summarize", name, value)
     if role not in _ROLES:
         raise UsageError(f"role of summarize: expected 'user' or 'system', got {role!r:.80}")
-    if by is not None and not (hasattr(by, "_own_world") or hasattr(by, "acomplete")):
+    if by is not None and not (hasattr(by, "_own_environment") or hasattr(by, "acomplete")):
         raise UsageError(f"by of summarize: expected an agent, a client or None, got {by!r:.80}")
     if isinstance(prompt, Prompt):
         if prompt.variables:

@@ -35,7 +35,7 @@ class RunWithData(FunctionExecution):
         if not isinstance(error, OutcomeError):
             return super().preparation_failure(error)
         # The text quotes the result, and no model sees it here
-        return FunctionFailed(text=str(error), reason="wrong type", at_s=self.world.clock.now())
+        return FunctionFailed(text=str(error), reason="wrong type", at_s=self.environment.clock.now())
 
 
 @activity_of(RunOnData)
@@ -79,7 +79,7 @@ class TimerActivity(SleepActivity):
             return False
         allowed_s = None if recorder is None else recorder.patience_s
         patience_s = PATIENCE_S if allowed_s is None else allowed_s
-        return bool(self.effect.until_s - self.world.clock.now() <= patience_s)
+        return bool(self.effect.until_s - self.environment.clock.now() <= patience_s)
 
     def _is_of_question(self) -> bool:
         """Return whether it is the time that a person has for an answer."""

@@ -20,7 +20,7 @@ from fsm_agent.flows.snapshot import document_of
 from fsm_agent.functions.context import Made
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ class FlowDelegate:
         return self.flow.name
 
     @cached_property
-    def world(self) -> World:
-        return self.flow._own_world
+    def environment(self) -> Environment:
+        return self.flow._own_environment
 
     @property
     def hooks(self) -> Sequence[Any]:

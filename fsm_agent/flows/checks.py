@@ -45,7 +45,7 @@ from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.validation import Rights, check, shown
 
 if TYPE_CHECKING:  # what imports this module
@@ -128,11 +128,12 @@ def check_arguments(flow: Flow[Any]) -> None:
     for n in flow.upgrades:
         right = f"a version from 1 to {flow.version - 1}"
         check(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
-    known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
-    for name in flow.world:
+    known = [name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices")]
+    for name in flow.environment:
         if name not in known:
             raise FlowError(
-                f"world of the flow {flow.name!r}: expected options of a World, got {name!r}{hint(name, known)}"
+                f"environment of the flow {flow.name!r}: expected options of an Environment, got {name!r}"
+                f"{hint(name, known)}"
             )
 
 
@@ -166,7 +167,7 @@ _RIGHTS: Rights = (
     ("approve", _is_optional(callable), "a function of a FunctionCall or None"),
     ("answer", _is_optional(callable), "a function of an AwaitAnswer or None"),
     ("agents", lambda v: isinstance(v, Mapping), "a mapping of roles to agents"),
-    ("world", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
+    ("environment", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
 )
 
 

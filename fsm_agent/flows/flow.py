@@ -95,7 +95,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
             answer, or None to leave the question open.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
-        world: What else performs effects: ``clock``, ``threads``, ``new_id``; see `World`.
+        environment: What else performs effects: ``clock``, ``threads``, ``new_id``; see `Environment`.
 
     Raises:
         FlowError: The table is wrong; the message names the row or the state.
@@ -122,7 +122,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
     answer: Callable[[Any], Any] | None = None
     hooks: Sequence[Any] = ()
     agents: Agents = field(default_factory=dict)
-    world: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
     states: Mapping[str, State[Any]] = field(init=False)
     own_rows: tuple[Row[Any], ...] = field(init=False)  # with rows for every state in each
     table: tuple[Row[Any], ...] = field(init=False)  # with the default rows, too

@@ -59,7 +59,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
 
 def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:
     """Return how runs of a flow are rebuilt from a store."""
-    world = run_context.own_world
+    environment = run_context.own_environment
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
         if header.agent != flow.name:
@@ -72,7 +72,7 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
     return ProcessFactory(
-        flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock, entry_of=entry_of
+        flow.name, make, FlowRun.snapshot, environment.new_id, request_differences, environment.clock, entry_of=entry_of
     )
 
 

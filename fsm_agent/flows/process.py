@@ -44,7 +44,7 @@ from fsm_agent.functions.context import Made, check_deps, deps_for, is_maker
 from fsm_agent.messages.events import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.validation import shown
 
@@ -66,7 +66,7 @@ class RunContext:
             leave the question open.
         approve: Who is asked about the functions of agents that have no approver of their own.
         agents: The agents by role.
-        own_world: The world of the flow itself.
+        own_environment: The environment of the flow itself.
 
     Attributes:
         has_approver: This flow, or a process around it, has an approver.
@@ -79,7 +79,7 @@ class RunContext:
         answer: Any = None,
         approve: Any = None,
         agents: Agents = NO_AGENTS,
-        own_world: World | None = None,
+        own_environment: Environment | None = None,
     ) -> None:
         check_deps(deps)
         self.deps = deps.value if isinstance(deps, Made) else deps
@@ -89,10 +89,12 @@ class RunContext:
         self.approve = approve
         self.has_approver = approve is not None
         self.agents = agents
-        self.own_world: Any = own_world
+        self.own_environment: Any = own_environment
         self._has_listener = False
         self._outermost = self
-        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that its id is not reused
+        self._environments: dict[
+            tuple[int, int], tuple[Environment, Any]
+        ] = {}  # with the agent, so that its id is not reused
 
     @property
     def has_listener(self) -> bool:
@@ -115,10 +117,10 @@ class RunContext:
 
     def join(self, around: InnerCalls) -> None:
         """Take the clock, and without an approver the approver, of a call whose function makes the run."""
-        world = around.world
+        environment = around.environment
         if self.approve is None:
-            self.approve, self.has_approver = world.approve, around.has_approver
-        self.own_world = self.own_world.changed(clock=world.clock, approve=self.approve)
+            self.approve, self.has_approver = environment.approve, around.has_approver
+        self.own_environment = self.own_environment.changed(clock=environment.clock, approve=self.approve)
 
     def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
         """Return the agent that a state asks."""
@@ -132,20 +134,20 @@ class RunContext:
         made.agents = flow.agents or self.agents
         made.answer = self.answer if flow.answer is None else flow.answer
         if flow.approve is not None:
-            made.approve, made.has_approver, made._worlds = flow.approve, True, {}
+            made.approve, made.has_approver, made._environments = flow.approve, True, {}
         return made
 
-    def world(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> World:
-        """Return the world for the call of an agent that a state asks."""
+    def environment(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> Environment:
+        """Return the environment for the call of an agent that a state asks."""
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
-            return agent._own_world
+            return agent._own_environment
         key = id(state), id(agent)
-        if key not in self._worlds:
-            made = agent._own_world if client is None else agent._world_with(client)
-            self._worlds[key] = made.changed(approve=approve), agent
-        return self._worlds[key][0]
+        if key not in self._environments:
+            made = agent._own_environment if client is None else agent._environment_with(client)
+            self._environments[key] = made.changed(approve=approve), agent
+        return self._environments[key][0]
 
 
 class StateResult(NamedTuple):
@@ -170,7 +172,7 @@ class StateChild:
         return None
 
     def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> Inner:
-        """Return the process around the record of the child, with its listeners and its world.
+        """Return the process around the record of the child, with its listeners and its environment.
 
         Raises:
             OutcomeError: The state has no child.
@@ -219,7 +221,7 @@ class CallChild(StateChild):
         parts = agent._call_parts(prompt, None, run_context.deps)
         parts["has_approver"] = parts["has_approver"] or run_context.has_approver
         call = AgentCall(record, prompt, **parts)
-        return Inner(call, agent.hooks, world=partial(run_context.world, state, agent), name=agent.name)
+        return Inner(call, agent.hooks, environment=partial(run_context.environment, state, agent), name=agent.name)
 
 
 class FlowProcess(Parent):
@@ -294,9 +296,9 @@ class FlowProcess(Parent):
         self._ended.append(name)
         return super()._remove_child(record, name)
 
-    def world_of(self, name: str) -> Any:
-        world = self._inners[name].world
-        return None if world is None else world()
+    def environment_of(self, name: str) -> Any:
+        environment = self._inners[name].environment
+        return None if environment is None else environment()
 
     def begin(self, record: Any, name: str, child: Any) -> None:
         if record.lent is not None:

@@ -146,7 +146,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return "flow", self.flow.data_json(self.data)
 
     def now_s(self) -> float:
-        return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]
+        return self.run_context.own_environment.clock.now()  # type: ignore[no-any-return]
 
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return a run of its own that continues from here: in no store, and with another id, here and inside.
@@ -168,7 +168,7 @@ class FlowRun(FlowProcess, Generic[D]):
         check_forkable(self, f"{self} cannot be forked now")
         document = self.snapshot()
         if self.record.id:
-            document = with_id(document, self.run_context.own_world.new_id())
+            document = with_id(document, self.run_context.own_environment.new_id())
         fork: FlowRun[D] = restore(document, self.flow, self.run_context)
         if edit is not None:
             fork.advance("", edit.changed(at_s=fork.now_s()))

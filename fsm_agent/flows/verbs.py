@@ -41,7 +41,7 @@ from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task
 from fsm_agent.flows.states import D, State
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.messages.events import Event
-from fsm_agent.runtime.environment import Client, World
+from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
@@ -60,7 +60,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     store: Any
     approve: Any
     answer: Any
-    world: Mapping[str, Any]
+    environment: Mapping[str, Any]
     _process_type: ClassVar[type[Any]] = FlowRun
 
     @property
@@ -298,9 +298,9 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             )
         return run
 
-    def _world_of(self, process: FlowRun[D]) -> World:
-        world: World = process.run_context.own_world
-        return world
+    def _environment_of(self, process: FlowRun[D]) -> Environment:
+        environment: Environment = process.run_context.own_environment
+        return environment
 
     def _listener_to(self, process: FlowRun[D]) -> Sink | None:
         return listener_of(self._flow, process)
@@ -361,19 +361,19 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         if models:
             check_clients(self._flow, models)
         check_agents(self._flow, self._flow.agents)
-        world = self._world_with(tuple(models.values())) if models else self._own_world
-        return RunContext(deps, models, self.answer, self.approve, self._flow.agents, world)
+        environment = self._environment_with(tuple(models.values())) if models else self._own_environment
+        return RunContext(deps, models, self.answer, self.approve, self._flow.agents, environment)
 
     @cached_property
-    def _own_world(self) -> World:
-        """The world of its runs without clients of their own."""
-        return self._world_with(())
+    def _own_environment(self) -> Environment:
+        """The environment of its runs without clients of their own."""
+        return self._environment_with(())
 
-    def _world_with(self, clients: Sequence[Client]) -> World:
-        """Return the world of the flow itself; a test double among its models brings its own clock."""
+    def _environment_with(self, clients: Sequence[Client]) -> Environment:
+        """Return the environment of the flow itself; a test double among its models brings its own clock."""
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
-        double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
-        return World.of(double, **{"approve": self.approve, **self.world, "name": self.name})
+        double = next((model for model in models if hasattr(model, "environment_defaults")), cast("Client", None))
+        return Environment.of(double, **{"approve": self.approve, **self.environment, "name": self.name})
 
 
 def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -36,8 +36,8 @@ class Delegate(Protocol):
         """True if it takes the dialog over, so that its answer is the answer of the call."""
 
     @property
-    def world(self) -> Any:
-        """The world in which the effects of its calls are performed."""
+    def environment(self) -> Any:
+        """The environment in which the effects of its calls are performed."""
 
     @property
     def hooks(self) -> Sequence[Any]:

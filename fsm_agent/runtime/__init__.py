@@ -5,7 +5,7 @@ row of a table.
 """
 
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
-from fsm_agent.runtime.environment import Clock, SystemClock, World, known_price
+from fsm_agent.runtime.environment import Clock, Environment, SystemClock, known_price
 from fsm_agent.runtime.log import LoggingHook
 from fsm_agent.runtime.middleware import Cache, Throttle
 from fsm_agent.runtime.results import ProcessedResult, ResultCache, ResultPipeline, truncate
@@ -14,6 +14,7 @@ from fsm_agent.runtime.tracing import Instrumentation, instrument, spans_of
 __all__ = [
     "Cache",
     "Clock",
+    "Environment",
     "Instrumentation",
     "LoggingHook",
     "ProcessedResult",
@@ -21,7 +22,6 @@ __all__ = [
     "ResultPipeline",
     "SystemClock",
     "Throttle",
-    "World",
     "adrive",
     "arun",
     "drive",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.portal import Place
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ class Activity:
         effect: The effect, under its key in its own process.
         process: The process that owns the effect: the driven one, or one inside of it.
         path: The path of that process; "" for the driven one.
-        world: The world of that process.
+        environment: The environment of that process.
         handle: The thread or task that performs it; None: the driver's own.
         stream: The generator of its events, once it streams in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
-        place: Where plain code of the user runs.  Those in threads count against `World.threads`.
+        place: Where plain code of the user runs.  Those in threads count against `Environment.threads`.
     """
 
-    __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "place", "process", "stream", "world")
+    __slots__ = ("driver", "effect", "environment", "handle", "is_dropped", "key", "path", "place", "process", "stream")
 
     is_instant = False  # takes no time: the driver performs it itself, between two steps
     is_sleep = False  # only waits for `effect.until_s`: starts when nothing else is active, or at that time
@@ -59,18 +59,18 @@ class Activity:
         self.driver = driver
         self.process: Any = driver.process
         self.path = ""
-        self.world = driver.world
+        self.environment = driver.environment
         self.handle: Any = None
         self.stream: Any = None
         self.is_dropped = False
         self.place = Place.LOOP
 
-    def assign(self, owner: Owner, world: World) -> None:
+    def assign(self, owner: Owner, environment: Environment) -> None:
         """Assign this to the process inside of the driven one that owns the effect."""
         if owner.path and not self.path:
             self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
         self.process, self.path = owner.process, owner.path
-        self.world = world
+        self.environment = environment
 
     def prepare(self) -> bool:
         """Set the attributes that depend on the effect; return False if this driver cannot answer it."""

@@ -55,7 +55,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import MOST, UNUSED, Reply
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
@@ -66,13 +66,13 @@ PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 MAX_SHOWN_CHARS = 200  # of text from outside
 
 
-async def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+async def ask_model(effect: CallModel, environment: Environment, timeout_s: float | None) -> Replied | ModelFailed:
     """Send the request from this task, and return the outcome."""
     try:
-        reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
+        reply = await environment.client.acomplete(effect.request, timeout_s=timeout_s)
     except Exception as error:
-        return _failure_outcome(effect, error, world)
-    return _reply_outcome(effect, reply, "acomplete", world)
+        return _failure_outcome(effect, error, environment)
+    return _reply_outcome(effect, reply, "acomplete", environment)
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
@@ -99,20 +99,20 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
 
 
 async def stream_model(
-    effect: CallModel, world: World, timeout_s: float | None, message: int
+    effect: CallModel, environment: Environment, timeout_s: float | None, message: int
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
     """Send the request from this task; yield the deltas of the reply, and the outcome at the end.
 
     Args:
         effect: The request.
-        world: Its client.
+        environment: Its client.
         timeout_s: How long it may take.
         message: The place of the message to come in the dialog, which the ids of its function calls name.
     """
     reply: Reply | None = None
     calls = _Calls(message)
     try:
-        async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
+        async with aclosing(environment.client.astream(effect.request, timeout_s=timeout_s)) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     reply = item
@@ -120,9 +120,9 @@ async def stream_model(
                     yield calls.identified(item) if type(item) in _OF_CALLS else item
     except Exception as error:
         if reply is None:  # otherwise the reply is complete, and closing the stream failed
-            yield _failure_outcome(effect, error, world)
+            yield _failure_outcome(effect, error, environment)
             return
-    yield _reply_outcome(effect, reply, "astream", world)
+    yield _reply_outcome(effect, reply, "astream", environment)
 
 
 class _Calls:
@@ -156,14 +156,14 @@ class _Calls:
 _OF_CALLS = (FunctionCallStarted, ArgumentsDelta, FunctionCallCompleted)
 
 
-def _failure_outcome(effect: CallModel, error: Exception, world: World) -> ModelFailed:
+def _failure_outcome(effect: CallModel, error: Exception, environment: Environment) -> ModelFailed:
     """Return the outcome for a client's exception; raise the exception if it is a bug, not a failed request."""
     if (failure := transport_failure(error)) is None:
         raise error
-    return model_failed(effect, failure, world)
+    return model_failed(effect, failure, environment)
 
 
-def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
+def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Environment) -> Replied:
     problem: str | None = None
     if type(reply) is not Reply or reply.message.role != "assistant":
         problem = "expected a Reply whose message has the role 'assistant'"
@@ -172,12 +172,12 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> 
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
                 problem = usage.problem()
     if problem is not None:
-        what = f"what {method}() of the client {getattr(world.client, 'name', world.client)!r} returned"
+        what = f"what {method}() of the client {getattr(environment.client, 'name', environment.client)!r} returned"
         raise UsageError(f"{what}: {problem}, got {shown(reply)}")
     reply = without_halves(reply)  # as the journal will have it, so that a replay reads the same
-    if effect.is_priced or world.prices is not None:
-        reply = world.price_list.priced(reply)
-    return Replied(reply=reply, at_s=world.clock.now())
+    if effect.is_priced or environment.prices is not None:
+        reply = environment.price_list.priced(reply)
+    return Replied(reply=reply, at_s=environment.clock.now())
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
@@ -199,14 +199,14 @@ def transport_failure(error: Exception) -> ProviderError | None:
     return failure
 
 
-def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
+def model_failed(effect: CallModel, error: ProviderError, environment: Environment) -> ModelFailed:
     """Return the outcome of a failed request: the error, and the delay before the next attempt."""
     delay_s = error.retry_after_s
     if delay_s is None:
-        delay_s = world.delay_s(effect.attempt, error)
+        delay_s = environment.delay_s(effect.attempt, error)
     report = error.report()
-    report = report.changed(model=report.model or world.client.name)
-    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
+    report = report.changed(model=report.model or environment.client.name)
+    return ModelFailed(error=report, delay_s=delay_s, at_s=environment.clock.now())
 
 
 LEEWAY_S = 0.1  # time beyond the limit of a request in which the client can raise its own timeout error
@@ -223,8 +223,8 @@ class BeginActivity(Activity):
     def at_once(self) -> Begun:
         recorder = self.driver.recorder
         if self.path:
-            return begin(self.world, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
-        begun = begin(self.world, None if recorder is None else recorder.run)
+            return begin(self.environment, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
+        begun = begin(self.environment, None if recorder is None else recorder.run)
         opening = getattr(self.process, "opening", None)  # a flow has no system prompt
         return begun if opening is None else begun.changed(system=opening())
 
@@ -254,7 +254,7 @@ class ModelActivity(Activity):
     def begin(self) -> None:
         self.program = None
         self._partial_output = partial_outputs(self.process) if self.driver.is_streamed else None
-        self.allowed_s = time_left(self.process, self.world)
+        self.allowed_s = time_left(self.process, self.environment)
         if (limit_s := self.process.record.limits.request_s) is not None:
             self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
             self.since_s = time.monotonic()
@@ -267,38 +267,38 @@ class ModelActivity(Activity):
         effect = self.effect
         if effect.refusal is not None:
             return self._refusal_outcome()
-        world = self._world_for_request()
+        environment = self._environment_for_request()
         if not self.driver.is_streamed:
-            return ask_model(effect, world, self.allowed_s)
-        return stream_model(effect, world, self.allowed_s, len(self.process.record.dialog))
+            return ask_model(effect, environment, self.allowed_s)
+        return stream_model(effect, environment, self.allowed_s, len(self.process.record.dialog))
 
     def events_of(self, arrived: Any) -> Sequence[Event]:
         partial = None if self._partial_output is None else self._partial_output(arrived)  # runs the user's validators
         return (arrived,) if partial is None else (arrived, partial)
 
-    def _world_for_request(self) -> World:
-        """Return the world; a client that is a user's program is bound to the context of the call.
+    def _environment_for_request(self) -> Environment:
+        """Return the environment; a client that is a user's program is bound to the context of the call.
 
         Raises:
             UsageError: There is a budget in dollars, and the price of the model is unknown.
         """
         if self.effect.is_priced:
-            self.world.price_list.check()
-        bind = getattr(self.world.client, "bound_to", None)
+            self.environment.price_list.check()
+        bind = getattr(self.environment.client, "bound_to", None)
         if bind is None:
-            return self.world
+            return self.environment
         r = self.process.record
         context: Context[Any] = Context(deps=self.process.deps, agent_call_id=r.id, depth=r.depth)
         self.program = bind(context)
-        return self.world.changed(client=self.program)
+        return self.environment.changed(client=self.program)
 
     async def _refusal_outcome(self) -> ModelFailed:
         """Return the outcome of a request that is refused before it is sent."""
-        return ModelFailed(error=self.effect.refusal, at_s=self.world.clock.now())
+        return ModelFailed(error=self.effect.refusal, at_s=self.environment.clock.now())
 
     def timeout_outcome(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
-        return model_failed(self.effect, error, self.world)
+        return model_failed(self.effect, error, self.environment)
 
     def announcement(self) -> Sequence[Event]:
         shown = self.effect.request.messages
@@ -309,8 +309,8 @@ class ModelActivity(Activity):
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         call, driver = self.process, self.driver
-        if type(outcome) is ModelFailed and time_left(call, self.world) == 0.0:  # its timeout was the time left
-            return driver.step(self.own_key, Expired(at_s=self.world.clock.now()))
+        if type(outcome) is ModelFailed and time_left(call, self.environment) == 0.0:  # its timeout was the time left
+            return driver.step(self.own_key, Expired(at_s=self.environment.clock.now()))
         if type(outcome) is ModelFailed and self.program is not None:
             outcome = outcome.changed(usage=self.program.used)
         so_far = call.record.identical_rounds
@@ -342,21 +342,23 @@ class SummaryActivity(ModelActivity):
     __slots__ = ()
 
     def perform(self) -> Coroutine[Any, Any, Outcome]:
-        return ask_model(self.effect, self._world_of_summary(), self.allowed_s)
+        return ask_model(self.effect, self._environment_of_summary(), self.allowed_s)
 
-    def _world_of_summary(self) -> World:
-        world = self.world if self.effect.client is None else self.world.changed(client=self.effect.client)
+    def _environment_of_summary(self) -> Environment:
+        environment = (
+            self.environment if self.effect.client is None else self.environment.changed(client=self.effect.client)
+        )
         if self.effect.is_priced:
-            world.price_list.check()
-        return world
+            environment.price_list.check()
+        return environment
 
     def announcement(self) -> Sequence[Event]:
         return ()
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         call, driver = self.process, self.driver
-        if type(outcome) is ModelFailed and time_left(call, self.world) == 0.0:
-            return driver.step(self.own_key, Expired(at_s=self.world.clock.now()))
+        if type(outcome) is ModelFailed and time_left(call, self.environment) == 0.0:
+            return driver.step(self.own_key, Expired(at_s=self.environment.clock.now()))
         steps = driver.step(self.key, outcome)
         if call.step.trigger != "summarized" or not driver.has_listener:
             return steps
@@ -382,14 +384,14 @@ class SleepActivity(Activity):
         recorder = self.driver.recorder
         if recorder is None or recorder.patience_s is None:
             return True
-        return bool(self.effect.until_s - self.world.clock.now() <= recorder.patience_s)
+        return bool(self.effect.until_s - self.environment.clock.now() <= recorder.patience_s)
 
     def begin(self) -> None:
         deadline_s = self.driver.deadline_s
         self.until_s = self.effect.until_s if deadline_s is None else min(self.effect.until_s, deadline_s)
 
     async def perform(self) -> Slept:
-        clock = self.world.clock
+        clock = self.environment.clock
         await clock.asleep(max(0.0, self.until_s - clock.now()))
         return Slept(at_s=clock.now())
 
@@ -409,7 +411,7 @@ class StartActivity(Activity):
     is_instant = True
 
     def at_once(self) -> Started:
-        return Started(at_s=self.world.clock.now())
+        return Started(at_s=self.environment.clock.now())
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # before the step, which may take it up
@@ -476,14 +478,16 @@ class FunctionActivity(Activity):
     def begin(self) -> None:
         tell = partial(self.driver.report, self.key)
         heard, recorder = self.driver.has_listener, self.driver.recorder
-        self.run = self.run_class(self.effect, self.process, self.world, tell, has_listener=heard, recorder=recorder)
+        self.run = self.run_class(
+            self.effect, self.process, self.environment, tell, has_listener=heard, recorder=recorder
+        )
         if self.run.inner is not None:
             at = len(self.key) + len(SEPARATOR)
             self.run.inner.posts = [post.changed(key=post.key[at:]) for post in self.driver.posts_inside(self.key)]
         self.since_s = time.monotonic()
 
     def at_once(self) -> Interrupted:
-        return Interrupted(at_s=self.world.clock.now())
+        return Interrupted(at_s=self.environment.clock.now())
 
     async def perform(self) -> Outcome | None:
         return await run_function(self.run, self.place) or self._outcome_while_waiting()
@@ -491,7 +495,7 @@ class FunctionActivity(Activity):
     def _outcome_while_waiting(self) -> Interrupted | None:
         """Return the outcome of a function that waits for a run that it has begun; None: it is run again later."""
         # One that must not run twice is in doubt itself: what it did before it waited is not known.
-        return Interrupted(at_s=self.world.clock.now()) if self.effect.is_once else None
+        return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 
     def leave_open(self) -> None:
         inner, driver = self.run.inner, self.driver
@@ -544,12 +548,12 @@ class FunctionActivity(Activity):
         return all(effect.key != self.key for effect in self.driver.process.effects)
 
 
-def time_left(call: AgentCall, world: World) -> float | None:
+def time_left(call: AgentCall, environment: Environment) -> float | None:
     """Return how many seconds remain until the deadline of a call; None: it has none."""
     r = call.record
     if r.limits.deadline_s is None or r.deadline_s is None:
         return None
-    return max(0.0, r.deadline_s - world.clock.now())
+    return max(0.0, r.deadline_s - environment.clock.now())
 
 
 def log_problem(call: AgentCall) -> None:
@@ -571,6 +575,6 @@ def log_problem(call: AgentCall) -> None:
             left += [error.__cause__, error.__context__]
 
 
-def begin(world: World, name: str | None = None) -> Begun:
+def begin(environment: Environment, name: str | None = None) -> Begun:
     """Return the start of a call: the time, and its id, by default a new one."""
-    return Begun(at_s=world.clock.now(), id=world.new_id() if name is None else name)
+    return Begun(at_s=environment.clock.now(), id=environment.new_id() if name is None else name)

@@ -93,7 +93,7 @@ def described(activity: Activity, content: bool) -> Described:
 
 
 def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) -> Described:
-    client: Any = getattr(effect, "client", None) or activity.world.client
+    client: Any = getattr(effect, "client", None) or activity.environment.client
     if is_program(client):
         return "answer", SpanKind.INTERNAL, {names.KEY: activity.key}
     facts: Facts = {names.OPERATION: names.CHAT, **model_facts(client.name)}
@@ -390,8 +390,8 @@ class DriveSpans:
         if type(before) is not Begun:
             if before is None and origin.traceparent:
                 before = context_of(origin.traceparent)
-            before = self._of.begin(process, driver.world.name, before if before and before.is_valid else None)
-        self._root = self._begin_place(process, before.span, None, before.since_s, driver.world)
+            before = self._of.begin(process, driver.environment.name, before if before and before.is_valid else None)
+        self._root = self._begin_place(process, before.span, None, before.since_s, driver.environment)
         self._places = {"": self._root}
         if driver.recorder is not None:
             before.span.set_attribute(names.RUN_ID, driver.recorder.run)
@@ -404,12 +404,12 @@ class DriveSpans:
         span = self._root.span
         return span is not None and span.get_span_context().is_valid
 
-    def _begin_place(self, process: Any, span: Span, around: Context | None, since_s: float, world: Any) -> Place:
+    def _begin_place(self, process: Any, span: Span, around: Context | None, since_s: float, environment: Any) -> Place:
         facts: Facts = {names.OPERATION: names.INVOKE_AGENT}
         if not isinstance(process, AgentCall):
             facts[names.OPERATION] = names.INVOKE_WORKFLOW
-        elif world is not None and not is_program(world.client):
-            found = model_facts(process.record.model or world.client.name)
+        elif environment is not None and not is_program(environment.client):
+            found = model_facts(process.record.model or environment.client.name)
             facts |= found
             span.set_attributes(found)
         place = Place(process, span, trace.set_span_in_context(span, around), facts, since_s)
@@ -433,9 +433,9 @@ class DriveSpans:
         inner = around.process.inside_of(name)
         process = inner.process
         if inner.name:
-            world = None if activity is None or activity.path != path else activity.world
+            environment = None if activity is None or activity.path != path else activity.environment
             span = self._of.start(process, inner.name, around.inside, {names.PATH: path})
-            place = self._begin_place(process, span, around.inside, time.perf_counter(), world)
+            place = self._begin_place(process, span, around.inside, time.perf_counter(), environment)
         else:
             place = Place(process, None, around.inside, {}, 0.0)
         self._places[path] = place
@@ -450,7 +450,7 @@ class DriveSpans:
         if not name:
             return None
         facts = {names.KEY: key, names.VERDICT: getattr(outcome, "kind", "")}
-        waited_s = self._driver.world.clock.now() - _asked_at_s(process.record.trace, prefix_of(key))
+        waited_s = self._driver.environment.clock.now() - _asked_at_s(process.record.trace, prefix_of(key))
         began = time.time_ns() - round(max(0.0, waited_s) * 1e9)  # the clock of a call may be that of a test
         return AnswerSpan(
             self._of.tracer.start_span(name, self._place(path).inside, SpanKind.INTERNAL, facts, start_time=began)

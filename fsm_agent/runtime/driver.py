@@ -26,8 +26,8 @@ to do until something happens.  The driver then waits (`wait`), in its own way, 
 - *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
 - *The journal.*  With a recorder, the effects of a step are started, and its events are reported, only after its entry
   was written.  Outcomes that arrive together are written together.  Posts are outcomes like any other.
-- *Nested processes.*  Their effects have prefixed keys.  An activity knows the process, the key and the world that its
-  effect belongs to, and wraps its events in `Inside`; the loop itself treats all effects alike.
+- *Nested processes.*  Their effects have prefixed keys.  An activity knows the process, the key and the environment of
+  its effect, and wraps its events in `Inside`; the loop itself treats all effects alike.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.environment import PostedOutcome, Recorder, World, lasting
+from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder, lasting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.portal import Place, is_collecting, open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
@@ -78,7 +78,7 @@ class Reconciler(ABC):
 
     Args:
         process: The process.
-        world: Performs its effects, except those of nested processes with worlds of their own.
+        environment: Performs its effects, except those of nested processes with environments of their own.
         has_listener: Whether there is a listener; without one, no events are made.
         is_streamed: Whether events before an outcome are wanted, such as the deltas of a reply.
         recorder: Writes the journal of the process; None: it has none.
@@ -104,15 +104,15 @@ class Reconciler(ABC):
     def __init__(
         self,
         process: Process,
-        world: World,
+        environment: Environment,
         has_listener: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
     ) -> None:
         self.process = process
         if recorder is not None and recorder.is_lasting:
-            world = world.changed(clock=lasting(world.clock))
-        self.world = world
+            environment = environment.changed(clock=lasting(environment.clock))
+        self.environment = environment
         self.recorder = recorder
         self.begun: set[str] = set()  # keys of functions that must not run twice, and that this driver may run
         self.has_listener = has_listener
@@ -128,10 +128,10 @@ class Reconciler(ABC):
         self._open: dict[str, AnyEffect] = {}  # what it could not answer, and others can
         self._asked: set[str] = set()  # keys of those that others have been asked while it drives
         self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
-        # Of nested processes, by the ids of the worlds on their path: those worlds, which keeps the ids valid, and the
-        # world that performs their effects.
-        self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}
-        self._owner_world = world
+        # Of nested processes, by the ids of the environments on their path: those environments, which keeps the ids
+        # valid, and the one that performs their effects.
+        self._environments: dict[tuple[int, ...], tuple[tuple[Environment, ...], Environment]] = {}
+        self._owner_environment = environment
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
@@ -374,22 +374,27 @@ class Reconciler(ABC):
         path = activity.key.rpartition(SEPARATOR)[0]
         if path != self._owner_path:  # the owner of a path stays the same
             owner = self._owner = self.process.owner(activity.key)
-            self._owner_path, self._owner_world = path, self._world_of(owner.worlds)
-        activity.assign(self._owner, self._owner_world)
+            self._owner_path, self._owner_environment = path, self._environment_of(owner.environments)
+        activity.assign(self._owner, self._owner_environment)
 
-    def _world_of(self, worlds: tuple[World, ...]) -> World:
-        """Return the innermost of these worlds, with the driver's clock.
+    def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
+        """Return the innermost of these environments, with the driver's clock.
 
-        Without an approver of its own, it gets that of the nearest world around it.
+        Without an approver of its own, it gets that of the nearest environment around it.
         """
         # One clock for all, since the driver compares all deadlines with its own.
-        if not worlds:
-            return self.world
-        key = tuple(map(id, worlds))
-        if key not in self._worlds:
-            approve = next((world.approve for world in worlds if world.approve), self.world.approve)
-            self._worlds[key] = worlds, worlds[0].changed(clock=self.world.clock, approve=approve)
-        return self._worlds[key][1]
+        if not environments:
+            return self.environment
+        key = tuple(map(id, environments))
+        if key not in self._environments:
+            approve = next(
+                (environment.approve for environment in environments if environment.approve), self.environment.approve
+            )
+            self._environments[key] = (
+                environments,
+                environments[0].changed(clock=self.environment.clock, approve=approve),
+            )
+        return self._environments[key][1]
 
     def _reconcile(self) -> bool:
         """Read all effects: take up the new ones, drop those that are gone; return False if the process has ended."""
@@ -482,7 +487,7 @@ class Reconciler(ABC):
             return not any(other.is_exclusive for other in self.active.values())
         if activity.place is not Place.THREAD:
             return True
-        return sum([other.place is Place.THREAD for other in self.active.values()]) < max(1, self.world.threads)
+        return sum([other.place is Place.THREAD for other in self.active.values()]) < max(1, self.environment.threads)
 
     def _begin(self, activity: Activity) -> Iterable[Event]:
         if activity.key in self._withdrawn:
@@ -585,7 +590,7 @@ class Reconciler(ABC):
         # A flow may go on after it.  So a request that comes while the step is taken is another one.
         self.process.end_request = None
         try:
-            return self.step("", _ENDS[request.kind](reason=request.reason, at_s=self.world.clock.now()))
+            return self.step("", _ENDS[request.kind](reason=request.reason, at_s=self.environment.clock.now()))
         except BaseException:
             self.process.end_request = self.process.end_request or request
             raise
@@ -593,7 +598,7 @@ class Reconciler(ABC):
     def _expire(self) -> Iterable[Event]:
         assert self._deadline is not None
         key = self._deadline.key
-        steps = self.step(key, Expired(at_s=self.world.clock.now()))
+        steps = self.step(key, Expired(at_s=self.environment.clock.now()))
         self._withdraw(key)  # it may be the key of an effect, and a `Change` does not list the one that was answered
         return steps
 
@@ -662,7 +667,7 @@ class Reconciler(ABC):
         return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 
     def _time_left(self, until_s: float) -> float:
-        return max(0.0, until_s - self.world.clock.now())
+        return max(0.0, until_s - self.environment.clock.now())
 
     def _check_timeout(self, activity: Activity) -> None:
         """Let an activity that reports events time out behind what has arrived: the driver may never have to wait."""

@@ -18,7 +18,7 @@ from fsm_agent.messages.events import Done, Event, Inside, Suspended
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.driver import GRACE_S, Reconciler, cancelled_inside
-from fsm_agent.runtime.environment import Recorder, World
+from fsm_agent.runtime.environment import Environment, Recorder
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.run_function import raise_own_cancellation
@@ -38,12 +38,12 @@ class AsyncDriver(Reconciler):
     def __init__(
         self,
         process: Process,
-        world: World,
+        environment: Environment,
         has_listener: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(process, world, has_listener, is_streamed, recorder)
+        super().__init__(process, environment, has_listener, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> Self:
@@ -313,14 +313,14 @@ class SyncDriver(Reconciler):
     def __init__(
         self,
         process: Process,
-        world: World,
+        environment: Environment,
         has_listener: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
         is_shared: bool = True,
         may_rest: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(process, world, has_listener, is_streamed, recorder)
+        super().__init__(process, environment, has_listener, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._may_rest = may_rest
         self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
@@ -390,7 +390,7 @@ class SyncDriver(Reconciler):
         self.ring()
 
     def start(self, activity: Activity) -> None:
-        is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
+        is_alone = not self.active and (not self.waiting or (self.environment.threads == 0 and not self._is_mixed))
         self.active[activity.key] = activity
         if is_alone and self._may_run_here(activity):
             activity.place = Place.HERE
@@ -443,7 +443,7 @@ AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
 
 def run(
     process: P,
-    world: World,
+    environment: Environment,
     sink: Callable[[Event], Any] | None = None,
     recorder: Recorder | None = None,
     *,
@@ -454,7 +454,7 @@ def run(
 
     Args:
         process: The process.
-        world: Performs its effects.
+        environment: Performs its effects.
         sink: Receives every event; the model's reply is then streamed.
         recorder: Writes the journal of the process, and gives the run back at the end.
         is_shared: Whether code other than the caller has the process, or gets it while it runs, and may cancel it.
@@ -465,11 +465,11 @@ def run(
 
     Examples:
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
-        >>> run(asked, World(client=Script("Hi."))).state
+        >>> run(asked, Environment(client=Script("Hi."))).state
         <State.COMPLETED: 'Completed'>
     """
     with SyncDriver(
-        process, world, sink is not None, recorder=recorder, is_shared=is_shared, may_rest=may_rest
+        process, environment, sink is not None, recorder=recorder, is_shared=is_shared, may_rest=may_rest
     ) as driver:
         for event in driver.events():
             if event is None:
@@ -482,17 +482,17 @@ def run(
 
 
 async def arun(
-    process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
+    process: P, environment: Environment, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
 ) -> P:
     """Drive a process to its end under asyncio, as `run` does.
 
     Examples:
         >>> import asyncio
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
-        >>> asyncio.run(arun(asked, World(client=Script("Hi.")))).state
+        >>> asyncio.run(arun(asked, Environment(client=Script("Hi.")))).state
         <State.COMPLETED: 'Completed'>
     """
-    async with AsyncDriver(process, world, has_listener=sink is not None, recorder=recorder) as driver:
+    async with AsyncDriver(process, environment, has_listener=sink is not None, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None and sink is not None:
@@ -502,15 +502,17 @@ async def arun(
     return process
 
 
-def drive(process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None) -> Events:
+def drive(
+    process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
+) -> Events:
     """Drive a process and yield its events as they happen; the last is exactly one `Done` or one `Suspended`.
 
     Examples:
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
-        >>> [type(event).__name__ for event in drive(asked, World(client=Script("Hi.")))][-1]
+        >>> [type(event).__name__ for event in drive(asked, Environment(client=Script("Hi.")))][-1]
         'Done'
     """
-    with SyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
+    with SyncDriver(process, environment, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -520,7 +522,7 @@ def drive(process: Process, world: World, *, streaming: bool = True, recorder: R
 
 
 async def adrive(
-    process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None
+    process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
 ) -> AsyncEvents:
     """Drive a process and yield its events under asyncio: coroutine functions run in tasks, plain ones in threads.
 
@@ -528,11 +530,11 @@ async def adrive(
         >>> import asyncio
         >>> async def main():
         ...     asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
-        ...     return [type(event).__name__ async for event in adrive(asked, World(client=Script("Hi.")))][-1]
+        ...     return [type(event).__name__ async for event in adrive(asked, Environment(client=Script("Hi.")))][-1]
         >>> asyncio.run(main())
         'Done'
     """
-    async with AsyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
+    async with AsyncDriver(process, environment, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None:

@@ -57,7 +57,7 @@ class PriceList:
     """The prices of some models.
 
     Args:
-        prices: The prices of the user; see `World`.
+        prices: The prices of the user; see `Environment`.
         models: The names of the models, as ``provider:model``.
 
     Raises:
@@ -384,7 +384,7 @@ def _new_id() -> str:
     return os.urandom(8).hex()
 
 
-class World(Value, frozen=True, kw_only=True, dict=True):
+class Environment(Value, frozen=True, kw_only=True, dict=True):
     """The resources with which the effects of a call are performed.
 
     Args:
@@ -407,9 +407,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         name: The name of the agent or flow, for observers that measure what it does.
 
     Examples:
-        >>> world = World(client=Script("Hi."))
+        >>> environment = Environment(client=Script("Hi."))
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
-        >>> run(asked, world).state
+        >>> run(asked, environment).state
         <State.COMPLETED: 'Completed'>
     """
 
@@ -449,9 +449,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         return delay_s(self.backoff, attempt, error)
 
     @classmethod
-    def of(cls, client: Client, **changes: Any) -> World:
-        """Return a world with this client; a test double brings its own clock."""
-        return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})
+    def of(cls, client: Client, **changes: Any) -> Environment:
+        """Return an environment with this client; a test double brings its own clock."""
+        return cls(client=client, **{**getattr(client, "environment_defaults", {}), **changes})
 
 
 def doubled_s(first_s: float, most_s: float, attempt: int) -> float:

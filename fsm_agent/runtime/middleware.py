@@ -146,4 +146,4 @@ class Cache:
 
 def _clock() -> Clock:
     run = current_run()
-    return run.world.clock if run else _CLOCK
+    return run.environment.clock if run else _CLOCK

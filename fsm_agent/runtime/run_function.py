@@ -33,7 +33,7 @@ from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.environment import PostedOutcome, Recorder, World, doubled_s
+from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder, doubled_s
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.results import PipelineResult
@@ -52,7 +52,7 @@ class InnerCalls:
         outer: The process whose function it is.
         key: An id of the function call that is the same after a resume.
         depth: The depth of the calls inside.
-        world: The world of the process.
+        environment: The environment of the process.
         recorder: The recorder of its run; None: it is in no store.
         asks_for_them: Whether its run asks the questions of the runs inside, as it runs the function again.
 
@@ -67,11 +67,17 @@ class InnerCalls:
 
     __slots__ = (
         *("_numbers", "_outer", "_processes", "asks_for_them", "depth", "is_left", "is_over", "key", "posts"),
-        *("recorder", "used_posts", "waits", "world"),
+        *("recorder", "used_posts", "waits", "environment"),
     )
 
     def __init__(
-        self, outer: Any, key: str, depth: int, world: World, recorder: Recorder | None, asks_for_them: bool = False
+        self,
+        outer: Any,
+        key: str,
+        depth: int,
+        environment: Environment,
+        recorder: Recorder | None,
+        asks_for_them: bool = False,
     ) -> None:
         self.key = key
         self.depth = depth
@@ -79,7 +85,7 @@ class InnerCalls:
         self.posts: list[PostedOutcome] = []
         self.used_posts: list[PostedOutcome] = []
         self.waits: list[InsideWait] = []
-        self.world = world
+        self.environment = environment
         self.recorder = recorder
         self.is_left = False
         self.is_over = False
@@ -95,7 +101,7 @@ class InnerCalls:
     @property
     def has_approver(self) -> bool:
         """True if the call around them has an approver."""
-        return self.world.approve is not None or bool(getattr(self._outer, "has_approver", False))
+        return self.environment.approve is not None or bool(getattr(self._outer, "has_approver", False))
 
     @property
     def may_rest(self) -> bool:
@@ -121,7 +127,7 @@ class InnerCalls:
         until_s = getattr(outer, "deadline_s", None)
         if until_s is None or not isinstance(record, CallRecord):  # a flow inside ends with its function
             return record
-        left_s, own_s = max(0.0, until_s - self.world.clock.now()), record.limits.deadline_s
+        left_s, own_s = max(0.0, until_s - self.environment.clock.now()), record.limits.deadline_s
         is_shorter = own_s is None or left_s < own_s
         return record.changed(limits=record.limits.changed(deadline_s=left_s)) if is_shorter else record
 
@@ -165,7 +171,7 @@ class FunctionExecution:
     Args:
         effect: The effect.
         call: The agent call that it is part of.
-        world: The world of that call.
+        environment: The environment of that call.
         tell: Takes the events of the execution, from any thread.
         has_listener: Whether there is a listener, for whom tracebacks are made.
         recorder: The recorder of the run that the call is part of; None: it is in no store.
@@ -184,6 +190,7 @@ class FunctionExecution:
         "depth",
         "effect",
         "ended",
+        "environment",
         "function",
         "has_listener",
         "inner",
@@ -195,14 +202,13 @@ class FunctionExecution:
         "returned",
         "started_at_s",
         "traceback",
-        "world",
     )
 
     def __init__(
         self,
         effect: RunFunction,
         call: AgentCall,
-        world: World,
+        environment: Environment,
         tell: Tell | None = None,
         *,
         has_listener: bool = False,
@@ -210,7 +216,7 @@ class FunctionExecution:
     ) -> None:
         self.effect = effect
         self.function: Function = effect.function
-        self.world = world
+        self.environment = environment
         self.attempt = 1
         self.ended: Ended | None = None  # its outcome, whether or not the driver has taken it
         self.is_cached = False
@@ -221,16 +227,16 @@ class FunctionExecution:
         self.releases: tuple[int, ...] = ()
         self.returned: str | None = None  # the result before the pipeline
         self.changes: tuple[Event, ...] = ()  # the events of the pipeline
-        self.is_plain = self.function.is_plain and world.results is None  # no policy and no pipeline apply
+        self.is_plain = self.function.is_plain and environment.results is None  # no policy and no pipeline apply
         self.depth = call.record.depth + 1
-        self.started_at_s = world.clock.now()
+        self.started_at_s = environment.clock.now()
         self._call = call
         self._tell = tell
         self.inner: InnerCalls | None = None
         if self.function.takes_context:
             key = f"{self.agent_call_id}/{effect.call.id}"
             asks_for_them = recorder is not None and not effect.is_once
-            self.inner = InnerCalls(call, key, self.depth, world, recorder, asks_for_them)
+            self.inner = InnerCalls(call, key, self.depth, environment, recorder, asks_for_them)
 
     def cancel(self, *, is_over: bool = True) -> None:
         """Mark the run as no longer wanted.
@@ -290,7 +296,7 @@ class FunctionExecution:
 
     def times(self) -> _Times:
         """Return when the run ended, which is now, and how long it took."""
-        now = self.world.clock.now()
+        now = self.environment.clock.now()
         return _Times(at_s=now, duration_s=max(0.0, now - self.started_at_s))
 
     def preparation_failure(self, error: Exception) -> Ended:
@@ -392,13 +398,13 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
             ended = await place.wait_for(_awaited(ended, run))
         if not isinstance(ended, float):
             break
-        await place.wait_for(run.world.clock.asleep(ended))
+        await place.wait_for(run.environment.clock.asleep(ended))
         run.check()
         run.attempt += 1
-    if run.world.results is None or not isinstance(ended, Returned):
+    if run.environment.results is None or not isinstance(ended, Returned):
         return ended
     beside = Place.HERE if place is Place.HERE else Place.THREAD  # its steps may block, whatever the function does
-    piping = run.world.results.aapply(run.effect.call, ended, run.messages, beside)
+    piping = run.environment.results.aapply(run.effect.call, ended, run.messages, beside)
     try:
         return run.with_usage(run.take_pipeline_result(ended, await piping))
     except asyncio.CancelledError as error:
@@ -448,14 +454,14 @@ def _after_error(error: Exception, run: FunctionExecution) -> Ended | float:
         return _kept(_error_outcome(error, run), run)
     _log_raised(error, run)
     error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
-    jitter = 1 - retries.jitter * run.world.random()
+    jitter = 1 - retries.jitter * run.environment.random()
     return doubled_s(retries.delay_s, retries.max_delay_s, run.attempt) * jitter
 
 
 def _kept(ended: Ended, run: FunctionExecution) -> Ended:
     """Note an outcome that nothing changes any more, where it came: a driver that is stopped now keeps it."""
     ended = run.with_usage(ended)
-    if not run.is_waiting and (run.world.results is None or not isinstance(ended, Returned)):
+    if not run.is_waiting and (run.environment.results is None or not isinstance(ended, Returned)):
         run.ended = ended
     return ended
 

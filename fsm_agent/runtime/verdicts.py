@@ -67,7 +67,7 @@ class AskActivity(Activity):
     def _dated_outcome_of(self, answer: Any) -> Outcome | None:
         """Return the outcome for an answer, with the present time if it has none: users return just ``Approved()``."""
         outcome = self.outcome_of(answer)
-        return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.world.clock.now())
+        return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.environment.clock.now())
 
 
 @activity_of(AskApproval)
@@ -81,15 +81,15 @@ class ApprovalActivity(AskActivity):
     process: AgentCall
 
     def prepare(self) -> bool:
-        return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
+        return self.environment.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
 
     def user_function(self) -> Any:
-        return self.world.approve
+        return self.environment.approve
 
     def ask(self) -> Any:
         approve: Callable[..., Any] = self.user_function()
         call = self.effect.call
-        if self.world.asks_with_context:
+        if self.environment.asks_with_context:
             return approve(call, context_of(call, self.process.record, self.process.deps))
         return approve(call)
 
@@ -196,7 +196,7 @@ class CheckActivity(Activity):
         """
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)
-        ended = self.ended = Checked(output_json=changed, at_s=self.world.clock.now())
+        ended = self.ended = Checked(output_json=changed, at_s=self.environment.clock.now())
         return ended
 
     def _raised_outcome(self, error: Exception) -> CheckRefused | CheckFailed:
@@ -204,12 +204,12 @@ class CheckActivity(Activity):
         subject = f"call {words(self.process.record.id, 100)}: the check {self.name!r} ({self.effect.key})"
         if isinstance(error, Retry):
             log_error(logging.DEBUG, f"{subject} refused the answer", error)
-            refused = self.ended = CheckRefused(error_text(error) or _REFUSED, at_s=self.world.clock.now())
+            refused = self.ended = CheckRefused(error_text(error) or _REFUSED, at_s=self.environment.clock.now())
             return refused
         log_error(logging.WARNING, f"{subject} raised {type(error).__name__}", error)
         self.raised = error
         text = with_place(typed_error_text(error), error)
-        failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.world.clock.now())
+        failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.environment.clock.now())
         return failed
 
     def _stop_if_cancelled(self) -> None:
@@ -224,7 +224,7 @@ class CheckActivity(Activity):
     def timeout_outcome(self) -> CheckFailed:
         text = f"it did not return within {self.timeout_s:g} s"
         self.raised = TimeoutError(f"the check {self.name!r}: {text}")
-        return CheckFailed(text=f"TimeoutError: {text}", name=self.name, at_s=self.world.clock.now())
+        return CheckFailed(text=f"TimeoutError: {text}", name=self.name, at_s=self.environment.clock.now())
 
     def returned_outcome(self) -> Any:
         return self.ended

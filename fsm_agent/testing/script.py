@@ -223,8 +223,8 @@ class Script(SyncVerbs):
             request; for several a `Script` of their entries.  ``Script(by={"Paris": "sunny", "Rome": "foggy"})``
             replies to the request whose newest message of a user with one of the texts has "Paris" in it with "sunny".
         name: Its name in traces.
-        clock: The clock of its world.  A store that outlives the OS process refuses a `FakeClock`.  None: a new one,
-            and with such a store the system's clock.
+        clock: The clock of its environment.  A store that outlives the OS process refuses a `FakeClock`.  None: a new
+            one, and with such a store the system's clock.
 
     Attributes:
         requests: Every `Request`, in order.
@@ -277,7 +277,7 @@ class Script(SyncVerbs):
             journal: That of a call, or the entries of a run in a store:
                 ``agent.runs.all.store.load("order-17").lines``.
             name: Its name in traces.
-            clock: The clock of its world.
+            clock: The clock of its environment.
 
         Raises:
             JournalError: An entry is damaged.
@@ -294,8 +294,8 @@ class Script(SyncVerbs):
         return cls(*entries, name=name, clock=clock)
 
     @property
-    def world_defaults(self) -> dict[str, Any]:
-        """The arguments of a `World` with this client: its clock, and neither chance nor jitter."""
+    def environment_defaults(self) -> dict[str, Any]:
+        """The arguments of an `Environment` with this client: its clock, and neither chance nor jitter."""
         numbers = count(1)
         return {
             "clock": self.clock,

@@ -432,8 +432,8 @@ class Worker:
             return
         agent = self._agents[recorder.lease.agent]
         try:
-            tell, world = agent._listener_to(process), agent._world_of(process)
-            driver = SyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
+            tell, environment = agent._listener_to(process), agent._environment_of(process)
+            driver = SyncDriver(process, environment, is_streamed=tell is not None, recorder=recorder)
             with self._noted(driver, recorder), driver:
                 for event in driver.events():
                     if event is None:
@@ -454,8 +454,8 @@ class Worker:
             return
         agent = self._agents[recorder.lease.agent]
         try:
-            tell, world = agent._listener_to(process), agent._world_of(process)
-            driver = AsyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
+            tell, environment = agent._listener_to(process), agent._environment_of(process)
+            driver = AsyncDriver(process, environment, is_streamed=tell is not None, recorder=recorder)
             with self._noted(driver, recorder):
                 async with driver:
                     for event in driver.events():

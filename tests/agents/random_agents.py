@@ -116,8 +116,8 @@ class Replying(Script):
         self.output = output
 
     @property
-    def world_defaults(self) -> dict[str, Any]:
-        return {**super().world_defaults, "new_id": lambda: ID}
+    def environment_defaults(self) -> dict[str, Any]:
+        return {**super().environment_defaults, "new_id": lambda: ID}
 
     def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, None]:
         offered = [f.name for f in request.functions]

@@ -262,7 +262,7 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
 
 def test_retries_wait_as_long_as_their_policy_says(script):
     one = script(*[Overloaded("busy")] * 3, "42")
-    agent = Agent(one, limits=Limits(recalls=3), world={"backoff": wait_incrementing(start=0.1, increment=0.1)})
+    agent = Agent(one, limits=Limits(recalls=3), environment={"backoff": wait_incrementing(start=0.1, increment=0.1)})
     assert agent.call("?").output == "42"
     assert one.clock.sleeps == pytest.approx([0.1, 0.2, 0.3])
     with pytest.raises(CallFailed, match="busy"):
@@ -745,7 +745,7 @@ def test_the_defaults_of_an_agent_and_what_a_copy_shares():
         name: getattr(agent, name) for name in ("stop_when", "check", "approve", "context", "finalizer", "results")
     }
     assert given == dict.fromkeys(given)
-    assert (agent.functions, agent.hooks, agent.world) == ((), (), {})
+    assert (agent.functions, agent.hooks, agent.environment) == ((), (), {})
     assert (agent.system, agent.output, agent.name) == ("", str, "agent")
     assert (agent.limits, agent.settings) == (Limits(), Settings())
     agent = Agent(Script("ok"), functions=[add], stop_when=lambda context: None)
@@ -759,7 +759,9 @@ def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
         def on_done(self, event) -> None: ...
 
     tools = Toolset([add], name="sums")
-    agent = Agent(Script(), functions=[add, tools], stop_when=print, hooks=[Hook()], world={"new_id": lambda: "secret"})
+    agent = Agent(
+        Script(), functions=[add, tools], stop_when=print, hooks=[Hook()], environment={"new_id": lambda: "secret"}
+    )
     shown = repr(agent)
     assert "0x" not in shown
     assert "secret" not in shown

@@ -75,7 +75,7 @@ SAID: dict[str, Any] = {
     "prices": Price(input_micro_usd=1, output_micro_usd=2),
     "hooks": (Told(),),
     "store": MemoryStore(),
-    "world": {"threads": 3},
+    "environment": {"threads": 3},
 }
 
 

@@ -306,7 +306,7 @@ def test_the_deadline_of_the_call_ends_what_is_inside_first():
     clock = FakeClock()
     inner = cleaner()
     agent = boss(
-        function_call("cleaner", task="Go."), inner=inner, limits=Limits(deadline_s=60), world={"clock": clock}
+        function_call("cleaner", task="Go."), inner=inner, limits=Limits(deadline_s=60), environment={"clock": clock}
     )
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")
@@ -335,9 +335,11 @@ def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadli
     async def approved_later(f: FunctionCall) -> Approved:
         return approved(f)
 
-    inner = cleaner("It is clean.", limits=Limits(deadline_s=60), world={"clock": clock})
+    inner = cleaner("It is clean.", limits=Limits(deadline_s=60), environment={"clock": clock})
     approve: Any = approved if way is by_run else approved_later
-    agent = boss(function_call("cleaner", task="Go."), "Done.", inner=inner, approve=approve, world={"clock": clock})
+    agent = boss(
+        function_call("cleaner", task="Go."), "Done.", inner=inner, approve=approve, environment={"clock": clock}
+    )
     one = agent.prepare("Go.")
     began_s = clock.now()
     way(agent, one, [])
@@ -359,11 +361,11 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
         return "noted"
 
     model, limits = Script(function_call("note"), "It is clean."), Limits(deadline_s=60)
-    inner = Agent(model, functions=[note], name="cleaner", limits=limits, world={"clock": clock})
+    inner = Agent(model, functions=[note], name="cleaner", limits=limits, environment={"clock": clock})
     made = handoff(inner, name="cleaner", needs_approval=True) if is_handoff else inner.as_function(needs_approval=True)
     asked: dict[str, Any] = {"reason": "?"} if is_handoff else {"task": "Go."}
     agent = Agent(
-        Script(function_call("cleaner", **asked), "Done."), functions=[made], name="boss", world={"clock": clock}
+        Script(function_call("cleaner", **asked), "Done."), functions=[made], name="boss", environment={"clock": clock}
     )
     one = agent.prepare("Go.")
     with suppress(CallSuspended):
@@ -382,7 +384,7 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
 def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | None, timeout_s: float | None):
     clock = FakeClock()
     made = cleaner(limits=Limits(deadline_s=own_s)).as_function(timeout_s=timeout_s)
-    agent = Agent(Script(function_call("cleaner", task="Go."), "Alas."), functions=[made], world={"clock": clock})
+    agent = Agent(Script(function_call("cleaner", task="Go."), "Alas."), functions=[made], environment={"clock": clock})
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")
     clock.advance(6)
@@ -544,8 +546,8 @@ def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():
 @both
 def test_the_time_of_an_agent_inside_is_that_of_its_call(way: Way) -> None:
     clock = FakeClock()
-    inner = Agent(Script(Delayed(3.0, "found"), clock=clock), name="searcher", world={"clock": clock})
-    outer = boss(function_call("searcher", task="x"), "done", inner=inner, world={"clock": clock})
+    inner = Agent(Script(Delayed(3.0, "found"), clock=clock), name="searcher", environment={"clock": clock})
+    outer = boss(function_call("searcher", task="x"), "done", inner=inner, environment={"clock": clock})
     one = outer.prepare("?")
     way(outer, one, [])
     (asked,) = one.record.function_calls

@@ -229,7 +229,7 @@ def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: 
         model, store = Stuck(), MemoryStore()
         ask = asking(Agent(model, name="inner"), timeout_s=limit_s if how == "time out" else None)
         limits = Limits(deadline_s=limit_s if how == "expire" else None)
-        agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
+        agent = outer(ask, store=store, limits=limits, environment={"clock": SystemClock()})
         one = agent.prepare("Go.", run_id="r")
         if how in ("cancel", "stop"):
             ends = lambda m=model, o=one: (m.asked.wait(), getattr(o, how)("enough"))  # noqa: E731

@@ -252,7 +252,7 @@ class Walk:
                 return Begun(at_s=self.now_s, id="c")
             case CallModel():
                 owner = self.call.owner(effect.key)
-                client: Any = owner.worlds[0].client if owner.worlds else self.agent.client
+                client: Any = owner.environments[0].client if owner.environments else self.agent.client
                 try:
                     reply = client.complete(effect.request)
                 except ScriptError:  # it has said all that it has to say

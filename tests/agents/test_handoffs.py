@@ -180,7 +180,9 @@ def test_handoffs_are_counted_anew_in_each_turn():
 
 def test_each_agent_has_rounds_of_its_own_and_the_deadline_is_the_outer_one_s():
     clock = FakeClock()
-    agent = triage(to=billing(function_call("refund", order=1)), limits=Limits(deadline_s=60), world={"clock": clock})
+    agent = triage(
+        to=billing(function_call("refund", order=1)), limits=Limits(deadline_s=60), environment={"clock": clock}
+    )
     with pytest.raises(CallSuspended) as e:
         agent.call("?")
     clock.advance(61)

@@ -84,7 +84,7 @@ def assert_told_apart(shared: Shared, tasks: list[str]) -> None:
 
 def test_calls_at_once_in_threads_are_told_apart():
     shared, tasks = Shared(), ["a", "b", "c"]
-    agent = Agent(Waiting(3), name="echo", hooks=[shared], world={"new_id": unique()})
+    agent = Agent(Waiting(3), name="echo", hooks=[shared], environment={"new_id": unique()})
     threads = [threading.Thread(target=agent.call, args=(task,)) for task in tasks]
     for thread in threads:
         thread.start()
@@ -97,7 +97,7 @@ def test_calls_at_once_under_asyncio_are_told_apart():
     shared, tasks = Shared(), ["a", "b", "c"]
 
     async def main() -> None:
-        agent = Agent(Waiting(3), name="echo", hooks=[shared], world={"new_id": unique()})
+        agent = Agent(Waiting(3), name="echo", hooks=[shared], environment={"new_id": unique()})
         await asyncio.gather(*map(agent.acall, tasks))
 
     asyncio.run(main())
@@ -114,7 +114,9 @@ def test_agents_inside_of_agents_are_told_apart_by_whom_they_are_asked_through(w
     own, around = Shared(), Shared()
     inner = Agent(Script("one", "two"), name="inner", hooks=[own])
     asked = [function_call("inner", task="1"), function_call("inner", task="2")]
-    agent = Agent(Script(asked, "Done."), functions=[inner], name="boss", hooks=[around], world={"new_id": lambda: "c"})
+    agent = Agent(
+        Script(asked, "Done."), functions=[inner], name="boss", hooks=[around], environment={"new_id": lambda: "c"}
+    )
     way(agent, agent.prepare("Go."), [])
     inside = {("inner", f"c/run:1.{n}", f"run:1.{n}") for n in (0, 1)}
     assert (own.places, around.places) == (inside, {("boss", "c", ""), *inside})
@@ -135,7 +137,7 @@ def test_a_handoff_is_another_call(way: Way):
         functions=[handoff(other)],
         name="boss",
         hooks=[shared],
-        world={"new_id": lambda: "c"},
+        environment={"new_id": lambda: "c"},
     )
     way(agent, agent.prepare("Go."), [])
     path = "to:transfer_to_adder"
@@ -261,7 +263,7 @@ def test_a_method_may_take_the_record_of_the_call_whose_event_it_is():
         Script(function_call("inner", task="1"), "Done."),
         functions=[inner],
         hooks=[Recorded()],
-        world={"new_id": lambda: "c"},
+        environment={"new_id": lambda: "c"},
     )
     agent.call("Go.")
     assert told == [
@@ -303,7 +305,7 @@ def test_the_log_names_the_call_and_where_it_is(caplog: pytest.LogCaptureFixture
         functions=[inner],
         name="boss",
         hooks=[LoggingHook("bank")],
-        world={"new_id": lambda: "c"},
+        environment={"new_id": lambda: "c"},
     )
     with caplog.at_level(logging.DEBUG, logger="bank"):
         agent.call("Go.")

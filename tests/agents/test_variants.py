@@ -161,7 +161,7 @@ class TestOneCall:
         result = Agent(Script(), output=City).call("Where?", model=other)
         assert result.output == City(name="Rome")
         assert [failure.report.model for failure in result.failures] == ["other"]
-        assert other.clock.sleeps  # its world is that of a double: nothing waits
+        assert other.clock.sleeps  # its environment is that of a double: nothing waits
 
     def test_a_fork_goes_on_with_it(self):
         agent, other = Agent(Script()), Script("first", "second")

@@ -19,7 +19,7 @@ from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import World
+from fsm_agent.runtime import Environment
 from fsm_agent.testing import Script, function_call
 
 LEFT_TO_THE_APPROVER, EXEMPT, REQUIRED = None, False, True
@@ -193,7 +193,7 @@ def test_others_are_given_the_call_alone(approve):
 
 @pytest.mark.parametrize("decide", [lambda: True, True, bool])
 def test_an_approver_of_another_shape_is_refused_where_it_is_given(decide):
-    for make in (lambda: Agent(Script(), approve=decide), lambda: World.of(Script(), approve=decide)):
+    for make in (lambda: Agent(Script(), approve=decide), lambda: Environment.of(Script(), approve=decide)):
         with pytest.raises(UsageError, match="approve"):
             make()
 

@@ -78,7 +78,7 @@ def test_a_question_says_until_when_it_can_be_answered(name, verb, tmp_path):
     made, until_s = WORK[name]
     clock = FakeClock(BEGAN_S)
     store = SqliteStore(tmp_path / "runs.db", clock.now)
-    asked = questions(replace(made(), world={"clock": clock}, store=store), verb)
+    asked = questions(replace(made(), environment={"clock": clock}, store=store), verb)
     store.close()
     assert [one.until_s for one in asked] == [None if until_s is None else BEGAN_S + until_s]
 

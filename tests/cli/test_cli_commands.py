@@ -200,7 +200,7 @@ class TestTerminalHook:
     def test_a_call_that_fails_has_its_overview_and_no_answer(self, capsys: pytest.CaptureFixture[str]):
         busy = Script(*[Overloaded("busy")] * 9)
         with pytest.raises(CallFailed):
-            Agent(busy, hooks=[TerminalHook()], world={"backoff": lambda *_: 0.0}).call("Hi")
+            Agent(busy, hooks=[TerminalHook()], environment={"backoff": lambda *_: 0.0}).call("Hi")
         out, err = capsys.readouterr()
         assert out == ""
         assert "→ Failed" in err

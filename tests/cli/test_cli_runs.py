@@ -344,7 +344,7 @@ class TestWhy:
         rows = [measure.done(end("measured"))]
         clock = FakeClock(start_s=2_000_000_000.0)
         flow = Flow(
-            "timed", str, start=measure, rows=rows, limits=FlowLimits(deadline_s=3600.0), world={"clock": clock}
+            "timed", str, start=measure, rows=rows, limits=FlowLimits(deadline_s=3600.0), environment={"clock": clock}
         )
         with closing(Runs(SqliteStore(store, clock=clock.now))) as kept, suppress(FlowSuspended):
             replace(flow, store=kept).call("the door", run_id="one")

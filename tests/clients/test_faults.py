@@ -74,8 +74,10 @@ MATRIX = [(name, provider) for provider in REPLIES for name in (FAULTS if provid
 
 
 def agent_of(provider: str, server: FaultServer) -> Agent:
-    world = {"clock": FakeClock(), "backoff": wait_exponential(multiplier=1, max=60)}
-    return Agent(client_for(f"{provider}:some-model", base_url=f"{server.base_url}", api_key=KEY), world=world)
+    environment = {"clock": FakeClock(), "backoff": wait_exponential(multiplier=1, max=60)}
+    return Agent(
+        client_for(f"{provider}:some-model", base_url=f"{server.base_url}", api_key=KEY), environment=environment
+    )
 
 
 @pytest.mark.parametrize(("fault", "provider"), MATRIX)
@@ -87,7 +89,7 @@ def test_a_server_that_fails_for_good(provider: str, fault: str) -> None:
             agent.call("hi")
         assert type(caught.value.__cause__).__name__ == kind
         assert len(server.requests) == requests
-        assert agent.world["clock"].sleeps == waits
+        assert agent.environment["clock"].sleeps == waits
         seen = f"{caught.value!r} {caught.value} {caught.value.__cause__!r} {snapshot(caught.value.call)}"
         assert KEY not in seen
         agent.client.close()

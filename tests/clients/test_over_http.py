@@ -37,8 +37,8 @@ SAID = [asks("add", '{"a": 17, "b": 25}'), asks("add", '{"a": 17'), "17 + 25 = 4
 
 def agent_of(server: StubServer, **options: Any) -> Agent:
     client = client_for("openai-compatible:stub-model", base_url=server.base_url, api_key=KEY)
-    world = {"clock": FakeClock(), "new_id": lambda: "c1"}
-    return Agent(client, system="You add.", functions=[add], world=world, **options)
+    environment = {"clock": FakeClock(), "new_id": lambda: "c1"}
+    return Agent(client, system="You add.", functions=[add], environment=environment, **options)
 
 
 def by_call(agent: Agent) -> Any:

@@ -411,7 +411,7 @@ def test_a_call_that_is_cancelled_leaves_the_queue_at_once(waits_for: str) -> No
 
     async def main() -> None:
         async with limit.reserve():
-            running = asyncio.create_task(asyncio.to_thread(run, pending, agent._own_world))
+            running = asyncio.create_task(asyncio.to_thread(run, pending, agent._own_environment))
             await asyncio.to_thread(soon, lambda: limit.waiting == 1)
             pending.cancel("enough")
             await asyncio.to_thread(soon, lambda: limit.waiting == 0)

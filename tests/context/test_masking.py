@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_calls import begun, request, returned, say
-from support.drivers import Driver, anyhow, everywhere, seed, world
+from support.drivers import Driver, anyhow, environment, everywhere, seed
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
 
@@ -272,13 +272,13 @@ class TestInCalls:
                 one.advance("", word)
 
         async def main() -> None:
-            async for event in adrive(one, world(script)):
+            async for event in adrive(one, environment(script)):
                 listen(event)
 
         if asynchronous:
             asyncio.run(main())
         else:
-            for event in drive(one, world(script)):
+            for event in drive(one, environment(script)):
                 listen(event)
         if isinstance(word, Cancelled):
             assert one.record.ending.reason is Reason.CANCELLED

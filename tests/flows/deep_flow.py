@@ -172,7 +172,7 @@ shop = Flow(
         thanking.done(sending, do=keep_word),
         sending.done(over, do=keep_word),
     ],
-    world={"clock": FakeClock()},
+    environment={"clock": FakeClock()},
 )
 
 

@@ -43,7 +43,7 @@ def scripts() -> dict[Any, Script]:
 def given_to_agents(models: Mapping[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the agents of states ask these models for the time of a test."""
     for state, model in models.items():
-        asks = {"client": model, "own_world": state.agent._world_with(model)}
+        asks = {"client": model, "own_environment": state.agent._environment_with(model)}
         for name, made in asks.items():
             monkeypatch.setitem(state.agent.__dict__, name, made)
 
@@ -56,34 +56,34 @@ def people() -> Callable[[AwaitAnswer], Any]:
 
 def by_run(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    run(one, one.run_context.own_world.changed(threads=0), events.append)
+    run(one, one.run_context.own_environment.changed(threads=0), events.append)
     return events
 
 
 def by_threads(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    run(one, one.run_context.own_world, events.append)
+    run(one, one.run_context.own_environment, events.append)
     return events
 
 
 def by_run_unheard(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    run(one, one.run_context.own_world)
+    run(one, one.run_context.own_environment)
     return []
 
 
 def by_drive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    return list(drive(one, one.run_context.own_world))
+    return list(drive(one, one.run_context.own_environment))
 
 
 def by_arun(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    asyncio.run(arun(one, one.run_context.own_world, events.append))
+    asyncio.run(arun(one, one.run_context.own_environment, events.append))
     return events
 
 
 def by_adrive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     async def main() -> list[Any]:
-        return [event async for event in adrive(one, one.run_context.own_world)]
+        return [event async for event in adrive(one, one.run_context.own_environment)]
 
     return asyncio.run(main())
 

@@ -149,7 +149,7 @@ class RandomFlows:
         self._chance = Random(seed)
         self._names = 0
         self._is_real = clock is None
-        self._world: Any = REAL if clock is None else {"clock": clock}
+        self._environment: Any = REAL if clock is None else {"clock": clock}
 
     def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
         """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes.
@@ -179,7 +179,7 @@ class RandomFlows:
 
         stops = [cancelling, cancelling_in_a_thread] if self._is_real else [cancelling]
         stop: Any = execute(name="stop")(self._chance.choice(stops))
-        flow = flow_of(*states, stop, name=self._name("flow"), world=self._world)
+        flow = flow_of(*states, stop, name=self._name("flow"), environment=self._environment)
         tidying = pause("tidying", short_s)
         rows = [cancelled(tidying, do=noted("cancelled")), tidying.elapsed(over, do=noted("tidied"))]
         made = replace(flow, rows=[*flow.rows, *rows], limits=FlowLimits(deadline_s=self._chance.choice([None, FAR_S])))
@@ -191,7 +191,7 @@ class RandomFlows:
         states = [part.make() for part in parts]
         entries = [f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True)]
         event = "never" if "never" in [part.event for part in parts] else "done"
-        flow = flow_of(*states, name=self._name("flow"), world=self._world)
+        flow = flow_of(*states, name=self._name("flow"), environment=self._environment)
         if self._chance.random() < 0.3:  # what is around it may end it, but no one cancels it
             flow = replace(flow, rows=[*flow.rows, cancelled(over, do=noted("reacted"))])
         return flow, event, tuple(entries), sum(part.least_s for part in parts)
@@ -228,7 +228,7 @@ class RandomFlows:
 
     def _call(self, depth: int) -> Part:
         model, limits, event, least_s = self._chance.choice(CALLS if self._is_real else CALLS[:3])
-        return Part(partial(asking, self._name("call"), model(), limits, world=self._world), event, least_s)
+        return Part(partial(asking, self._name("call"), model(), limits, environment=self._environment), event, least_s)
 
     def _silence(self, depth: int) -> Part:
         """A question that no one answers."""
@@ -239,7 +239,7 @@ class RandomFlows:
         """A state that is entered again and again, until the time is over that it has in all."""
         work: Any = execute(name="again", within_s=self._chance.choice([in_all_s, IN_ALL_S]), restart=False)(a_while)
         rows = [work.done(work), work.elapsed(over), work.failed(over)]
-        flow = Flow(self._name("round"), Log, start=work, rows=rows, world=REAL)
+        flow = Flow(self._name("round"), Log, start=work, rows=rows, environment=REAL)
         return Part(partial(subflow, self._name("sub"), flow, lambda log: log), "done", IN_ALL_S)
 
     def _late(self, depth: int) -> Part:
@@ -249,7 +249,7 @@ class RandomFlows:
         row = expired(nap) if self._chance.random() < 0.5 else work.expired(nap)
         rows = [work.done(over), nap.elapsed(over), row]
         limits = FlowLimits(deadline_s=SOON_S)
-        flow = Flow(self._name("late"), Log, start=work, rows=rows, world=REAL, limits=limits)
+        flow = Flow(self._name("late"), Log, start=work, rows=rows, environment=REAL, limits=limits)
         return Part(partial(subflow, self._name("sub"), flow, lambda log: log), "done", SOON_S + SHORT_S)
 
     def _subflow(self, depth: int) -> Part:

@@ -110,7 +110,7 @@ START_S = 1_000_000_000.0
 
 def stored(now_s: float = START_S) -> Flow[Order]:
     clock = FakeClock(now_s)
-    made = replace(saga, store=Runs(SqliteStore("runs.db", clock.now)), world={"clock": clock})
+    made = replace(saga, store=Runs(SqliteStore("runs.db", clock.now)), environment={"clock": clock})
     made.runs.all.claims.lease_s = 0.5
     return made
 

@@ -107,7 +107,7 @@ def test_times_that_end_are_shared_too() -> None:
 
     rows = [one.done(two), two.done(sent), *any_state(one, two).elapsed(late, do=lambda d, a: replace(d, why="late"))]
     clock = FakeClock()
-    result = Flow("asked", Job, start=one, rows=rows, world={"clock": clock}).call(Job())
+    result = Flow("asked", Job, start=one, rows=rows, environment={"clock": clock}).call(Job())
     assert (result.state, result.output.why, clock.sleeps) == ("late", "late", [5.0])
 
 

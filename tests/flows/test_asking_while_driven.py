@@ -34,7 +34,7 @@ def asked_within(seconds: float, *, clock: Any = None, store: Any = None) -> Flo
         return "?"
 
     rows = [question.done(end("answered"), do=into("text")), question.elapsed(end("late"))]
-    return Flow("asked", Note, start=question, rows=rows, store=store, world={"clock": clock} if clock else {})
+    return Flow("asked", Note, start=question, rows=rows, store=store, environment={"clock": clock} if clock else {})
 
 
 def driven(flow: Flow[Note], by_asyncio: bool) -> Any:
@@ -152,7 +152,7 @@ def test_a_question_that_nobody_has_answered_in_time_is_asked_no_more(by_asyncio
         *[question.done(end("answered")), question.elapsed(second)],
         *[second.done(end("answered_too")), second.elapsed(end("late"))],
     ]
-    flow = Flow("asked", Note, start=question, rows=rows, store=store, world={"clock": Looks()})
+    flow = Flow("asked", Note, start=question, rows=rows, store=store, environment={"clock": Looks()})
     assert driven(flow, by_asyncio).state == "late"
     assert seen == [["answer:question#1"], ["answer:second#2"]]
     with pytest.raises(NotAsked):

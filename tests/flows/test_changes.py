@@ -27,7 +27,7 @@ from fsm_agent.call import (
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowRun, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.messages import FunctionCall
-from fsm_agent.runtime import World
+from fsm_agent.runtime import Environment
 from fsm_agent.testing import FakeClock, Script
 
 
@@ -210,9 +210,9 @@ def test_the_deadline_of_a_member_holds_from_its_own_start(has_listener: bool) -
         async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
             yield await self.acomplete(request)
 
-    flow = replace(flow_of(hurrying, 1), world={"clock": clock})
+    flow = replace(flow_of(hurrying, 1), environment={"clock": clock})
     client: Any = Slow()
-    run = flow.prepare(Batch(3), clients={hurrying: World.of(client, clock=clock).client})
+    run = flow.prepare(Batch(3), clients={hurrying: Environment.of(client, clock=clock).client})
     flow.run(run, (lambda _: None) if has_listener else None)
     assert run.data.results == ("paid 0", "paid 1", "paid 2")
 

@@ -88,8 +88,8 @@ def undoing_more(t: Trip) -> str:
 
 def trip(*rows: Any, start: Any, **options: Any) -> Flow[Trip]:
     made = [undoing.done(undoing_more, do=note("undone")), undoing_more.done(undone, do=note("more"))]
-    world = {"clock": FakeClock(), **options.pop("world", {})}
-    return Flow("trip", Trip, start=start, rows=[*rows, *made], world=world, **options)
+    environment = {"clock": FakeClock(), **options.pop("environment", {})}
+    return Flow("trip", Trip, start=start, rows=[*rows, *made], environment=environment, **options)
 
 
 asking = wait(int, name="asking")(person)
@@ -267,7 +267,9 @@ def test_a_cancellation_in_the_store_reaches_the_next_driver(tmp_path: Path) -> 
     def flow() -> Flow[Trip]:
         later = wait(int, name="later")(person)
         return replace(
-            trip(asking.done(over), asking.cancelled(later, do=keep), later.done(undoing), start=asking, world=REAL),
+            trip(
+                asking.done(over), asking.cancelled(later, do=keep), later.done(undoing), start=asking, environment=REAL
+            ),
             store=SqliteStore(path),
         )
 
@@ -299,11 +301,11 @@ def test_a_row_takes_the_deadline_which_is_spent_then(driven: Any) -> None:
     )
     run = flow.prepare(Trip())
     driven(flow, run)
-    flow.world["clock"].advance(10)  # no one here could answer, so the driver rested
+    flow.environment["clock"].advance(10)  # no one here could answer, so the driver rested
     driven(flow, run)
     assert (run.state, run.data.notes) == ("undone", ("slept", "undone", "more"))
     assert run.data.whys == (Failure("expired", "10 s are over", "asking"),)
-    assert flow.world["clock"].sleeps[-1] == 50
+    assert flow.environment["clock"].sleeps[-1] == 50
     assert run.deadline is None
 
 
@@ -526,7 +528,7 @@ def test_a_row_around_a_flow_gets_what_it_had_come_to(trigger: str) -> None:
 def test_the_time_of_a_flow_inside_in_a_store_with_the_data_of_any_of_its_states(tmp_path: Path) -> None:
     clock = FakeClock()
     _, flow = in_trip(lambda s: s.elapsed(undoing, do=lambda t, o: replace(t, notes=o.lines)), within_s=30 * 86400)
-    flow = replace(flow, store=SqliteStore(tmp_path / "runs.db", clock.now), world={"clock": clock})
+    flow = replace(flow, store=SqliteStore(tmp_path / "runs.db", clock.now), environment={"clock": clock})
     with pytest.raises(FlowSuspended):
         flow.call(Trip(), run_id="run")
     for number, line in enumerate(("tea", "milk"), 1):
@@ -745,7 +747,7 @@ def test_drivers_wait_for_a_running_function_and_run_it_once(driver: str, tmp_pa
 
     once: Any = execute(name="once", once=True)(slow_async if driver == "coroutine" else slow)
     rows = [once.done(asking, do=note("charged")), asking.done(over), cancelled(undoing)]
-    run = trip(*rows, start=once, world=REAL, store=MemoryStore()).prepare(Trip())
+    run = trip(*rows, start=once, environment=REAL, store=MemoryStore()).prepare(Trip())
 
     def cancel() -> None:
         began.wait(10)
@@ -768,7 +770,7 @@ def test_a_flow_as_a_function_ends_with_the_call_around_it(how: str) -> None:
     steps = Steps()
     inner = trip(asking.done(over), cancelled(undoing), start=asking, hooks=[steps])
     tool = inner.as_function("plan", "Plans.", start=plan)
-    agent = Agent(Script(function_call("plan")), functions=[tool], world={"clock": FakeClock()})
+    agent = Agent(Script(function_call("plan")), functions=[tool], environment={"clock": FakeClock()})
     call_ = agent.prepare("Plan it.")
     with suppress(Exception):
         agent.run(call_)
@@ -798,7 +800,9 @@ def test_a_flow_called_in_a_function_that_cannot_wait_ends_after_its_compensatio
         return "planned"
 
     agent = Agent(
-        Script(function_call("planning"), "sorry"), functions=[Function.of(planning)], world={"clock": FakeClock()}
+        Script(function_call("planning"), "sorry"),
+        functions=[Function.of(planning)],
+        environment={"clock": FakeClock()},
     )
 
     assert agent.call("Plan it.").output == "sorry"

@@ -162,7 +162,7 @@ def test_the_value_of_a_race_is_no_tuple_and_is_that_of_the_first() -> None:
 def test_each_item_counts(count: int, enough: float, got: tuple[int, ...]) -> None:
     for parallel, driven in product((None, 1, 2), (by_threads, by_arun)):
         state = each("votes", numbered, items, enough=enough, parallel=parallel)
-        flow = flow_of(state, world={"threads": 0})
+        flow = flow_of(state, environment={"threads": 0})
         run = flow.prepare(Data(tuple(range(count))))
         driven(flow, run)
         assert run.state == "over"
@@ -204,7 +204,7 @@ def test_members_that_have_not_begun_never_do() -> None:
         ran.append(n)
         return n
 
-    flow = flow_of(each("votes", note, items, enough=2, parallel=2), world={"threads": 0})
+    flow = flow_of(each("votes", note, items, enough=2, parallel=2), environment={"threads": 0})
     assert flow.call(Data(tuple(range(9)))).output.got == (0, 1)
     assert ran == [0, 1]
 

@@ -89,7 +89,7 @@ def at(level: int, inner: Callable[[], Flow[Any]]) -> Flow[Any]:
         nested = subflow(f"nested{depth}", flow, lambda d: d)
         members = gather(f"both{depth}", nested, wait(str, name=f"other{depth}")(lambda d: "?"))
         to = end("over")
-        flow = Flow(f"f{depth}", Order, start=members, rows=[members.done(to)], world={"clock": FakeClock()})
+        flow = Flow(f"f{depth}", Order, start=members, rows=[members.done(to)], environment={"clock": FakeClock()})
     return flow
 
 
@@ -199,7 +199,7 @@ def test_what_somebody_says_has_the_time_at_which_it_is_said() -> None:
     one = wait(str, name="one")(lambda o: "?")
     two = wait(str, name="two", within_s=3600)(lambda o: "?")
     flow = Flow("f", Order, start=one, rows=[one.done(two), two.done(over), two.elapsed(end("late"))],
-                world={"clock": clock})  # fmt: skip
+                environment={"clock": clock})  # fmt: skip
     run = flow.prepare(Order())
     by_run(flow, run)
     clock.advance(7 * 24 * 3600)
@@ -280,7 +280,7 @@ def test_a_group_of_members_that_is_cancelled_says_why() -> None:
 
 
 def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
-    """It is as it was, with its listeners and its world, whatever came of it first."""
+    """It is as it was, with its listeners and its environment, whatever came of it first."""
     failures = iter([LookupError("not now")])
 
     def keep(o: Order, answer: str) -> Order:
@@ -295,12 +295,12 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
     key, before = run.effects[0].key, run.owner(run.effects[0].key)
     with pytest.raises(LookupError):
         run.advance(key, Replied(reply=Reply.of("yes"), at_s=1.0))
-    assert run.owner(key).worlds == before.worlds
+    assert run.owner(key).environments == before.environments
     error = ProviderError("busy", retryable=True).report()
     run.advance(key, ModelFailed(error=error, delay_s=1.0, at_s=2.0))
     (nap,) = run.effects
     assert nap.key == "asked#1/sleep:1"
-    assert run.owner(nap.key).worlds == before.worlds
+    assert run.owner(nap.key).environments == before.environments
     assert run.inside_of("asked#1").process is run.owner(nap.key).process
     run.advance(nap.key, Slept(at_s=3.0))
     run.advance(run.effects[0].key, Replied(reply=Reply.of("yes"), at_s=4.0))

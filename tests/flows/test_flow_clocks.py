@@ -55,7 +55,7 @@ class Slow(Script):
 
 def by_call(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     """Drive another run of the flow, which no one else has, without threads for functions."""
-    replace(flow, world={**flow.world, "threads": 0}).call(one.data)
+    replace(flow, environment={**flow.environment, "threads": 0}).call(one.data)
     return []
 
 
@@ -65,7 +65,7 @@ napping = pause("napping", 50)
 def naps(deadline_s: float | None, clock: Any, **options: Any) -> Flow[int]:
     limits = FlowLimits(deadline_s=deadline_s)
     return Flow(
-        "naps", int, start=napping, rows=[napping.elapsed(over)], limits=limits, world={"clock": clock}, **options
+        "naps", int, start=napping, rows=[napping.elapsed(over)], limits=limits, environment={"clock": clock}, **options
     )
 
 
@@ -86,7 +86,7 @@ class TestEarlierDeadline:
     def test_a_pause_beyond_patience_is_a_rest_until_then(self, driven: Driver) -> None:
         clock, nap = FakeClock(), pause("nap", 5000)
         limits = FlowLimits(deadline_s=20)
-        flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": clock})
+        flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, environment={"clock": clock})
         run = flow.prepare(1)
         events = driven(flow, run)
         assert (run.state, clock.sleeps, events[-1].wake_at_s) == ("nap", [], clock.now() + 20)
@@ -103,7 +103,7 @@ class TestEarlierDeadline:
         inner = subflow("inner", naps(inside_s, clock), lambda n: n)
         limits = FlowLimits(deadline_s=around_s)
         rows = [inner.done(over), inner.failed(late)]
-        flow = Flow("f", int, start=inner, rows=rows, limits=limits, world={"clock": clock})
+        flow = Flow("f", int, start=inner, rows=rows, limits=limits, environment={"clock": clock})
         run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("late" if inside_s == 20 else "Expired", [20])
@@ -119,7 +119,7 @@ class TestEarlierDeadline:
         asking = ask(Agent(model, name="bot", functions=[note]), name="asking", within_s=within_s)(lambda n: "?")
         rows = [asking.done(over), asking.elapsed(late)]
         limits = FlowLimits(deadline_s=deadline_s)
-        flow = Flow("f", int, start=asking, rows=rows, limits=limits, world={"clock": clock})
+        flow = Flow("f", int, start=asking, rows=rows, limits=limits, environment={"clock": clock})
         run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, noted) == (state, [])
@@ -130,7 +130,7 @@ class TestEarlierDeadline:
         brief = subflow("brief", naps(20, clock), lambda n: n)
         whole = subflow("whole", naps(None, clock), lambda n: n)
         either = race("either", brief, whole)
-        flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": clock})
+        flow = Flow("f", int, start=either, rows=[either.done(over)], environment={"clock": clock})
         run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("over", [20, 30])
@@ -141,7 +141,7 @@ class TestEarlierDeadline:
         model = Script(Overloaded("busy", retry_after_s=50.0), "too late")
         asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
         limits = FlowLimits(deadline_s=20)
-        flow = Flow("f", int, start=asking, rows=[asking.done(over)], limits=limits, world={"clock": clock})
+        flow = Flow("f", int, start=asking, rows=[asking.done(over)], limits=limits, environment={"clock": clock})
         run = flow.prepare(1, clients={asking: model})
         driven(flow, run)
         assert run.state == "Expired"
@@ -154,9 +154,9 @@ class TestEarlierDeadline:
         person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
         brief = subflow("brief", Flow("f", int, start=person, rows=[person.done(over)], limits=limits), lambda n: n)
         model = Slow("fine", took_s=0.1)
-        asking = ask(Agent(model, name="bot", world={"clock": SystemClock()}), name="asking")(lambda n: "?")
+        asking = ask(Agent(model, name="bot", environment={"clock": SystemClock()}), name="asking")(lambda n: "?")
         either = race("either", brief, asking)
-        flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": SystemClock()})
+        flow = Flow("f", int, start=either, rows=[either.done(over)], environment={"clock": SystemClock()})
         run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, len(model.requests)) == ("over", 1)
@@ -196,7 +196,7 @@ class TestFakeClock:
         rows = [polling.done(over, when=is_enough, do=lambda _, found: found), polling.done(nap), nap.elapsed(polling)]
         inner = subflow("inner", Flow("inner", tuple, start=polling, rows=rows), lambda seen: seen, within_s=15)
         rows = [inner.done(over, do=lambda _, found: found), inner.elapsed(late)]
-        flow = Flow("f", tuple, start=inner, rows=rows, world={"clock": clock})
+        flow = Flow("f", tuple, start=inner, rows=rows, environment={"clock": clock})
         run = flow.prepare(())
         driven(flow, run)
         assert (run.state, run.data, clock.sleeps) == ("over", (3, 3, 3), [5, 5])
@@ -214,7 +214,7 @@ class TestFakeClock:
 
         both = gather("both", asking, working)
         flow = Flow(
-            "f", float, start=both, rows=[both.done(over, do=lambda _, found: found[1])], world={"clock": clock}
+            "f", float, start=both, rows=[both.done(over, do=lambda _, found: found[1])], environment={"clock": clock}
         )
         run = flow.prepare(0.0)
         began = clock.now()
@@ -235,7 +235,7 @@ class TestFakeClock:
             found.append(again.wait(10))
 
         both = gather("both", *([working, asking] if is_first else [asking, working]))
-        flow = Flow("f", bool, start=both, rows=[both.done(over)], world={"clock": clock})
+        flow = Flow("f", bool, start=both, rows=[both.done(over)], environment={"clock": clock})
         driven(flow, flow.prepare(False))
         assert found == [True]
 
@@ -252,7 +252,7 @@ class TestFakeClock:
 
         several = each("several", working, lambda n: [1, 2])
         both = gather("both", asking, several)
-        flow = Flow("f", int, start=both, rows=[both.done(over)], world={"clock": clock, "threads": 1})
+        flow = Flow("f", int, start=both, rows=[both.done(over)], environment={"clock": clock, "threads": 1})
         run = flow.prepare(1)
         with closing(flow.stream(run)) as events:
             while getattr(getattr(next(events), "event", None), "to", "") != "Backoff":
@@ -271,7 +271,7 @@ class TestWorker:
         clock = FakeClock(time.time())
         rows = [person.done(nested), nested.done(over)]
         limit = FlowLimits(**limits)
-        return Flow("f", int, start=person, rows=rows, store=store, world={"clock": clock}, limits=limit), clock
+        return Flow("f", int, start=person, rows=rows, store=store, environment={"clock": clock}, limits=limit), clock
 
     def test_a_time_beyond_its_patience_is_a_rest(self) -> None:
         flow, clock = self.napping(30, MemoryStore())
@@ -323,7 +323,7 @@ class TestTogether:
         nested = subflow("nested", inner, lambda n: n)
         every = each("every", nested, lambda n: range(n), parallel=3)
         rows = [every.done(over, do=lambda n, found: sum(found))]
-        return Flow("f", int, start=every, rows=rows, world={"clock": clock}, **options)
+        return Flow("f", int, start=every, rows=rows, environment={"clock": clock}, **options)
 
     @everywhere
     def test_those_that_are_due_on_resume(self, driven: Driver) -> None:
@@ -353,7 +353,7 @@ def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():
         start=asking,
         rows=[asking.done(napping), napping.elapsed(over)],
         store=MemoryStore(),
-        world={"clock": FakeClock()},
+        environment={"clock": FakeClock()},
     )
     with pytest.raises(FlowSuspended):
         flow.call(1, run_id="r")

@@ -78,8 +78,8 @@ def asking(n: int) -> str:
 def fan_of(member: Any, parallel: int | None, store: Any = None) -> Flow[Count]:
     members = each("members", member, lambda d: range(d.limit), parallel=parallel)
     row = members.done(over, do=lambda d, given: replace(d, n=len(given)))
-    world = {"threads": 0}  # one after another: what is measured is the work of this thread
-    return Flow("fan", Count, start=members, rows=[row], world=world, store=store)
+    environment = {"threads": 0}  # one after another: what is measured is the work of this thread
+    return Flow("fan", Count, start=members, rows=[row], environment=environment, store=store)
 
 
 def test_steps_take_linear_time() -> None:

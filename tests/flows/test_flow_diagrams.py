@@ -17,7 +17,7 @@ over = end("over")
 
 
 def waiting() -> Any:
-    flow = replace(s.support, world={"clock": FakeClock(), "new_id": lambda: "r1"})
+    flow = replace(s.support, environment={"clock": FakeClock(), "new_id": lambda: "r1"})
     run = flow.prepare(s.Ticket("x"), clients=scripts())
     by_run(flow, run)
     run.give(s.customer, "17")

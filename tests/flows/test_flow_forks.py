@@ -333,7 +333,7 @@ def test_the_time_of_a_state_begins_anew_with_an_edit_alone() -> None:
     clock = Script().clock
     asked = wait(str, name="asked", within_s=100.0)(lambda d: "?")
     rows = [asked.done(end("over")), asked.elapsed(end("late"))]
-    flow = Flow("timed", Letter, start=asked, rows=rows, store=MemoryStore(), world={"clock": clock})
+    flow = Flow("timed", Letter, start=asked, rows=rows, store=MemoryStore(), environment={"clock": clock})
     with suppress(FlowSuspended):
         flow.runs.all.claims.patience_s = 0.0
         flow.call(Letter(), run_id="a")

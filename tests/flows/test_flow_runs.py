@@ -74,7 +74,7 @@ class TestTime:
         for delay_s, state in [(30, "over"), (3600, "nap")]:
             nap = pause("nap", delay_s)
             clock = FakeClock()
-            flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], world={"clock": clock})
+            flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], environment={"clock": clock})
             run = flow.prepare(Word())
             driven(flow, run)
             assert run.state == state
@@ -87,7 +87,7 @@ class TestTime:
     def test_beyond_patience_it_says_when_it_goes_on_as_the_store_does(self, driven: Driver) -> None:
         clock, store = FakeClock(), MemoryStore()
         nap = pause("nap", 500)
-        flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], store=store, world={"clock": clock})
+        flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], store=store, environment={"clock": clock})
         heard = driven(replace(flow, store=None), replace(flow, store=None).prepare(Word()))
         assert not heard or heard[-1] == Suspended(("sleep:nap#1",), clock.now() + 500)
         with pytest.raises(FlowSuspended) as e:
@@ -199,7 +199,7 @@ class TestFunctions:
             seen.append((context.deps, context.idempotency_key))
             return ""
 
-        flow = Flow("f", Word, start=look, rows=[look.done(over)], world={"new_id": lambda: "r7"})
+        flow = Flow("f", Word, start=look, rows=[look.done(over)], environment={"new_id": lambda: "r7"})
         flow.call(Word(), deps={"db": 1})
         assert seen == [({"db": 1}, "r7/look#1")]
 
@@ -355,7 +355,7 @@ class TestInside:
             return f"answer to {question.shown}"
 
         for answer, state in [(here, "over"), (lambda question: None, "person")]:
-            flow = replace(asking, answer=answer, world={"clock": FakeClock()})
+            flow = replace(asking, answer=answer, environment={"clock": FakeClock()})
             run = flow.prepare(Word(), clients={inquiring: Script("x")})
             driven(flow, run)
             assert run.state == state
@@ -365,7 +365,7 @@ class TestStores:
     def test_a_run_survives_its_process_at_each_rest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         clock, clients = FakeClock(), scripts()
-        flow = replace(s.support, store=SqliteStore(tmp_path / "runs.db", clock.now), world={"clock": clock})
+        flow = replace(s.support, store=SqliteStore(tmp_path / "runs.db", clock.now), environment={"clock": clock})
         with pytest.raises(FlowSuspended, match="answer:customer#3"):
             flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
         (waits,) = flow.runs.all.store.load("t1").run.waits

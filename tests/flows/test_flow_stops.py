@@ -50,14 +50,14 @@ def answer(question: AwaitAnswer) -> Any:
 
 
 def support() -> Any:
-    world = {"clock": FakeClock(), "new_id": lambda: "r1"}
-    return replace(s.support, answer=answer, world=world)
+    environment = {"clock": FakeClock(), "new_id": lambda: "r1"}
+    return replace(s.support, answer=answer, environment=environment)
 
 
 def stopped(flow: Any, run: Any, number: int) -> list[Event]:
     """Drive until the event of this number, and stop there."""
     events: list[Event] = []
-    with closing(drive(run, run.run_context.own_world)) as driven:
+    with closing(drive(run, run.run_context.own_environment)) as driven:
         for event in driven:
             events.append(event)
             if len(events) == number:
@@ -68,7 +68,7 @@ def stopped(flow: Any, run: Any, number: int) -> list[Event]:
 def astopped(flow: Any, run: Any, number: int) -> list[Event]:
     async def main() -> list[Event]:
         events: list[Event] = []
-        async with aclosing(adrive(run, run.run_context.own_world)) as driven:
+        async with aclosing(adrive(run, run.run_context.own_environment)) as driven:
             async for event in driven:
                 events.append(event)
                 if len(events) == number:
@@ -88,7 +88,7 @@ def raised(flow: Any, run: Any, number: int) -> list[Event]:
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        drive_to_rest(run, run.run_context.own_world, sink)
+        drive_to_rest(run, run.run_context.own_environment, sink)
     return events
 
 
@@ -135,12 +135,12 @@ def test_cancelled_at_every_event_it_ends_there(turn: int) -> None:
                 run.cancel("enough")
 
         if (number + turn) % 2:
-            for event in drive(run, run.run_context.own_world):
+            for event in drive(run, run.run_context.own_environment):
                 look(event)
         else:
 
             async def main(run: Any = run, one: Any = one, look: Any = look) -> None:
-                async for event in adrive(run, run.run_context.own_world):
+                async for event in adrive(run, run.run_context.own_environment):
                     look(event)
 
             asyncio.run(main())
@@ -244,7 +244,7 @@ class TestTime:
             return why.reason == "Expired" and why.detail == "50 s are over"
 
         rows = [nested.done(over), nested.failed(late, when=is_late)]
-        flow = Flow("f", Word, start=nested, rows=rows, world={"clock": clock})
+        flow = Flow("f", Word, start=nested, rows=rows, environment={"clock": clock})
         run = flow.prepare(Word())
         driven(flow, run)
         clock.advance(51)
@@ -257,7 +257,7 @@ class TestTime:
         one = wait(str, name="one", within_s=3600)(lambda d: "?")
         two = wait(str, name="two", within_s=3600)(lambda d: "?")
         rows = [one.done(two), one.elapsed(late), two.done(over), two.elapsed(late)]
-        flow = Flow("f", Word, start=one, rows=rows, world={"clock": clock})
+        flow = Flow("f", Word, start=one, rows=rows, environment={"clock": clock})
         run = flow.prepare(Word())
         driven(flow, run)
         entered_at_s = clock.now()

@@ -427,7 +427,7 @@ orders = Flow(
 
 def kept(folder: str) -> Flow[Order]:
     store = Runs(SqliteStore(f"{folder}/runs.db"), lease_s=30.0)
-    return replace(orders, store=store, world={"clock": SystemClock()})
+    return replace(orders, store=store, environment={"clock": SystemClock()})
 
 
 def do_leg(folder: str, answers: dict[str, Any], is_async: bool) -> tuple[str, Any]:
@@ -508,7 +508,7 @@ class Twice(MemoryStore):
 
     def load(self, run: str, *, after: int | None = 0) -> Any:
         loaded = super().load(run, after=after)
-        return loaded.changed(posts=loaded.signals * 2)
+        return loaded.changed(signals=loaded.signals * 2)
 
 
 def test_a_post_that_is_delivered_twice_counts_once() -> None:

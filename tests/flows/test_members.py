@@ -254,7 +254,7 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
     both = gather("both", paying, someone)
     flow = Flow(
         "f", Batch, start=both, rows=[both.done(over, do=lambda d, a: replace(d, word=", ".join(a)))],
-        world={"clock": FakeClock()},
+        environment={"clock": FakeClock()},
     )  # fmt: skip
     for order in ([0, 1], [1, 0]):
         client = Script(function_call("pay", amount=17), "It is paid.")

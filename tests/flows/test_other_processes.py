@@ -79,7 +79,7 @@ def drive(
 ) -> tuple[str, Ticket]:
     """Begin a run, or answer it, as far as it goes without waiting; return where it stands, and its data."""
     with closing(Runs(SqliteStore(f"{folder}/runs.db"), patience_s=0)) as runs:
-        flow = replace(FLOWS[name], store=runs, world={"clock": SystemClock()})
+        flow = replace(FLOWS[name], store=runs, environment={"clock": SystemClock()})
         options: dict[str, Any] = {"deps": f"{folder}/log.txt"}
         if words is not None:
             options["clients"] = {helping: Script(*words)}

@@ -98,7 +98,7 @@ def timeouts(runs: int) -> Flow[Log]:
     working = asking("working", Script(*[reply] * 4 * runs), Limits(), *functions)
     last = execute(a_while, name="last")
     rows = [working.done(last, do=lambda _, found: Log((found,))), last.done(over, do=noted("last done"))]
-    return Flow("timed", Log, start=working, rows=rows, world=REAL)
+    return Flow("timed", Log, start=working, rows=rows, environment=REAL)
 
 
 TIMED: dict[str, tuple[Callable[[int], Flow[Log]], list[str], int]] = {  # what it comes to, and after how many times
@@ -130,7 +130,7 @@ def the_only(logs: tuple[Log, ...]) -> Log:
 
 def around(work: Any, found: Callable[[Any], Log], **options: Any) -> Flow[Log]:
     rows = [work.done(over, do=lambda _, answer: found(answer))]
-    return Flow("around", Log, start=work, rows=rows, world=REAL, **options)
+    return Flow("around", Log, start=work, rows=rows, environment=REAL, **options)
 
 
 def as_state(flow: Flow[Log], name: str = "timed", **options: Any) -> Any:

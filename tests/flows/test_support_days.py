@@ -35,9 +35,10 @@ def answer(question: AwaitAnswer) -> Any:
 
 
 def stored(clock: FakeClock, **changes: Any) -> Any:
-    world = {"clock": clock}
+    environment = {"clock": clock}
     return replace(
-        s.support, **{"store": SqliteStore("support.db", clock.now), "world": world, "answer": answer, **changes}
+        s.support,
+        **{"store": SqliteStore("support.db", clock.now), "environment": environment, "answer": answer, **changes},
     )
 
 

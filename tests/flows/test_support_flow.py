@@ -25,7 +25,7 @@ def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def flow(**changes: Any) -> Any:
     return replace(
-        s.support, **{"answer": people(), "world": {"clock": FakeClock(), "new_id": lambda: "r1"}, **changes}
+        s.support, **{"answer": people(), "environment": {"clock": FakeClock(), "new_id": lambda: "r1"}, **changes}
     )
 
 

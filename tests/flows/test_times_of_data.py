@@ -228,7 +228,7 @@ def test_a_first_moment_that_has_passed_is_due_at_once() -> None:
     asking = wait(int, name="asking", within_s=10, restart=False)(lambda t: "?")
     rows = [asking.done(nap), nap.elapsed(asking), asking.elapsed(late)]
     clock = FakeClock()
-    flow = Flow("timed", Time, start=asking, rows=rows, world={"clock": clock}, answer=lambda question: 1)
+    flow = Flow("timed", Time, start=asking, rows=rows, environment={"clock": clock}, answer=lambda question: 1)
     result = flow.call(Time())
     assert result.state == "late"
     assert clock.sleeps == [20]
@@ -363,7 +363,7 @@ downloads = Flow(
 def at(flow: Flow[Any], now_s: float, store: Any = None) -> Flow[Any]:
     """Return a flow at a moment."""
     clock = FakeClock(now_s)
-    return replace(flow, store=store and SqliteStore(store, clock.now), world={"clock": clock})
+    return replace(flow, store=store and SqliteStore(store, clock.now), environment={"clock": clock})
 
 
 def day(n: float) -> float:
@@ -399,14 +399,14 @@ def test_a_reminder_comes_at_the_due_date_which_may_move(tmp_path: Path) -> None
 def test_a_pause_takes_a_timedelta(delay: Any) -> None:
     clock = FakeClock()
     nap = pause("nap", delay)
-    Flow("sleeping", Time, start=nap, rows=[nap.elapsed(over)], world={"clock": clock}).call(Time())
+    Flow("sleeping", Time, start=nap, rows=[nap.elapsed(over)], environment={"clock": clock}).call(Time())
     assert clock.sleeps == [60.0]
 
 
 @everywhere
 def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
     clock = FakeClock()
-    flow = replace(downloads, world={"clock": clock})
+    flow = replace(downloads, environment={"clock": clock})
     run = flow.prepare(Download((3.0, 0.0, 7.0)))
     driven(flow, run)
     assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)

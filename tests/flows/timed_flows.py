@@ -101,20 +101,20 @@ def a_while_in_a_thread(log: Any) -> str:
 
 
 def asking(
-    name: str, model: Script, limits: Limits | None = None, *functions: Any, world: Any = REAL, **options: Any
+    name: str, model: Script, limits: Limits | None = None, *functions: Any, environment: Any = REAL, **options: Any
 ) -> Any:
-    agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), world=world)
+    agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), environment=environment)
     return ask(agent, name=name, **options)(lambda _: "Go.")
 
 
-def flow_of(*states: Any, name: str = "timed", world: Any = REAL, **options: Any) -> Flow[Log]:
+def flow_of(*states: Any, name: str = "timed", environment: Any = REAL, **options: Any) -> Flow[Log]:
     """Return a flow of states in a row, each of which notes how it ended."""
     rows = []
     for state, following in zip(states, [*states[1:], over], strict=True):
         events = ["done"] * hasattr(state, "done") + ["failed"] * hasattr(state, "failed")
         events += ["elapsed"] * state.is_timed
         rows += [getattr(state, event)(following, do=noted(f"{state.name} {event}")) for event in events]
-    return Flow(name, Log, start=states[0], rows=rows, world=world, **options)
+    return Flow(name, Log, start=states[0], rows=rows, environment=environment, **options)
 
 
 def by_call(flow: Flow[Log]) -> Any:

@@ -27,12 +27,15 @@ LIMITED, BUSY, LATE, CUT = (
 )
 
 
-def waits(*errors: Exception, driven: Driver = by_run, chance: float = 1.0, **world: object) -> list[float]:
+def waits(*errors: Exception, driven: Driver = by_run, chance: float = 1.0, **environment: object) -> list[float]:
     """How long was waited behind these failures, one behind another."""
     clock = FakeClock()
     one = seed(Prompt("x"), limits=Limits(recalls=len(errors), wait_s=None))
     driven(
-        one, Script(*errors, "fine", clock=clock), clock=clock, **{"backoff": None, "random": lambda: chance, **world}
+        one,
+        Script(*errors, "fine", clock=clock),
+        clock=clock,
+        **{"backoff": None, "random": lambda: chance, **environment},
     )
     assert one.result().output == "fine"
     return clock.sleeps

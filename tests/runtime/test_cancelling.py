@@ -28,8 +28,8 @@ from support.drivers import (
     by_run_unheard,
     by_threads,
     ended_before,
+    environment,
     rest,
-    world,
 )
 
 from fsm_agent.agents import Agent
@@ -244,7 +244,7 @@ verbs = pytest.mark.parametrize(
 def test_a_request_to_a_model_that_is_deaf_is_given_up_and_made_again(verb: str, says: str):
     model = Deaf("fine", says=says)
     limits = Limits(request_s=0.05, recalls=1)
-    agent = Agent(model, limits=limits, world={"clock": SystemClock(), "backoff": tenacity.wait_none()})
+    agent = Agent(model, limits=limits, environment={"clock": SystemClock(), "backoff": tenacity.wait_none()})
     with ended_before(lambda: VERBS[verb](agent), model.wait.free):
         pass
     assert model.asked == 2
@@ -253,7 +253,7 @@ def test_a_request_to_a_model_that_is_deaf_is_given_up_and_made_again(verb: str,
 @verbs
 def test_the_deadline_ends_a_request_to_a_model_that_is_deaf(verb: str, says: str):
     model = Deaf("fine", says=says)
-    agent = Agent(model, limits=Limits(deadline_s=0.05), world={"clock": SystemClock()})
+    agent = Agent(model, limits=Limits(deadline_s=0.05), environment={"clock": SystemClock()})
 
     def expires() -> None:
         with pytest.raises(CallFailed, match="deadline_s"):
@@ -274,11 +274,13 @@ class TestALonePlainFunction:
         work = Function(name="work", call=wait.wait, timeout_s=0.05 if what == "timeout" else None)
         at_once = {"clock": SystemClock()}
         agent: Agent[Any, Any] = Agent(
-            Script(function_call("work"), "fine"), functions=[work], limits=limits, world=at_once
+            Script(function_call("work"), "fine"), functions=[work], limits=limits, environment=at_once
         )
         if what == "deadline around":
             inner, limits = agent.changed(name="inner"), Limits(deadline_s=0.05)
-            agent = Agent(Script(function_call("inner", task="x")), functions=[inner], limits=limits, world=at_once)
+            agent = Agent(
+                Script(function_call("inner", task="x")), functions=[inner], limits=limits, environment=at_once
+            )
 
         def drive() -> None:
             with suppress(CallFailed):
@@ -316,7 +318,7 @@ class TestALonePlainFunction:
                 ended.set()
 
         off = seeded(outer)
-        with ended_before(lambda: run(off, world(Script(function_call("outer")))), wait.free):
+        with ended_before(lambda: run(off, environment(Script(function_call("outer")))), wait.free):
             assert wait.begun.wait(20)
             off.cancel("no longer needed")
             assert ended.wait(20)
@@ -388,10 +390,10 @@ def test_a_second_driver_is_refused(driven: Driver):
 
 def test_a_driver_that_was_forgotten_holds_nothing():
     one = seeded()
-    events = drive(one, world(Script("fine")))
+    events = drive(one, environment(Script("fine")))
     next(events)
     del events
-    assert run(one, world(Script("fine"))).result().output == "fine"
+    assert run(one, environment(Script("fine"))).result().output == "fine"
 
 
 @anyhow
@@ -429,7 +431,7 @@ def test_coroutines_are_cancelled_with_it_from_another_thread(many: int):
             return "never"
 
         waiting = seeded(wait)
-        asked = world(Script([function_call("wait", n=n) for n in range(many)], "never"))
+        asked = environment(Script([function_call("wait", n=n) for n in range(many)], "never"))
 
         driver = asyncio.create_task(arun(waiting, asked))
         for _ in range(many):
@@ -454,7 +456,7 @@ def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
     async def main() -> None:
         problems: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-        await arun(hurried, world(Hasty(function_call("work"), "never")))
+        await arun(hurried, environment(Hasty(function_call("work"), "never")))
         for _ in range(3):
             await asyncio.sleep(0)
         assert not asyncio.current_task().cancelling()
@@ -472,7 +474,7 @@ def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
             return await super().acomplete(request, timeout_s=timeout_s)
 
     ended = seeded()
-    asyncio.run(arun(ended, world(Ending("too late"))))
+    asyncio.run(arun(ended, environment(Ending("too late"))))
     assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
 
 
@@ -499,14 +501,14 @@ def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_drive
 
         script = Script([function_call("work", n=n) for n in range(count)], "done")
         one = seeded(work)
-        task = asyncio.create_task(arun(one, world(script)))
+        task = asyncio.create_task(arun(one, environment(script)))
         await began.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert len(ended) == len(one.effects) == count
         assert (one.state, one.record.ending, one.driver) == (State.TOOL_INTERRUPT, None, None)
-        return await arun(one, world(script))
+        return await arun(one, environment(script))
 
     assert [f.result for f in asyncio.run(main()).record.function_calls] == ["fine"] * count
 
@@ -541,7 +543,7 @@ def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
     def ask() -> str:
         """Ask another model."""
         try:
-            return str(run(inner, world(script)).result().output)
+            return str(run(inner, environment(script)).result().output)
         finally:
             ended.set()
 
@@ -560,7 +562,7 @@ def test_a_call_that_rests_when_its_function_is_left_behind_goes_on_later():
 
     def ask() -> str:
         """Ask another model, and then wait."""
-        run(inner, world(Script(function_call("erase"))))
+        run(inner, environment(Script(function_call("erase"))))
         return wait.wait()
 
     outer = seeded(ask)
@@ -582,8 +584,8 @@ HANGS = """if True:
         "Hang."
         threading.Event().wait()
 
-    limits, world = Limits(deadline_s=0.1), {"clock": SystemClock()}
-    agent = Agent(Script(function_call("hang")), functions=[hang], limits=limits, world=world)
+    limits, environment = Limits(deadline_s=0.1), {"clock": SystemClock()}
+    agent = Agent(Script(function_call("hang")), functions=[hang], limits=limits, environment=environment)
     try:
         agent.call("Go.")
     except CallFailed:

@@ -23,12 +23,12 @@ from support.drivers import (
     by_run,
     by_run_unheard,
     by_threads,
+    environment,
     everywhere,
     heard,
     rest,
     seed,
     until_threads_rest,
-    world,
 )
 from support.nested_process import Solo, Stage, Team, TeamRecord
 
@@ -68,7 +68,7 @@ from fsm_agent.messages import (
     Usage,
 )
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import SystemClock, World, adrive, arun, drive, run
+from fsm_agent.runtime import Environment, SystemClock, adrive, arun, drive, run
 from fsm_agent.runtime.driver import MAX_BACKLOG
 from fsm_agent.testing import Delayed, Script, ScriptError, function_call
 
@@ -197,7 +197,7 @@ def test_the_sync_driver_works_inside_a_running_loop():
         return "found"
 
     async def main() -> AgentCall:
-        return run(seed(Prompt("x", functions=(lookup,))), world(Script(function_call("lookup"), "done")))
+        return run(seed(Prompt("x", functions=(lookup,))), environment(Script(function_call("lookup"), "done")))
 
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
@@ -310,9 +310,9 @@ def test_an_interrupt_in_a_function_leaves_a_call_that_another_driver_finishes()
     script = Script(function_call("once"), "done")
     one = seed(Prompt("x", functions=(once,)))
     with pytest.raises(KeyboardInterrupt):
-        run(one, world(script))
+        run(one, environment(script))
     assert (one.state, [e.key for e in one.effects]) == (State.TOOL_INTERRUPT, ["run:2.0"])
-    asyncio.run(arun(one, world(script)))
+    asyncio.run(arun(one, environment(script)))
     assert one.record.function_calls[0].result == "fine"
 
 
@@ -334,7 +334,7 @@ def test_an_interrupt_while_others_run_ends_the_children():
 
     one = seed(Prompt("x", functions=(stuck, interrupt)))
     with pytest.raises(KeyboardInterrupt):
-        run(one, world(Script([function_call("stuck"), function_call("interrupt")])))
+        run(one, environment(Script([function_call("stuck"), function_call("interrupt")])))
     assert ended.wait(20)
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
 
@@ -348,7 +348,7 @@ class TestStoppedFunctions:
         one, clock = self.call_that_waits(kind, waits)
 
         async def main() -> None:
-            task = asyncio.create_task(arun(one, world(Script(function_call("work")), clock=clock)))
+            task = asyncio.create_task(arun(one, environment(Script(function_call("work")), clock=clock)))
             assert await asyncio.to_thread(waits.wait, 20)
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -370,7 +370,7 @@ class TestStoppedFunctions:
 
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            run(one, world(Script(function_call("work")), clock=clock))
+            run(one, environment(Script(function_call("work")), clock=clock))
         self.goes_on(one)
 
     def call_that_waits(self, kind: str, waits: threading.Event) -> tuple[AgentCall, SystemClock]:
@@ -401,7 +401,7 @@ class TestStoppedFunctions:
 
     def goes_on(self, one: AgentCall) -> None:
         assert [effect.key for effect in one.effects] == ["run:2.0"]
-        run(one, world(Script("done")))
+        run(one, environment(Script("done")))
         assert one.record.function_calls[0].result == "fine"
 
 
@@ -430,7 +430,7 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far_and_ends_with_its_dr
                 closed.append(True)
 
     async def main() -> None:
-        async with aclosing(adrive(seed(), World(client=Endless()))) as events:
+        async with aclosing(adrive(seed(), Environment(client=Endless()))) as events:
             while not isinstance(await anext(events), TextDelta):
                 pass
             for _ in range(4 * MAX_BACKLOG):
@@ -442,7 +442,7 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far_and_ends_with_its_dr
         if is_async:
             asyncio.run(main())
         else:
-            with closing(drive(seed(), World(client=Endless()))) as events:
+            with closing(drive(seed(), Environment(client=Endless()))) as events:
                 while not isinstance(next(events), TextDelta):
                     pass
                 assert is_far_ahead.wait(20)
@@ -474,7 +474,7 @@ class TestReturnedWhenStopped:
             return "late"
 
         one = seed(Prompt("x", functions=(quick, late)))
-        within = world(Script([function_call("quick"), function_call("late")]))
+        within = environment(Script([function_call("quick"), function_call("late")]))
 
         def hold_up() -> None:
             go.set()
@@ -531,8 +531,10 @@ def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, dr
 
     limits = Limits(request_s=0.1) if is_cut else Limits()
     members = {
-        "cut": Solo(prompt=Prompt("x"), limits=limits, world=World.of(Cut(text), backoff=tenacity.wait_none())),
-        **{name: Solo(prompt=Prompt("x"), world=World.of(Script(text))) for name in ("one", "other")},
+        "cut": Solo(
+            prompt=Prompt("x"), limits=limits, environment=Environment.of(Cut(text), backoff=tenacity.wait_none())
+        ),
+        **{name: Solo(prompt=Prompt("x"), environment=Environment.of(Script(text))) for name in ("one", "other")},
     }
     team = Team(TeamRecord(), members)
     events = driven(team, Script())
@@ -553,14 +555,14 @@ def cut(driven: str, script: Script, one: AgentCall, at: int) -> None:
             raise LookupError
 
     async def main(way: str) -> None:
-        agen = adrive(one, world(script))
+        agen = adrive(one, environment(script))
         for _ in range(at):
             await anext(agen, None)
         await agen.aclose()
 
     sink.seen = 0
     if driven == "close":
-        events = drive(one, world(script))
+        events = drive(one, environment(script))
         for _ in range(at):
             next(events, None)
         events.close()
@@ -568,10 +570,10 @@ def cut(driven: str, script: Script, one: AgentCall, at: int) -> None:
         asyncio.run(main(driven))
     elif driven == "sink":
         with suppress(LookupError):
-            run(one, world(script), sink)
+            run(one, environment(script), sink)
     else:
         with suppress(LookupError):
-            asyncio.run(arun(one, world(script), sink))
+            asyncio.run(arun(one, environment(script), sink))
 
 
 @pytest.mark.parametrize("driven", ["close", "sink", "aclose", "asink"])
@@ -606,7 +608,7 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         ran: list[int] = []
         one, script = seeded(ran), model()
         cut(driven, script, one, at)
-        run(one, world(script, threads=0))
+        run(one, environment(script, threads=0))
         assert one.record == whole.record
         was_cut = at > 1 and isinstance(events[at - 1], Delta)
         assert len(script.requests) == 4 + was_cut, f"stopped at {at}, {events[at - 1]}"
@@ -726,7 +728,7 @@ def test_counts_that_no_request_can_have_used_are_refused_where_they_enter(drive
 @anyhow
 def test_a_wait_that_is_over_when_the_call_is_taken_up_again_takes_no_time(driven: Driver):
     one, script = seed(), Script(RateLimited("slow down", status=429, retry_after_s=7.0), "42")
-    asked = drive(one, world(script))
+    asked = drive(one, environment(script))
     while one.state is not State.BACKOFF:
         next(asked)
     asked.close()

@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 import pytest
-from support.drivers import Driver, anyhow, by_arun, by_run, seed, world
+from support.drivers import Driver, anyhow, by_arun, by_run, environment, seed
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.call import AgentCall, Cancelled, Limits
@@ -63,7 +63,7 @@ def test_only_failures_are_for_everybody(caplog: pytest.LogCaptureFixture) -> No
 
 def test_steps_of_processes_inside_have_their_paths(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="fsm_agent")
-    asked = {name: Solo(world=world(Script("draft"))) for name in ("warm", "terse")}
+    asked = {name: Solo(environment=environment(Script("draft"))) for name in ("warm", "terse")}
     by_arun(Team(TeamRecord(), asked), Script())
     lines = [line for _, line in logged(caplog)]
     assert "call call-1/warm: Calling -> Completed: answered (model:0)" in lines

@@ -56,16 +56,18 @@ from fsm_agent.messages import (
     TextDelta,
 )
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import World, adrive, arun, drive, run
+from fsm_agent.runtime import Environment, adrive, arun, drive, run
 from fsm_agent.testing import Script, function_call
 
 LONG_S = 30.0
 
 
-def solo(*entries: Any, functions: Any = (), limits: Limits = Limits(), **world: Any) -> Solo:
+def solo(*entries: Any, functions: Any = (), limits: Limits = Limits(), **environment: Any) -> Solo:
     """A member with a model of its own."""
     return Solo(
-        prompt=Prompt("x", path="p", functions=functions), limits=limits, world=World.of(Script(*entries), **world)
+        prompt=Prompt("x", path="p", functions=functions),
+        limits=limits,
+        environment=Environment.of(Script(*entries), **environment),
     )
 
 
@@ -272,10 +274,10 @@ def erase(path: str) -> str:
     return f"erased {path}"
 
 
-def careful(**world: Any) -> Team:
+def careful(**environment: Any) -> Team:
     functions = [Function.of(erase, needs_approval=True)]
     asker = solo(
-        [function_call("erase", path="x"), function_call("erase", path="y")], "done", functions=functions, **world
+        [function_call("erase", path="x"), function_call("erase", path="y")], "done", functions=functions, **environment
     )
     return Team(TeamRecord(), {"deep": {"asker": asker}, "other": solo("fine")})
 
@@ -299,7 +301,7 @@ def test_an_approval_inside_a_child_is_answered_by_advance_under_its_prefixed_ke
 
 
 @anyhow
-def test_an_approver_of_the_childs_world_is_asked_one_question_at_a_time(driven: Driver):
+def test_an_approver_of_the_childs_environment_is_asked_one_question_at_a_time(driven: Driver):
     asked, at_once = [], threading.Semaphore(1)
 
     def approve(f: Any) -> bool:
@@ -390,7 +392,7 @@ def an_approval(wait: Wait) -> Solo:
 
 
 PENDING: dict[str, Callable[[Wait], Solo]] = {
-    "a request": lambda wait: Solo(world=World.of(Slow(wait))),
+    "a request": lambda wait: Solo(environment=Environment.of(Slow(wait))),
     "a plain function": lambda wait: a_function(wait, "plain"),
     "a coroutine": lambda wait: a_function(wait, "coroutine"),
     "an approval": an_approval,
@@ -399,7 +401,7 @@ PENDING: dict[str, Callable[[Wait], Solo]] = {
 
 def waiting(slow: Solo, limits: Limits = Limits()) -> Team:
     """A team three levels deep that waits for one member, when the others are done."""
-    slow = Solo(prompt=slow.prompt, limits=limits, world=slow.world)
+    slow = Solo(prompt=slow.prompt, limits=limits, environment=slow.environment)
     return Team(TeamRecord(), {"deep": {"slow": slow, "beside": solo("a")}, "other": solo("fine")})
 
 
@@ -495,7 +497,7 @@ def stopped_at(one: Team, way: str, place: int) -> None:
             raise Stop
 
     async def listen() -> None:
-        events = adrive(one, World.of(Script()))
+        events = adrive(one, Environment.of(Script()))
         async for event in events:
             try:
                 sink(event)
@@ -505,16 +507,16 @@ def stopped_at(one: Team, way: str, place: int) -> None:
 
     def main() -> None:
         if way == "drive":
-            events = drive(one, World.of(Script()))
+            events = drive(one, Environment.of(Script()))
             try:
                 for event in events:
                     sink(event)
             finally:
                 events.close()
         elif way == "run":
-            run(one, World.of(Script()), sink)
+            run(one, Environment.of(Script()), sink)
         elif way == "arun":
-            asyncio.run(arun(one, World.of(Script()), sink))
+            asyncio.run(arun(one, Environment.of(Script()), sink))
         else:
             asyncio.run(listen())
 
@@ -526,7 +528,7 @@ def models(one: Team) -> list[Script]:
     """The models of all members."""
 
     def of(plan: Any) -> list[Any]:
-        parts = [[member.world.client] if isinstance(member, Solo) else of(member) for member in plan.values()]
+        parts = [[member.environment.client] if isinstance(member, Solo) else of(member) for member in plan.values()]
         return [model for part in parts for model in part]
 
     return of(one.plan)

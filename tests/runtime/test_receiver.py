@@ -51,7 +51,7 @@ def pay(amount: int) -> str:
         return f"paid {amount}"
 
 def shop(*entries):
-    return Agent(Script(*entries), functions=[pay], name="shop", store=path, world={"clock": SystemClock()})
+    return Agent(Script(*entries), functions=[pay], name="shop", store=path, environment={"clock": SystemClock()})
 
 if what == "asks":
     with trace.get_tracer("web").start_as_current_span("POST /orders"):
@@ -182,7 +182,7 @@ def test_secrets_are_in_no_span(options: Any, tmp_path: Path, monkeypatch: pytes
                 functions=[find, fail, pay],
                 name="shop",
                 store=SqliteStore(tmp_path / "runs.db", clock.now),
-                world={"clock": clock},
+                environment={"clock": clock},
             )
             with pytest.raises(CallSuspended) as raised:
                 agent.call(

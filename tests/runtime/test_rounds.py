@@ -20,10 +20,10 @@ from support.drivers import (
     by_arun,
     by_arun_unheard,
     by_threads,
+    environment,
     everywhere,
     heard,
     seed,
-    world,
 )
 
 from fsm_agent.call import AgentCall, Cancelled, Limits, Reason, State, restore, snapshot
@@ -413,7 +413,7 @@ class TestTimeouts:
         async def main() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
             script = Script(function_call("late"), "done")
-            await arun(seed(prompt(late)), world(script, results=ResultPipeline(processor=broken)))
+            await arun(seed(prompt(late)), environment(script, results=ResultPipeline(processor=broken)))
             for _ in range(3):
                 await asyncio.sleep(0)
             gc.collect()
@@ -435,7 +435,9 @@ class TestTimeouts:
                     await asyncio.sleep(0)
 
             beating = asyncio.create_task(beat())
-            one = await arun(seed(prompt(made(kind, timeout_s=0.1))), world(Script(function_call("stuck"), "done")))
+            one = await arun(
+                seed(prompt(made(kind, timeout_s=0.1))), environment(Script(function_call("stuck"), "done"))
+            )
             beating.cancel()
             return one, beats
 

@@ -35,11 +35,13 @@ class Ran(NamedTuple):
     events: list[Any]
 
 
-def ran(driven: Driver, given: Any, arguments: dict[str, Any] | None = None, *, deps: Any = None, **world: Any) -> Ran:
+def ran(
+    driven: Driver, given: Any, arguments: dict[str, Any] | None = None, *, deps: Any = None, **environment: Any
+) -> Ran:
     """Have a model ask for this function, and then answer."""
     prompt = Prompt("x", functions=(given if isinstance(given, Function) else Function.of(given),))
     one = seed(prompt, deps=deps)
-    events = driven(one, Script(function_call(prompt.offers[0].name, **(arguments or {})), "done"), **world)
+    events = driven(one, Script(function_call(prompt.offers[0].name, **(arguments or {})), "done"), **environment)
     (asked,) = one.record.function_calls
     text = asked.result if asked.error is None else asked.error
     return Ran(str(text), asked.error is not None, asked, one, events)

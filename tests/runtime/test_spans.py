@@ -36,7 +36,7 @@ def worker(clock: FakeClock, **options: Any) -> Agent[Any, Any]:
         usage=Usage(input_tokens=100, output_tokens=7)
     )
     script = Script(Delayed(2, asked), Delayed(1, Overloaded("busy", retry_after_s=8)), Delayed(4, "42"), clock=clock)
-    return Agent(script, functions=[work], limits=Limits(parallel=1), world={"clock": clock}, **options)
+    return Agent(script, functions=[work], limits=Limits(parallel=1), environment={"clock": clock}, **options)
 
 
 def test_a_span_for_the_call_and_each_request_function_and_wait():

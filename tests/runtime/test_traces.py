@@ -304,7 +304,9 @@ def test_a_function_that_is_late(is_async: bool, traces: Traces) -> None:
         is_over.wait(10)
         return "late"
 
-    agent = Agent(Script(function_call("slow"), "fine"), functions=[slow], name="shop", world={"clock": FakeClock()})
+    agent = Agent(
+        Script(function_call("slow"), "fine"), functions=[slow], name="shop", environment={"clock": FakeClock()}
+    )
     (by_acall if is_async else by_call)(agent, "?")
     is_over.set()
     assert traces.named("execute_tool slow").attributes["error.type"] == "timeout"

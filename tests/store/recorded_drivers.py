@@ -10,26 +10,26 @@ from support.kept_runs import team_header
 from support.nested_process import Team
 
 from fsm_agent.call import Chain, Journal, fold
-from fsm_agent.runtime import World, adrive, arun, drive, run
+from fsm_agent.runtime import Environment, adrive, arun, drive, run
 
 Sink = Callable[[Any], Any]
-Way = Callable[[Any, World, Any, Sink], None]  # of a process, and the recorder of its run
+Way = Callable[[Any, Environment, Any, Sink], None]  # of a process, and the recorder of its run
 
 
-def by_run(process: Any, world: World, recorder: Any, sink: Sink) -> None:
-    run(process, world.changed(threads=0), sink, recorder)
+def by_run(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
+    run(process, environment.changed(threads=0), sink, recorder)
 
 
-def by_threads(process: Any, world: World, recorder: Any, sink: Sink) -> None:
-    run(process, world, sink, recorder)
+def by_threads(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
+    run(process, environment, sink, recorder)
 
 
-def by_run_unheard(process: Any, world: World, recorder: Any, sink: Sink) -> None:
-    run(process, world, None, recorder)
+def by_run_unheard(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
+    run(process, environment, None, recorder)
 
 
-def by_drive(process: Any, world: World, recorder: Any, sink: Sink) -> None:
-    events = drive(process, world, recorder=recorder)
+def by_drive(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
+    events = drive(process, environment, recorder=recorder)
     try:
         for event in events:
             sink(event)
@@ -37,17 +37,17 @@ def by_drive(process: Any, world: World, recorder: Any, sink: Sink) -> None:
         events.close()
 
 
-def by_arun(process: Any, world: World, recorder: Any, sink: Sink) -> None:
-    asyncio.run(arun(process, world, sink, recorder))
+def by_arun(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
+    asyncio.run(arun(process, environment, sink, recorder))
 
 
-def by_arun_unheard(process: Any, world: World, recorder: Any, sink: Sink) -> None:
-    asyncio.run(arun(process, world, None, recorder))
+def by_arun_unheard(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
+    asyncio.run(arun(process, environment, None, recorder))
 
 
-def by_adrive(process: Any, world: World, recorder: Any, sink: Sink) -> None:
+def by_adrive(process: Any, environment: Environment, recorder: Any, sink: Sink) -> None:
     async def main() -> None:
-        events = adrive(process, world, recorder=recorder)
+        events = adrive(process, environment, recorder=recorder)
         try:
             async for event in events:
                 sink(event)

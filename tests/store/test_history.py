@@ -192,7 +192,7 @@ def test_what_was_retried_had_failed(tmp_path: Path):
     clock = FakeClock()
     with closing(Runs(SqliteStore(tmp_path / "runs.db", clock.now))) as runs:
         agent = Agent(Script(busy, busy, "Hi."), name="host", limits=Limits(recalls=1), store=runs)
-        agent = replace(agent, world={"clock": clock})
+        agent = replace(agent, environment={"clock": clock})
         with pytest.raises(CallFailed):
             agent.call("Hello", run_id="r")
         runs.retry("r", by="ann")

@@ -195,7 +195,7 @@ def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
             raise Stop
 
     try:
-        way(one, agent._own_world, recorder, listen)
+        way(one, agent._own_environment, recorder, listen)
     except Stop:
         return True, effects, effects.done.total()
     return False, effects, effects.done.total()

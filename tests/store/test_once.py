@@ -20,7 +20,7 @@ from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import FunctionStarted, Stepped
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import World
+from fsm_agent.runtime import Environment
 from fsm_agent.store import LeaseLost, Runs
 from fsm_agent.store.leases import RENEWER
 from fsm_agent.testing import Script, function_call
@@ -90,7 +90,7 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     shop.free.set()
     agent = shop.agent([function_call("pay", amount=3), function_call("pay", amount=4)], "done")
     one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), agent._definition({}))
-    way(one, agent._own_world, recorder, lambda event: None)
+    way(one, agent._own_environment, recorder, lambda event: None)
     assert sorted(shop.paid) == ["3", "4"]
     for lines in shop.noted:
         assert sum('"kind":"started"' in line for line in lines) == 2
@@ -122,7 +122,7 @@ def test_it_does_not_begin_when_the_store_has_told_of_its_start_after_the_lease(
     agent.runs.all.claims.lease_s = 0.05
     one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), agent._definition({}))
     with pytest.raises(LeaseLost):
-        way(one, agent._own_world, recorder, lambda event: None)
+        way(one, agent._own_environment, recorder, lambda event: None)
     assert shop.paid == []
 
 
@@ -355,8 +355,8 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
     prompt = Prompt("x", path="p", functions=[shop.pay])
     plans = {
         "deep": {
-            "warm": Solo(prompt=prompt, world=World.of(Script([function_call("pay", amount=3)], "done"))),
-            "terse": Solo(world=World.of(Script("no"))),
+            "warm": Solo(prompt=prompt, environment=Environment.of(Script([function_call("pay", amount=3)], "done"))),
+            "terse": Solo(environment=Environment.of(Script("no"))),
         }
     }
     definition = team_definition(lambda record: Team(record, plans))
@@ -370,15 +370,15 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
             raise ConnectionAbortedError
 
     with pytest.raises(ConnectionAbortedError):
-        way(team, World.of(Script()), recorder, listen)
+        way(team, Environment.of(Script()), recorder, listen)
     _, recorder = runs.claims.begin(team, definition)
-    way(team, World.of(Script()), recorder, lambda event: None)
+    way(team, Environment.of(Script()), recorder, lambda event: None)
     assert [effect.key for effect in team.effects] == ["deep/warm/reconcile:1.0"]
     assert [question.key for question in loaded(shop.store).run.waits] == ["deep/warm/reconcile:1.0"]
     assert shop.paid == []
     runs.answer("r1", {"deep/warm/reconcile:1.0": RunAgain()})
     _, recorder = runs.claims.begin(team, definition)
-    way(team, World.of(Script()), recorder, lambda event: None)
+    way(team, Environment.of(Script()), recorder, lambda event: None)
     assert not team.effects
     assert shop.paid == ["3"]
     whole = runs.replay("r1", definition)

@@ -51,7 +51,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, Overloaded
 from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import World
+from fsm_agent.runtime import Environment
 from fsm_agent.store import AlreadyAnswered, LeaseLost, MemoryStore, NotAsked, Runs, SqliteStore
 from fsm_agent.testing import Script
 
@@ -209,7 +209,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
     asked = 0
     for _ in range(30):
         with suppress(ConnectionAbortedError, CallFailed, CallSuspended):
-            way(one, agent._own_world, recorder, meddler)
+            way(one, agent._own_environment, recorder, meddler)
         assert_folds(agent, one)
         run = loaded(store)
         assert run.run.n == len(one.record.trace)
@@ -252,7 +252,7 @@ def test_the_lines_are_the_same_whoever_drives_where_the_schedule_is(seed: int):
         agent = agent_of(seed, store, limits)
         one, recorder = held(agent)
         with suppress(CallFailed, CallSuspended):
-            way(one, agent._own_world, recorder, lambda event: None)
+            way(one, agent._own_environment, recorder, lambda event: None)
         found[way.__name__] = loaded(store).lines
     assert len(set(found.values())) == 1
 
@@ -271,7 +271,11 @@ PLANS = {
 def solo(rng: Random) -> Solo:
     prompt = Prompt("x", path="p", functions=FUNCTIONS)
     limits = walks.limits(rng).changed(deadline_s=None, depth=None)
-    return Solo(prompt=prompt, limits=limits, world=World.of(Script(*entries(rng)), approve=Person(rng.randint(0, 99))))
+    return Solo(
+        prompt=prompt,
+        limits=limits,
+        environment=Environment.of(Script(*entries(rng)), approve=Person(rng.randint(0, 99))),
+    )
 
 
 def keys_of(lines: Any) -> list[str]:
@@ -303,12 +307,12 @@ def test_the_record_of_processes_with_children_is_the_fold_of_one_journal(seed: 
     definition = team_definition(lambda record: Team(record, plans))
     runs = Runs(store)
     team = journaled(Team(TeamRecord(), plans))
-    world = World.of(Script())
+    environment = Environment.of(Script())
     for _ in range(4):
         process, recorder = runs.claims.begin(team, definition)
         assert process is team
         with suppress(ConnectionAbortedError):
-            way(team, world, recorder, EndOfTeam(rng, team))
+            way(team, environment, recorder, EndOfTeam(rng, team))
         whole = runs.replay("r1", definition)
         assert whole.record == team.record
         assert whole.record.trace == team.record.trace
@@ -393,7 +397,12 @@ def test_what_came_is_on_disk_before_anything_follows_and_before_anybody_hears(w
     agent = ordered(order)
     with suppress(CallSuspended):
         one, recorder = held(agent)
-        way(one, agent._own_world.changed(approve=lambda f: order.perform("approve") or True), recorder, order.heard)
+        way(
+            one,
+            agent._own_environment.changed(approve=lambda f: order.perform("approve") or True),
+            recorder,
+            order.heard,
+        )
     steps = 0
     began = {"model": 0}
     for kind, name, on_disk, *_ in order.noted:
@@ -441,7 +450,7 @@ def test_what_a_listener_injects_is_on_disk_before_the_function_begins_that_it_h
             if len(told) == 1:
                 one.advance("", Injected((Message.of("user", "Be brief."),)))
 
-    way(one, agent._own_world, recorder, listen)
+    way(one, agent._own_environment, recorder, listen)
     ((_, _, on_disk, *_),) = [noted for noted in order.noted if noted[:2] == ("perform", "work")]
     assert keys_of(loaded(order.store).lines[:on_disk]) == ["begin", "model:0", ""]
     assert one.output == "fine"
@@ -492,7 +501,7 @@ def test_once_a_run_was_cancelled_what_came_together_with_the_last_outcome_does_
         return outcome
 
     recorder.redact = cancels
-    by_arun(one, agent._own_world, recorder, lambda event: None)
+    by_arun(one, agent._own_environment, recorder, lambda event: None)
     keys = [key.partition(":")[0] for key in keys_of(loaded(store).lines)]
     assert keys == ["begin", "model", "run", ""]
 
@@ -511,7 +520,7 @@ def test_a_run_that_is_lost_at_its_very_end_has_no_result_here(way: Way):
 
     recorder.finish = lost_then
     with pytest.raises(LeaseLost, match="another has it"):
-        way(one, agent._own_world, recorder, heard.append)
+        way(one, agent._own_environment, recorder, heard.append)
     assert not [event for event in heard if isinstance(event, Stepped) and event.to == "Completed"]
     assert one.driver is None
 

@@ -301,7 +301,7 @@ class Timed:
         rows = [review.done(draft, when=is_no), review.done(end("sent")), draft.done(review)]
         if row is not None:
             rows.append(review.elapsed(row))
-        return Flow("timed", Order, start=review, rows=rows, store=self.runs, world={"clock": self.clock})
+        return Flow("timed", Order, start=review, rows=rows, store=self.runs, environment={"clock": self.clock})
 
     def fail_at(self, flow: Flow[Order], *, expired_s: float = 0.0) -> None:
         """Begin a run, and fail: after so many seconds, or else as the draft that a person wanted has failed."""
@@ -381,7 +381,7 @@ def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
     def boss(*replies: Any) -> Agent[Any, Any]:
         asked = replace(timed.flow(within_s=100.0), store=None).as_function("ask", "Asks.")
         agent = agent_of(timed.runs, timed.world, *replies, limits=Limits(deadline_s=500.0))
-        return agent.changed(functions=[*agent.functions, asked], world={"clock": timed.clock})
+        return agent.changed(functions=[*agent.functions, asked], environment={"clock": timed.clock})
 
     timed.world.broken = {"pay"}
     failed(boss([function_call("ask"), function_call("pay", amount=3)]), "f")

@@ -207,7 +207,7 @@ def broken_off(store: Any) -> None:
             raise Died
 
     with pytest.raises(Died):
-        WAYS[0](one, agent._own_world, recorder, listen)
+        WAYS[0](one, agent._own_environment, recorder, listen)
     store._clock = Elsewhere()
 
 
@@ -455,7 +455,7 @@ def while_waiting(
 
     def drive() -> None:
         try:
-            way(one, agent._own_world, recorder, lambda event: None)
+            way(one, agent._own_environment, recorder, lambda event: None)
         except BaseException as error:
             failures.append(error)
 

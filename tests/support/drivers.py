@@ -14,7 +14,7 @@ import pytest
 from fsm_agent.call import AgentCall
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.runtime import World, adrive, arun, drive, run
+from fsm_agent.runtime import Environment, adrive, arun, drive, run
 from fsm_agent.runtime import threads as thread_jobs
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
@@ -28,42 +28,42 @@ def seed(prompt: Prompt = PROMPT, **options: Any) -> AgentCall:
     return AgentCall.seed(TASK, prompt, **options)
 
 
-def world(script: Script, **changes: Any) -> World:
-    return World.of(script, **changes)
+def environment(script: Script, **changes: Any) -> Environment:
+    return Environment.of(script, **changes)
 
 
 def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     events: list[Any] = []
-    run(one, world(script, **{"threads": 0, **changes}), events.append)
+    run(one, environment(script, **{"threads": 0, **changes}), events.append)
     return events
 
 
 def by_threads(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     events: list[Any] = []
-    run(one, world(script, **changes), events.append)
+    run(one, environment(script, **changes), events.append)
     return events
 
 
 def by_drive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    return list(drive(one, world(script, **changes)))
+    return list(drive(one, environment(script, **changes)))
 
 
 def by_arun(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     events: list[Any] = []
-    asyncio.run(arun(one, world(script, **changes), events.append))
+    asyncio.run(arun(one, environment(script, **changes), events.append))
     return events
 
 
 def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     async def main() -> list[Any]:
-        return [event async for event in adrive(one, world(script, **changes))]
+        return [event async for event in adrive(one, environment(script, **changes))]
 
     return asyncio.run(main())
 
 
 def heard(driven: Driver, one: AgentCall, script: Script, listen: Callable[[Any], object]) -> None:
     """Drive while somebody listens."""
-    asyncio.run(arun(one, world(script), listen)) if driven is by_arun else run(one, world(script), listen)
+    asyncio.run(arun(one, environment(script), listen)) if driven is by_arun else run(one, environment(script), listen)
 
 
 DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]  # for the test that they do the same
@@ -71,12 +71,12 @@ everywhere = pytest.mark.parametrize("driven", [by_run, by_arun])  # all else: o
 
 
 def by_run_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    run(one, world(script, **changes))
+    run(one, environment(script, **changes))
     return []
 
 
 def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    asyncio.run(arun(one, world(script, **changes)))
+    asyncio.run(arun(one, environment(script, **changes)))
     return []
 
 

@@ -221,40 +221,44 @@ def suspended(act: Callable[[], Any]) -> None:
 def fill(store: Store, clock: Moving | None = None) -> Runs:
     """Fill a store with runs of each kind; return its runs."""
     runs = Runs(store)
-    world: dict[str, Any] = {} if clock is None else {"world": {"clock": clock}}
-    forecaster(runs, **world).call("How many degrees are there in Rome?", run_id="degrees-rome")
+    environment: dict[str, Any] = {} if clock is None else {"environment": {"clock": clock}}
+    forecaster(runs, **environment).call("How many degrees are there in Rome?", run_id="degrees-rome")
     failing = [Overloaded("the model is overloaded", status=529)] * 3
     suspended(
-        lambda: forecaster(runs, *failing, limits=Limits(recalls=2), **world).call(
+        lambda: forecaster(runs, *failing, limits=Limits(recalls=2), **environment).call(
             "How many degrees are there in Paris?", run_id="degrees-paris"
         )
     )
-    ended = shop(runs, **world)
+    ended = shop(runs, **environment)
     suspended(lambda: ended.call("Where is my parcel? I am Ada.", run_id="order-17", extra={"ticket": 4711}))
     ended.runs.resume("order-17", {runs.only_question("order-17"): Approved()}, by="ann")
-    host = Agent(Script(said("Hello, Ada."), said("You are Ada.")), name="host", store=runs, prices=PRICE, **world)
+    host = Agent(
+        Script(said("Hello, Ada."), said("You are Ada.")), name="host", store=runs, prices=PRICE, **environment
+    )
     talk = host.conversation("customer-17")
     talk.call("I am Ada.")
     talk.call("Who am I?")
-    suspended(lambda: desk(runs, **world).call("I want my money for C-3 back. Do I need an umbrella?", run_id="desk-3"))
+    suspended(
+        lambda: desk(runs, **environment).call("I want my money for C-3 back. Do I need an umbrella?", run_id="desk-3")
+    )
     doubting = Agent(
         Script(said(function_call("transfer", iban="NO93 8601 1117 947", amount=250.0)), said("It is paid.")),
         functions=[transfer],
         name="bank",
         store=runs,
-        **world,
+        **environment,
     )
     suspended(lambda: doubting.call("Pay the rent.", run_id="rent-11"))
     suspended(lambda: doubting.runs.resume("rent-11"))
     module = support_flow()
-    flow = replace(module.support, store=runs, **world)
+    flow = replace(module.support, store=runs, **environment)
     suspended(lambda: flow.call(module.Ticket("My parcel has not arrived."), run_id="ticket-8"))
     key = runs.only_question("ticket-8")
     suspended(lambda: flow.runs.resume("ticket-8", {key: "It is order A-17."}, by="the customer"))
-    suspended(lambda: letters(runs, **world).call(Letter("Dear Bob, thank you."), run_id="letter-9"))
-    suspended(lambda: letters(runs, "notes", **world).call(Letter("Hello"), run_id="note-1"))
+    suspended(lambda: letters(runs, **environment).call(Letter("Dear Bob, thank you."), run_id="letter-9"))
+    suspended(lambda: letters(runs, "notes", **environment).call(Letter("Hello"), run_id="note-1"))
     runs.answer("note-1", {"": Approved()})
     other = Flow("notes", Letter, start=stamps, rows=[stamps.done(SENT)], store=runs)
     Worker([other], runs).run(once=True)
-    suspended(lambda: shop(runs, **world).call("Refund my order, please. I am Ada.", run_id="order-22"))
+    suspended(lambda: shop(runs, **environment).call("Refund my order, please. I am Ada.", run_id="order-22"))
     return runs

@@ -34,7 +34,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.messages import Stepped
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.runtime import World
+from fsm_agent.runtime import Environment
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.testing import as_json
 
@@ -117,7 +117,7 @@ class PickActivity(Activity):
                 await asyncio.sleep(30)
             if self.driver.has_listener:
                 yield Considered(draft, self.effect.key)
-        yield Picked(index=_longest(self.effect.drafts), at_s=self.world.clock.now())
+        yield Picked(index=_longest(self.effect.drafts), at_s=self.environment.clock.now())
 
 
 def _longest(drafts: tuple[str, ...]) -> int:
@@ -156,7 +156,7 @@ class Solo(Value, frozen=True, kw_only=True):
 
     prompt: Prompt = Prompt("x", path="p")
     limits: Limits = Limits()
-    world: World | None = None
+    environment: Environment | None = None
 
 
 Plan: TypeAlias = Mapping[str, Any]  # a Solo or a Plan, by the member's name
@@ -233,8 +233,8 @@ class Team(Parent):
     def inside_of(self, name: str) -> Inner:
         return self.inners[name]
 
-    def world_of(self, name: str) -> World | None:
-        return self.plan[name].world if isinstance(self.plan[name], Solo) else None
+    def environment_of(self, name: str) -> Environment | None:
+        return self.plan[name].environment if isinstance(self.plan[name], Solo) else None
 
     def begin(self, record: TeamRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(id=f"{record.id}/{name}", at_s=record.started_at_s))

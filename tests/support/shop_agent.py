@@ -52,7 +52,7 @@ AGENT = shop()
 def busy() -> Agent:
     """An agent whose model is busy for a while, on the clock of this machine."""
     script = Script(Overloaded("busy", retry_after_s=50), "Late, but here.")
-    return Agent(script, name="other", world={"clock": SystemClock()})
+    return Agent(script, name="other", environment={"clock": SystemClock()})
 
 
 OTHER = busy()

@@ -68,7 +68,7 @@ def test_a_flow_that_began_under_a_script_waits_as_long_as_it_says(tmp_path: Pat
     with pytest.raises(FlowSuspended) as suspended:
         flow.call("Dear Ada", run_id="r")
     assert suspended.value.wake_at_s > REAL_S
-    assert replace(flow, world={}).runs.resume("r", {review: "yes"}).state == "sent"
+    assert replace(flow, environment={}).runs.resume("r", {review: "yes"}).state == "sent"
 
 
 VERBS: dict[str, Callable[[Agent[Any, Any]], Any]] = {
@@ -91,7 +91,7 @@ def test_the_clock_of_a_test_times_nothing_that_outlives_it(verb: str, tmp_path:
 @pytest.mark.parametrize("verb", ["resume", "aresume"])
 def test_nor_does_it_go_on_with_what_others_began(verb: str, tmp_path: Path):
     begun(agent_of(Script(function_call("erase", path="a")), tmp_path / "runs.db"))
-    agent = agent_of(Script("Done."), tmp_path / "runs.db", world={"clock": FakeClock()})
+    agent = agent_of(Script("Done."), tmp_path / "runs.db", environment={"clock": FakeClock()})
     with pytest.raises(UsageError, match="clock"):
         agent.runs.resume("r") if verb == "resume" else asyncio.run(agent.runs.aresume("r"))
     row = agent.runs.all.store.get("r")
@@ -102,7 +102,7 @@ def test_a_flow_is_refused_as_an_agent_is(tmp_path: Path):
     napping = pause("napping", 60.0)
     flow = Flow("naps", str, start=napping, rows=[napping.elapsed(end("awake"))], store=tmp_path / "runs.db")
     with pytest.raises(UsageError, match="clock"):
-        replace(flow, world={"clock": FakeClock()}).call("x", run_id="r")
+        replace(flow, environment={"clock": FakeClock()}).call("x", run_id="r")
     assert flow.runs.all.store.list() == []
 
 

@@ -88,7 +88,7 @@ def test_a_run_waits_for_a_driver_since_it_was_due():
     clock = FakeClock(start_s=1_700_000_000.0)
     runs = Runs(MemoryStore(clock=clock.now))
     nap = pause("nap", 600)
-    flow = Flow("f", str, start=nap, rows=[nap.elapsed(end("over"))], store=runs, world={"clock": clock})
+    flow = Flow("f", str, start=nap, rows=[nap.elapsed(end("over"))], store=runs, environment={"clock": clock})
     suspended(lambda: flow.call("it", run_id="late"))
     row = runs.store.get("late")
     (since,) = [one["data-at"] for one in Pages(inspector_app(runs)).page("/").all("time")]
@@ -274,9 +274,9 @@ def test_a_question_says_until_when_it_can_be_answered_in_the_list_and_in_its_fo
 
     runs = Runs(MemoryStore())
     rows = [ok.done(end("yes")), ok.elapsed(end("late"))]
-    world = {"clock": FakeClock(start_s=2_000_000_000.0)}
+    environment = {"clock": FakeClock(start_s=2_000_000_000.0)}
     with suppress(FlowSuspended):
-        Flow("asking", str, start=ok, rows=rows, store=runs, world=world).call("it", run_id="r")
+        Flow("asking", str, start=ok, rows=rows, store=runs, environment=environment).call("it", run_id="r")
     pages = Pages(inspector_app(runs))
     for page in (pages.page("/"), pages.page("/run", id="r")):
         assert "May it be sent?" in page.text

@@ -90,7 +90,7 @@ def send(to: str) -> str:
 
 
 LIMITS = Limits(recalls=50)  # where workers are killed, each new one finds the model busy once more
-clerk = Agent(Model(), functions=[look_up, pay, send], output=int, limits=LIMITS, name="clerk", world=WORLD)
+clerk = Agent(Model(), functions=[look_up, pay, send], output=int, limits=LIMITS, name="clerk", environment=WORLD)
 
 
 class Turns:
@@ -123,9 +123,9 @@ class Second(flow_kill_worker.Model):
 turns = Turns()
 for state, model in {**flow_kill_worker.models(), s.draft_tersely: Second()}.items():
     one: Any = state.agent
-    one.__dict__.update(client=model, _own_world=one._world_with(model).changed(**WORLD))
+    one.__dict__.update(client=model, _own_environment=one._environment_with(model).changed(**WORLD))
 
-support = replace(s.support, world=WORLD, hooks=[turns])
+support = replace(s.support, environment=WORLD, hooks=[turns])
 
 
 @function(once=True, name="note")
@@ -136,8 +136,8 @@ def outbox(context: Context[Any], text: str) -> str:
 
 
 orchestrator = Orchestrator(
-    [Agent(orchestrator_kill_worker.Model(), name="worker", functions=[outbox], world=WORLD)],
-    planner=Agent(orchestrator_kill_worker.Model(), name="planner", world=WORLD),
+    [Agent(orchestrator_kill_worker.Model(), name="worker", functions=[outbox], environment=WORLD)],
+    planner=Agent(orchestrator_kill_worker.Model(), name="planner", environment=WORLD),
     name="news",
-    world=WORLD,
+    environment=WORLD,
 )

@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.environment import World
+from fsm_agent.runtime.environment import Environment
 
 # Policies of a Python function that an agent sets elsewhere.
 _ELSEWHERE = {
@@ -49,8 +49,8 @@ class AgentDelegate:
         return self.agent.name
 
     @property
-    def world(self) -> World:
-        return self.agent._own_world
+    def environment(self) -> Environment:
+        return self.agent._own_environment
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -95,7 +95,7 @@ def check_prices_inside(prompt: Prompt) -> None:
         offers = left.pop().offers
         for agent in [agent for f in offers if f.delegate is not None for agent in f.delegate.agents]:
             if id(agent.prompt) not in seen:
-                agent._own_world.price_list.check()
+                agent._own_environment.price_list.check()
                 seen.add(id(agent.prompt))
                 left.append(agent.prompt)
 

@@ -20,7 +20,7 @@ from fsm_agent.call.call import CALL_PARTS, AgentCall
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.runtime.drivers import LEFT, arun, run
-from fsm_agent.runtime.environment import SystemClock, World
+from fsm_agent.runtime.environment import Environment, SystemClock
 from fsm_agent.runtime.run_function import InnerCalls, is_in_doubt
 from fsm_agent.runtime.threads import Aborted
 from fsm_agent.store import errors
@@ -139,10 +139,10 @@ class _Inside:
 
         return made._replace(differences=differences)
 
-    def world_of(self, process: Any) -> World:
-        """Return the world of the process, with the clock and perhaps the approver of the call around it."""
-        world, outer = self._runnable._world_of(process), self._around.world
-        return world.changed(clock=outer.clock, approve=world.approve or outer.approve)
+    def environment_of(self, process: Any) -> Environment:
+        """Return the environment of the process, with the clock and perhaps the approver of the call around it."""
+        environment, outer = self._runnable._environment_of(process), self._around.environment
+        return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 
 
 def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
@@ -163,12 +163,12 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
             around.check()
     around.add(process)
     one.pass_answers(recorder)
-    world, listener = one.world_of(process), runnable._listener_to(process)
-    run(process, world, listener, recorder, is_shared=False, may_rest=one.may_rest)
+    environment, listener = one.environment_of(process), runnable._listener_to(process)
+    run(process, environment, listener, recorder, is_shared=False, may_rest=one.may_rest)
     if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:  # a flow may go on after the first cancellation, and wait again
             process.cancel(WAITING)
-            run(process, world, listener, None if recorder is None else one.reclaim(process), is_shared=False)
+            run(process, environment, listener, None if recorder is None else one.reclaim(process), is_shared=False)
         raise _no_wait(suspended) from suspended
     return process.result()
 
@@ -185,13 +185,13 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
             await asyncio.sleep(BUSY_S)
     around.add(process)
     one.pass_answers(recorder)
-    world, listener = one.world_of(process), runnable._listener_to(process)
-    driving = arun(process, world, listener, recorder)
+    environment, listener = one.environment_of(process), runnable._listener_to(process)
+    driving = arun(process, environment, listener, recorder)
     await (driving if recorder is None else _until_left(asyncio.ensure_future(driving), process, one))
     if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:
             process.cancel(WAITING)
-            await arun(process, world, listener, None if recorder is None else one.reclaim(process))
+            await arun(process, environment, listener, None if recorder is None else one.reclaim(process))
         raise _no_wait(suspended) from suspended
     return process.result()
 

@@ -356,7 +356,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         approve: See `Flow`.
         answer: See `Flow`.
         hooks: See `Flow`.
-        world: See `Flow`.
+        environment: See `Flow`.
 
     Raises:
         FlowError: There are no agents, two have the same name, the strategy names an unknown one, or a prompt is wrong.
@@ -384,7 +384,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         approve: Any = None,
         answer: Callable[[Any], Any] | None = None,
         hooks: Sequence[Any] = (),
-        world: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
     ) -> None:
         self._arguments = {**locals()}  # of which `changed` makes another
         del self._arguments["self"]
@@ -428,7 +428,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
             approve=approve,
             answer=answer,
             hooks=tuple(hooks),
-            world=dict(world or {}),
+            environment=dict(environment or {}),
         )
 
     def __repr__(self) -> str:
@@ -477,7 +477,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
             FlowError: No strategy could be made.
         """
         rows = self._states.rows_of_planning(end("planned"))
-        preview = Flow("planning", Job, start=self.planning, rows=rows, world=self.flow.world)
+        preview = Flow("planning", Job, start=self.planning, rows=rows, environment=self.flow.environment)
         try:
             made: Job = preview.call(self.job(task)).output
         except FlowFailed as failed:

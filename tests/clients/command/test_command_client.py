@@ -255,7 +255,7 @@ time.sleep(60)
 def test_a_call_that_is_cancelled_from_another_thread_ends_the_command(tmp_path: Path) -> None:
     agent = Agent(running(f"open({str(tmp_path)!r} + f'/pid-{{os.getpid()}}', 'w').close()\ntime.sleep(600)"))
     pending = agent.prepare("Hello?")
-    thread = threading.Thread(target=lambda: run(pending, agent._own_world))
+    thread = threading.Thread(target=lambda: run(pending, agent._own_environment))
     thread.start()
     assert becomes(lambda: bool(pids(tmp_path)))
     pending.cancel("enough")

@@ -291,7 +291,7 @@ def test_a_call_that_is_cancelled_from_another_thread_lets_go_of_its_request(pha
     with FaultServer(WAITING[phase]) as server, client_of(server) as client:
         agent = Agent(client)
         pending = agent.prepare("Hello?")
-        thread, ended = in_thread(lambda: run(pending, agent._own_world))
+        thread, ended = in_thread(lambda: run(pending, agent._own_environment))
         assert server.wait_for_requests(1)
         pending.cancel("enough")
         assert server.wait_until_all_closed()

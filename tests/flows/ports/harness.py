@@ -86,7 +86,7 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
     made = port(name)
     day = made.days[number]
     clock = FakeClock(START_S + day.after_s)
-    flow = replace(made.flow, store=SqliteStore(f"{folder}/runs.db", clock.now), world={"clock": clock})
+    flow = replace(made.flow, store=SqliteStore(f"{folder}/runs.db", clock.now), environment={"clock": clock})
     scripts = {state: Script(*words) for state, words in day.models.items()}
     options: dict[str, Any] = {"deps": f"{folder}/log.txt", "clients": scripts}
     try:

@@ -412,7 +412,7 @@ class TestEnds:
             pending = agent.prepare("Is it nice in Lisbon?")
             held = threading.Event()
             server.at[number] = lambda: (pending.cancel("enough"), held.wait(10))[0]
-            run(pending, agent._own_world)
+            run(pending, agent._own_environment)
             held.set()
         assert pending.record.ending.reason is Reason.CANCELLED
         assert len(server.paths) == number
