@@ -430,7 +430,7 @@ def test_another_os_process_drives_and_this_one_waits_and_follows(kind: str, tmp
     address = str(tmp_path / "runs.db") if kind == "sqlite" else request.getfixturevalue("postgres").url("submitted")
     agent = Agent(Script(), name="clerk", functions=[erase, look], store=address)
     run = agent.runs.submit("Look, then erase.", run_id="r")
-    with closing(agent.runs):
+    with closing(agent.runs.all):
         worker = other(WORKS, address, "(function_call('look', path='x'), function_call('erase', path='x'), 'Done.')")
         try:
             events = run.stream()
