@@ -7,28 +7,29 @@ free worker takes it when it is due.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.structs import is_amount, is_whole
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.persistence import aclaim, opened
+from fsm_agent.agents.persistence import aclaim, give_back, opened
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps, Made, deps_for
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime import portal
 from fsm_agent.runtime.driver import Reconciler
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
-from fsm_agent.runtime.threads import Aborted
+from fsm_agent.runtime.threads import Aborted, ThreadTask
 from fsm_agent.store.checks import UNTIL_DUE, definition_in
 from fsm_agent.store.claiming import MAX_TRIES, Claimed, OnChange, ProcessFactory, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
@@ -38,13 +39,9 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Run, Store, Suspension
 from fsm_agent.validation import check
 from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth
-from fsm_agent.workers.pool import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
+from fsm_agent.workers.pool import LEAVE_S, WorkerPool
 
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
-
+IDLE_S = 1.0  # after which a thread that waits for work checks whether the worker was stopped
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
@@ -203,7 +200,7 @@ class Worker:
         check("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
         try:
-            return self._unless_failed(ThreadCrew(self, threads, once).run())
+            return self._unless_failed(portal.call(self._pool(self._drive_in_thread, threads, once)))
         finally:
             end_pruning()
 
@@ -223,9 +220,12 @@ class Worker:
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
         try:
-            return self._unless_failed(await TaskCrew(self, tasks, once).run())
+            return self._unless_failed(await self._pool(self.adrive_claimed, tasks, once))
         finally:
             await asyncio.to_thread(end_pruning)
+
+    async def _pool(self, drive: Callable[[Claimed], Awaitable[None]], size: int, once: bool) -> int:
+        return await WorkerPool(self, drive, size, once).run()
 
     def _begin_pruning(self) -> Callable[[], None]:
         """Delete old runs now and each hour, in a thread, if that is wanted; return what ends it."""
@@ -446,6 +446,24 @@ class Worker:
             _log.info("run %s was interrupted and given back", recorder.run)
         except Exception as error:
             self._give_up(recorder.lease, error)
+
+    async def _drive_in_thread(self, claimed: Claimed) -> None:
+        """Drive a run in a thread of its own, as plain code of the user may call what needs no loop around it.
+
+        If its task is cancelled, the run is given back.
+        """
+        thread = ThreadTask[None](lambda _: self._drive(claimed)).start()
+        ended = asyncio.wrap_future(thread.future)
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            thread.abort.is_to_rest = True
+            thread.abort.set()
+            try:
+                await ended
+            except Aborted:  # before it began
+                await asyncio.to_thread(give_back, claimed)
+            raise
 
     async def adrive_claimed(self, claimed: Claimed) -> None:
         """Drive a run that was claimed, as far as it goes, under asyncio."""

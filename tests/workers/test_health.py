@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from support import shop_agent as shop
-from support.workers import Away, Patient, create, rows, wait_until, working
+from support.workers import Away, Patient, create, rows, run, wait_until, working
 
 from fsm_agent import Agent, ConfigError
 from fsm_agent.messages import Question
@@ -39,18 +39,19 @@ def found_in(text: str, prefix: str) -> dict[str, float]:
 MODES = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
 
 
-def test_it_is_alive_before_its_threads_begin(monkeypatch):
-    begun, found = threading.Thread.start, []
+@MODES
+def test_it_is_alive_before_it_claims_a_run(mode):
+    found = []
 
-    def start(thread):
-        if thread.name == "fsm_agent worker":
+    class Watched(MemoryStore):
+        def claim(self, *args, **options):
             found.append(worker.health().is_alive)
-        begun(thread)
+            return super().claim(*args, **options)
 
-    monkeypatch.setattr(threading.Thread, "start", start)
-    worker = Worker([Agent(Script(), name="x")], MemoryStore())
-    worker.run(threads=2, once=True)
-    assert found == [True, True]
+    worker = Worker([Agent(Script(), name="x")], Watched())
+    assert run(worker, mode, once=True) == 0
+    assert found
+    assert all(found)
 
 
 @MODES

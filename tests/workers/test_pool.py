@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -129,22 +130,26 @@ class TestDraining:
         assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
 
 
-def test_ctrl_c_gives_all_runs_back_at_once(store, monkeypatch):
+def test_ctrl_c_gives_all_runs_back_at_once(store):
     """It comes in the thread that has called `run`, while it waits for the others."""
     model = Patient(expected=2)
     agent = Agent(model, name="x")
     create(store, agent, "one", "two", "three")
-    worker = Worker([agent], store)
-    beat = worker.heartbeat.beat
+    main = threading.main_thread().ident
 
     def press():
-        beat()
-        if model.all_asked.is_set():
-            raise KeyboardInterrupt
+        assert model.all_asked.wait(30)
+        signal.pthread_kill(main, signal.SIGINT)
 
-    monkeypatch.setattr(worker.heartbeat, "beat", press)
-    with pytest.raises(KeyboardInterrupt):
-        worker.run(threads=2)
+    pressing = threading.Thread(target=press, daemon=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt):
+            Worker([agent], store).run(threads=2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        pressing.join(30)
     assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
     model.may_answer.set()
 
