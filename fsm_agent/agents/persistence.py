@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from fsm_agent._internal.structs import Out
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
@@ -27,12 +23,10 @@ from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.log import LOG
-from fsm_agent.store.claiming import Claimed, ProcessFactory
-from fsm_agent.store.runs import Runs
+from fsm_agent.store.claiming import Claimed, ProcessFactory, give_back
 from fsm_agent.validation import check, plain_json
 
 READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # that a stored run is rebuilt with
-Taken = TypeVar("Taken", bound=Claimed | None)
 
 
 class AnyAgent(Protocol):
@@ -83,24 +77,6 @@ class AnyAgent(Protocol):
     ) -> dict[str, Any]: ...
 
 
-def runs_of(runnable: Any) -> Runs:
-    """Return the runs in the store of an agent or a flow.
-
-    Raises:
-        UsageError: It has no store.
-    """
-    store = runnable.store
-    if store is None:
-        raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")
-    return opened(store)
-
-
-def opened(store: Any) -> Runs:
-    """Return the runs that a store, a path, or the runs of an agent stand for."""
-    found = getattr(store, "all", store)  # those of an agent have all of its store
-    return found if isinstance(found, Runs) else Runs(found)
-
-
 def attach_journal(
     agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
@@ -148,62 +124,6 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
-    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
-
-    Args:
-        claim: Claims the run, if there is one.
-        threads: Whose thread does it; None: one of the event loop's.
-    """
-    pending = _PendingClaim(claim)
-    run = partial(copy_context().run, pending.make)
-    try:
-        return await asyncio.get_running_loop().run_in_executor(threads, run)
-    except asyncio.CancelledError:
-        if (claimed := pending.abandon()) is not None:
-            await asyncio.to_thread(give_back, claimed)
-        raise
-
-
-class _PendingClaim(Generic[Taken]):
-    """A claim that is made in another thread, and given back if its task was cancelled.
-
-    Args:
-        claim: Claims the run, if there is one.
-    """
-
-    def __init__(self, claim: Callable[[], Taken]) -> None:
-        self._claim = claim
-        self._lock = threading.Lock()
-        self._is_abandoned = False
-        self._claimed: Taken | None = None
-
-    def make(self) -> Taken:
-        """Claim the run; give it back if the claim was abandoned meanwhile."""
-        claimed = self._claim()
-        with self._lock:
-            self._claimed = claimed
-            is_abandoned = self._is_abandoned
-        if is_abandoned and claimed is not None:
-            give_back(claimed)
-        return claimed
-
-    def abandon(self) -> Claimed | None:
-        """Record that the task was cancelled; return a claim that was made already, to be given back."""
-        with self._lock:
-            self._is_abandoned = True
-            return self._claimed
-
-
-def give_back(claimed: Claimed) -> None:
-    """Give back a run that was claimed and not driven since."""
-    _, recorder = claimed
-    if recorder is not None:
-        recorder.finish(is_stopped=True)
-        while recorder.is_behind:
-            recorder.write()
-
-
 def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
     """Return how the agent makes the calls of runs.
 
@@ -220,8 +140,6 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
     check_on_change(on_change)
 
     def make(header: Header, document: str | None, earlier: Sequence[Message] = ()) -> AgentCall[Any]:
-        if header.agent != agent.name:
-            raise UsageError(f"the run: expected one of the agent {agent.name!r}, got one of {header.agent!r}")
         seed = seed_of(header)
         if seed.prompt != (prompt or agent.prompt).path:
             actual = "the agent's own" if prompt is None else repr(prompt.path)

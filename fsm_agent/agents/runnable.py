@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from fsm_agent.agents.persistence import aclaim
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import UsageError
@@ -25,7 +24,7 @@ from fsm_agent.runtime import drivers
 from fsm_agent.runtime.drivers import AsyncDriver
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
-from fsm_agent.store.claiming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import shown
 

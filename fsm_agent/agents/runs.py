@@ -23,7 +23,6 @@ from fsm_agent.agents.options import (
     Typed,
     call_options,
 )
-from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
 from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, run, stream
 from fsm_agent.call.call import AgentCall
@@ -34,9 +33,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
-from fsm_agent.store.claiming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
-from fsm_agent.store.runs import Runs
+from fsm_agent.store.runs import Runs, opened
 from fsm_agent.validation import shown
 
 Answers: TypeAlias = Mapping[Any, Any]
@@ -114,7 +113,7 @@ class BoundRuns:
         """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)
-            definition.check(definition.make(header, None))
+            definition.check(definition.process_of(header, None))
         if answers is not None:
             post_answers(self._runnable, run_id, answers, by, definition, signal_id)
         try:
@@ -535,3 +534,15 @@ def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
     """Return the runs that ``after`` names, and what the task follows; it is one of these."""
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
+
+
+def runs_of(runnable: Any) -> Runs:
+    """Return the runs in the store of an agent or a flow.
+
+    Raises:
+        UsageError: It has no store.
+    """
+    store = runnable.store
+    if store is None:
+        raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")
+    return opened(store)

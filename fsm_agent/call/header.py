@@ -13,7 +13,7 @@ from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import restored, snapshot, snapshot_without
-from fsm_agent.errors import JournalError, SnapshotError, UsageError
+from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.message import HistorySummary, Message, renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.fingerprint import change_of
@@ -215,7 +215,7 @@ def call_of(
         parts: See `AgentCall`.
 
     Raises:
-        JournalError: The document is damaged.
+        SnapshotError: The document is damaged.
     """
     if not seed.is_checked:
         parts["check"] = None
@@ -234,9 +234,6 @@ def call_of(
         record = record.changed(model=seed.model, is_checked=seed.is_checked)
         call = AgentCall(record, prompt, **parts)
     else:
-        try:
-            call = restored(document, prompt, earlier, _start(seed.dialog), **parts)
-        except SnapshotError as error:
-            raise JournalError(f"the snapshot of the run is damaged: {error}") from error
+        call = restored(document, prompt, earlier, _start(seed.dialog), **parts)
     call.prompt_change = change_of(prompt, header.fingerprint)
     return call

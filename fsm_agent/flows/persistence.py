@@ -11,7 +11,7 @@ from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.text import guess
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.record import Limits
-from fsm_agent.errors import JournalError, SnapshotError, UsageError
+from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import step_name
@@ -62,14 +62,9 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:
     environment = run_context.own_environment
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
-        if header.agent != flow.name:
-            raise UsageError(f"flow {flow.name!r}: expected one of its own runs, got a run of {header.agent!r}")
         if document is None:
             return FlowRun(flow, _seeded(flow, header), run_context)
-        try:
-            return restore(document, flow, run_context)
-        except SnapshotError as error:
-            raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
+        return restore(document, flow, run_context)
 
     return ProcessFactory(
         flow.name, make, FlowRun.snapshot, environment.new_id, request_differences, environment.clock, entry_of=entry_of

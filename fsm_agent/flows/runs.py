@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
 from fsm_agent.agents.runnable import Sink, arun, astream, run, stream
 from fsm_agent.agents.runs import BoundRuns
@@ -15,6 +14,7 @@ from fsm_agent.flows.states import D
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client
+from fsm_agent.store.claiming import aclaim
 from fsm_agent.validation import check
 
 Clients: TypeAlias = Mapping[Any, Client]  # by state; mappings are invariant in their keys

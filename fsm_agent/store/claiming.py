@@ -7,14 +7,18 @@ The `ProcessFactory` of an agent makes a process of a header.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from functools import cache
+from contextvars import copy_context
+from functools import cache, partial
 from itertools import count
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.system import at_fork
@@ -36,8 +40,9 @@ from fsm_agent.call.journal import (
 from fsm_agent.call.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.call.process import Process
 from fsm_agent.call.snapshots import loses, lost_approval, missing_function
-from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageError
 from fsm_agent.messages.events import Question
+from fsm_agent.messages.message import Message
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.environment import Clock, SystemClock, lasting
 from fsm_agent.store import checks
@@ -80,8 +85,23 @@ class ProcessFactory(NamedTuple):
     # process came there.  None: its steps have no names.
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
+    def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
+        """Return the process of a run: as its snapshot says, or without one, as it began.
+
+        Raises:
+            UsageError: The run is of another agent.
+            JournalError: Its header or its snapshot cannot be used.
+        """
+        if header.agent != self.agent:
+            raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
+        try:
+            return self.make(header, document, *turns)
+        except SnapshotError as error:
+            raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
+
 
 Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
+Taken = TypeVar("Taken", bound=Claimed | None)
 
 
 class Claims:
@@ -363,7 +383,7 @@ class Claims:
     def fingerprint(self, header: str, definition: ProcessFactory) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
         with suppress(Exception):
-            fingerprint: str = definition.make(header_of(header), None).fingerprint
+            fingerprint: str = definition.process_of(header_of(header), None).fingerprint
             return fingerprint
         return ""
 
@@ -462,11 +482,11 @@ def fold_run(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> 
     document = None if saved is None else saved.document
     earlier = messages_before(journals, header) if header.follows else ()
     turns = (earlier,) if earlier else ()
-    process = definition.make(header, document, *turns)
+    process = definition.process_of(header, document, *turns)
     chain = Chain(loaded.header, journals.key, n, None if saved is None else saved.digest)
     before = None
     if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
-        before = saved.before.step, definition.make(header, saved.before.document, *turns).record
+        before = saved.before.step, definition.process_of(header, saved.before.document, *turns).record
     fold(process, loaded.lines, chain, header.fingerprint, before)
     if chain.n != loaded.run.n:
         raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
@@ -557,3 +577,59 @@ def _process_name() -> str:
 
 
 at_fork(after_in_child=_process_name.cache_clear)
+
+
+async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
+    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
+
+    Args:
+        claim: Claims the run, if there is one.
+        threads: Whose thread does it; None: one of the event loop's.
+    """
+    pending = _PendingClaim(claim)
+    run = partial(copy_context().run, pending.make)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(threads, run)
+    except asyncio.CancelledError:
+        if (claimed := pending.abandon()) is not None:
+            await asyncio.to_thread(give_back, claimed)
+        raise
+
+
+class _PendingClaim(Generic[Taken]):
+    """A claim that is made in another thread, and given back if its task was cancelled.
+
+    Args:
+        claim: Claims the run, if there is one.
+    """
+
+    def __init__(self, claim: Callable[[], Taken]) -> None:
+        self._claim = claim
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._claimed: Taken | None = None
+
+    def make(self) -> Taken:
+        """Claim the run; give it back if the claim was abandoned meanwhile."""
+        claimed = self._claim()
+        with self._lock:
+            self._claimed = claimed
+            is_abandoned = self._is_abandoned
+        if is_abandoned and claimed is not None:
+            give_back(claimed)
+        return claimed
+
+    def abandon(self) -> Claimed | None:
+        """Record that the task was cancelled; return a claim that was made already, to be given back."""
+        with self._lock:
+            self._is_abandoned = True
+            return self._claimed
+
+
+def give_back(claimed: Claimed) -> None:
+    """Give back a run that was claimed and not driven since."""
+    _, recorder = claimed
+    if recorder is not None:
+        recorder.finish(is_stopped=True)
+        while recorder.is_behind:
+            recorder.write()

@@ -104,7 +104,7 @@ def _store_fork(
 ) -> bool:
     """Store a fork at rest; return False if it was made before."""
     line, key = to_json(header), claims.journals.key
-    process = definition.make(header, with_id(document, name) if document else None)
+    process = definition.process_of(header, with_id(document, name) if document else None)
     process.journal = Journal(process, name, line)
     apply_edit(process, header, claims.clock_of(definition))
     lease = claims.create_claimed(name, line, agent)

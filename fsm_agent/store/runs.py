@@ -541,3 +541,9 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
         file = os.path.join(text, "runs.db")
         raise UsageError(f"store: expected a file, got the folder {text!r}; pass a file in it, such as {file!r}")
     return SqliteStore(text, read_only=read_only)
+
+
+def opened(store: Any) -> Runs:
+    """Return the runs that a store, a path, or the runs of an agent stand for."""
+    found = getattr(store, "all", store)  # those of an agent have all of its store
+    return found if isinstance(found, Runs) else Runs(found)

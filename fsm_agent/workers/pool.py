@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import wait_exponential
 
-from fsm_agent.agents.persistence import aclaim
 from fsm_agent.runtime.environment import delay_s
-from fsm_agent.store.claiming import Claimed
+from fsm_agent.store.claiming import Claimed, aclaim
 from fsm_agent.store.errors import StoreClosed
 from fsm_agent.workers.health import BEAT_S
 

@@ -19,7 +19,6 @@ from typing import Any, TypeVar, get_args
 
 from fsm_agent._internal.structs import is_amount, is_whole
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.persistence import aclaim, give_back, opened
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
@@ -31,11 +30,20 @@ from fsm_agent.runtime.driver import Reconciler
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
 from fsm_agent.runtime.threads import Aborted, ThreadTask
 from fsm_agent.store.checks import UNTIL_DUE, definition_in
-from fsm_agent.store.claiming import MAX_TRIES, Claimed, OnChange, ProcessFactory, is_of_code, stuck_under
+from fsm_agent.store.claiming import (
+    MAX_TRIES,
+    Claimed,
+    OnChange,
+    ProcessFactory,
+    aclaim,
+    give_back,
+    is_of_code,
+    stuck_under,
+)
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.store.runs import Runs
+from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Lease, Run, Store, Suspension
 from fsm_agent.validation import check
 from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth

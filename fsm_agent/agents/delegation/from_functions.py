@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 from fsm_agent._internal.structs import from_json, to_json
-from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.call import CALL_PARTS, AgentCall
 from fsm_agent.call.journal import Header, header_of
@@ -24,7 +23,7 @@ from fsm_agent.runtime.environment import Environment, SystemClock
 from fsm_agent.runtime.run_function import InnerCalls, is_in_doubt
 from fsm_agent.runtime.threads import Aborted
 from fsm_agent.store import errors
-from fsm_agent.store.claiming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
 
 BUSY_S = 0.1  # between two looks at a run that another holder drives
