@@ -4,14 +4,13 @@ This package neither decides nor waits: agents seed calls, and drivers advance t
 """
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase, AsyncAgentBase
+from fsm_agent.agents.agent_base import AgentBase, AsyncAgentBase, build_agent
 from fsm_agent.agents.batch import TaskResult, TaskResults
 from fsm_agent.agents.classification import Calibration, Classification
 from fsm_agent.agents.config import AgentConfig
 from fsm_agent.agents.conversation import Conversation
-from fsm_agent.agents.delegation.handoffs import handoff
+from fsm_agent.agents.handoffs import handoff
 from fsm_agent.agents.hooks import Metrics
-from fsm_agent.agents.registry import build_agent
 from fsm_agent.agents.run_handle import RunHandle
 
 __all__ = [

@@ -13,13 +13,6 @@ from typing_extensions import TypeForm, Unpack
 from fsm_agent._internal.scope import Closing
 from fsm_agent._internal.structs import New, fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import (
-    TASK,
-    UNNAMED,
-    check_agent,
-    check_prices,
-    plan_of_model,
-)
 from fsm_agent.agents.builder import (
     NO_ARGS,
     PromptResolver,
@@ -35,10 +28,23 @@ from fsm_agent.agents.builder import (
 from fsm_agent.agents.classification import Calibration, Classification, Label
 from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What, aperform, perform, planned
 from fsm_agent.agents.conversation import Conversation
-from fsm_agent.agents.delegation import delegate as delegates
-from fsm_agent.agents.delegation import from_functions, handoffs
+from fsm_agent.agents.handoffs import AgentDelegate, check_agents, check_policy, check_prices_inside, path_from
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import After, AgentChanges, Deps, Out, RestoreOptions, call_options, check_known
+from fsm_agent.agents.nested_calls import lent_call
+from fsm_agent.agents.options import (
+    TASK,
+    UNNAMED,
+    After,
+    AgentChanges,
+    Deps,
+    Out,
+    RestoreOptions,
+    call_options,
+    check_agent,
+    check_known,
+    check_prices,
+    plan_of_model,
+)
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
@@ -202,7 +208,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         check_system(self.system)
         check_hooks(self.hooks)
         if prompt.delegates:
-            handoffs.check_agents(self, prompt, is_late=False)
+            check_agents(self, prompt, is_late=False)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
         if self.check is not None:
@@ -339,7 +345,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
 
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> AgentCall[Any]:
         check_known(options, task)
-        call = from_functions.lent_call(self._build_call(task, options), around)
+        call = lent_call(self._build_call(task, options), around)
         if around.recorder is None:
             return self._kept_in_store(call, options)
         attach_journal(self, call, {**options, "run_id": options.get("run_id") or around.next_name()})
@@ -364,7 +370,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         if parser_args:
             check_parser_args(prompt, parser_args)
         if self.limits.cost_usd is not None:
-            delegates.check_prices_inside(prompt)
+            check_prices_inside(prompt)
         record = CallRecord.of(
             resolved.messages,
             limits=self.limits,
@@ -372,11 +378,11 @@ class Agent(CallVerbs[Deps, Out], Closing):
             extra=extra,
             by=by,
             parser_args=parser_args,
-            governed_by=resolved.governed_by and handoffs.path_from(self, prompt, resolved.governed_by),
+            governed_by=resolved.governed_by and path_from(self, prompt, resolved.governed_by),
             summary=resolved.summary,
         )
         if prompt.delegates:
-            handoffs.check_agents(self, prompt)
+            check_agents(self, prompt)
         call = AgentCall(record, prompt, **self._call_parts(prompt, options.get("args"), deps, keep))
         call.system_args = resolved.system_args
         if resolved.is_system_late:
@@ -577,9 +583,9 @@ class Agent(CallVerbs[Deps, Out], Closing):
             UsageError: The policy makes no sense for an agent.
         """
         name = name or self.name
-        delegates.check_policy("agent", name, policy)
+        check_policy("agent", name, policy)
         made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
-        delegate = delegates.AgentDelegate(self, policy.get("timeout_s"))
+        delegate = AgentDelegate(self, policy.get("timeout_s"))
         return replace(made, delegate=delegate, **needs_of(self.prompt.needs_deps))
 
     def _ask(self, context: Context[Any], task: str) -> Out:

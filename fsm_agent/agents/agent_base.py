@@ -1,43 +1,257 @@
-"""The base classes of users' agents."""
+"""The base classes of users' agents, the attributes of their classes, and `build_agent`, which makes one of its kind.
+
+An ignored attribute may be an approver that is never asked.  So an attribute that looks like an argument of an agent is
+one, or an error at the class statement.  All others belong to the class.
+"""
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, get_args, get_origin
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, get_args, get_origin, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
-from fsm_agent._internal.registry import path_of
+from fsm_agent._internal.registry import Registry, path_of
+from fsm_agent._internal.structs import field_names
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.agent import ARGUMENTS, Agent
-from fsm_agent.agents.arguments import TASK
-from fsm_agent.agents.class_attributes import arguments_of, check_attributes
-from fsm_agent.agents.config import AgentConfig, Config, SubAgent, placed, prompt_of
-from fsm_agent.agents.delegation.program import LIMITS, Program, check_program, returned_type
-from fsm_agent.agents.options import ConfigOverrides
-from fsm_agent.agents.registry import AGENTS, kind_name
+from fsm_agent.agents.config import KEYS_ALONE, AgentConfig, Config, SubAgent, keys_of, loaded, placed, prompt_of
+from fsm_agent.agents.options import TASK, AgentOptions, ConfigOverrides
+from fsm_agent.agents.program import LIMITS, Program, check_program, returned_type
+from fsm_agent.call.record import Limits
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.foreign_names import WORDS
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import AgentPolicy
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import Rights, check, shown
 
-if TYPE_CHECKING:
-    from typing import Unpack
+KNOWN = (*ARGUMENTS, *KEYS_ALONE)
+_CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings")
+METHODS = ("approve", "check", "stop_when", "system")  # what may be defined in the body of a class, with a self
+_CLOSENESS = 0.85  # the similarity from which a name counts as a misspelling: "aprove", and not "score" for "store"
+OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
+_MISSING: Any = object()
+_ELSEWHERE = {  # what would be ignored in a class, and has another place
+    "agents": "agent_group",
+    "agent_configs": "agent_group",
+    "global": "the attributes of the class themselves",
+    "deps": "deps=… of call",
+}
 
-    from fsm_agent.agents.options import AgentOptions
-    from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.runtime.environment import Client
+
+def check_attributes(cls: type, base: type) -> None:
+    """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries.
+
+    Args:
+        cls: A class of agents; its mixins are checked with it.
+        base: `AgentBase`.
+
+    Raises:
+        ConfigError: It names the first such attribute, and what was probably meant.
+    """
+    known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
+    mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
+    for owner in (cls, *mixins):
+        for name, value in vars(owner).items():
+            if name.startswith("_") or name in known or name in OVERRIDABLE:
+                continue
+            right = _meant(name, value, owner, known)
+            if right is None and hasattr(base, name):
+                right = "every agent has it, so rename your own; define answer(self, task) to answer"
+            if right is not None:
+                raise ConfigError(f"{path_of(cls)}: unknown attribute {name!r}; {right}")
+        settings = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
+        try:
+            AgentConfig.of({name: value for name, value in settings.items() if not isinstance(value, property | None)})
+        except ConfigError as error:
+            raise ConfigError(f"{path_of(cls)}: {error}") from error
+
+
+def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
+    """Return what is right in the place of an attribute; None: it is the class's own."""
+    word = _argument_for(name)
+    near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
+    is_gate = near in METHODS or (word or "").partition("=")[0] in METHODS
+    if _is_defined(value, name, owner) and not is_gate:
+        return None
+    if word is not None:
+        return f"use {word}"
+    return near and f"did you mean {near!r}? (give your own another name)"
+
+
+def _argument_for(name: str) -> str | None:
+    """Return the argument of an agent that a name stands for: a part of one, or another library's word for it."""
+    for part in (Settings, Limits):
+        if name in field_names(part):
+            return f"{part.__name__.lower()}={part.__name__}({name}=…)"
+    right = WORDS.get(name, "")
+    return right if right.partition("=")[0] in KNOWN else _ELSEWHERE.get(name)
+
+
+def _is_defined(value: Any, name: str, owner: type) -> bool:
+    """Return whether an attribute is a method or property defined in the body of a class."""
+    if isinstance(value, FunctionType):
+        return is_method(value, name, owner)
+    is_written_there = getattr(value, "__qualname__", "") == f"{owner.__qualname__}.{name}"
+    return is_written_there or isinstance(value, staticmethod | classmethod | property | cached_property)
+
+
+def is_method(function: FunctionType, name: str, owner: type) -> bool:
+    """Return whether a function was defined in the body of a class, and not elsewhere: then it takes a ``self``."""
+    is_own = function.__qualname__ == f"{owner.__qualname__}.{name}" and function.__module__ == owner.__module__
+    return is_own or next(iter(inspect.signature(function).parameters), "") == "self"
+
+
+def arguments_of(agent: Any, base: type) -> dict[str, Any]:
+    """Return the arguments that the class of an agent sets, by name, without the defaults of its base.
+
+    Each is taken as it is: ``approve = ask_me`` is the function, though Python would make a method of it.  A function
+    that is defined in the body of the class is a method.
+    """
+    found = {name: _taken(agent, base, name) for name in KNOWN}
+    return {name: value for name, value in found.items() if value is not _MISSING}
+
+
+def _taken(agent: Any, base: type, name: str) -> Any:
+    value = _static(agent, base, name)
+    if hasattr(type(value), "__get__") and name in KEYS_ALONE:
+        return _MISSING  # a property of the class's own
+    if not isinstance(value, FunctionType):
+        return value.__get__(agent, type(agent)) if hasattr(type(value), "__get__") else value
+    if not any(is_method(value, name, owner) for owner in type(agent).__mro__ if name in vars(owner)):
+        return value
+    method = value.__get__(agent)
+    if name == "system" and not inspect.signature(method).parameters:
+        return lambda: method()
+    return method
+
+
+def _static(agent: Any, base: type, name: str) -> Any:
+    """Return an attribute as it stands in the classes of an agent, without the base."""
+    owners = [owner for owner in type(agent).__mro__ if owner not in base.__mro__]
+    return next((vars(owner)[name] for owner in owners if name in vars(owner)), _MISSING)
+
+
+Built = TypeVar("Built", bound="AgentBase[Any]")
+Options = ParamSpec("Options")
+
+# By ``agent_type``.  A class replaces an earlier version of itself.
+AGENTS: Registry[type[AgentBase[Any]]] = Registry(
+    "agent_type", ConfigError, replaces=lambda new, known: path_of(new) == path_of(known)
+)
+
+
+def kind_name(agent_type: str | Enum | None) -> str:
+    """Return an ``agent_type`` as text; empty: there is none."""
+    return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
+
+
+@overload
+def build_agent(
+    cls: Callable[Concatenate[AgentConfig, Options], Built],
+    config: Config,
+    /,
+    *args: Options.args,
+    **options: Options.kwargs,
+) -> Built: ...
+
+
+@overload
+def build_agent(
+    config: Config,
+    agent_type: str | Enum | None = None,
+    *,
+    client: Client | Mapping[str, Client] | None = None,
+    **options: Any,
+) -> AgentBase[Any]: ...
+
+
+def build_agent(  # type: ignore[misc]  # a class whose options had these names would be misunderstood
+    config: Any, agent_type: Any = None, *args: Any, **options: Any
+) -> AgentBase[Any]:
+    """Return an agent of a registered kind: ``build_agent(config)``; or of a class: ``build_agent(Weather, config)``.
+
+    Given a class, type checkers know its methods and the options of its constructor.
+
+    Args:
+        config: See `AgentConfig.of`.  After a class, it need not name the kind.
+        agent_type: The kind, instead of ``config["agent_type"]``.
+        args: For the constructor of the class, after the configuration.
+        options: Keys of the configuration, in place of those that it has; and further arguments of the constructor,
+            ``client`` for all classes.
+
+    Raises:
+        ConfigError: The kind is unknown, none is given, or it is not that of the class; or the configuration is not
+            valid.
+
+    Examples:
+        >>> class Poet(AgentBase):
+        ...     expertise = "You write poems."
+        ...     prompt = Prompt("A poem about {{ task }}")
+        >>> build_agent(Poet, {"limits": {"rounds": 8}}, client=Script("Roses.")).call("roses").output
+        'Roses.'
+    """
+    if isinstance(config, type):
+        cls: Any = config
+        if not hasattr(cls, "agent_type"):
+            raise ConfigError(f"the class of agents: expected a subclass of AgentBase, got {path_of(cls)}")
+        checked = _overridden(agent_type, cls, options)
+        kind = kind_name(cls.agent_type)
+        if checked.agent_type and ":" not in checked.agent_type and checked.agent_type != kind:
+            problem = f": expected {kind!r}, which {path_of(cls)} is, got {checked.agent_type!r}"
+            raise checked.error(("agent_type",), problem)
+    else:
+        checked = AgentConfig.of(config)
+        cls = _class_of(checked, kind_name(agent_type or options.get("agent_type")))
+        checked = _overridden(checked, cls, options)
+    built: AgentBase[Any] = cls(checked, *args, **options)
+    return built
+
+
+def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfig:
+    """Move options that are keys of a configuration, and not parameters, from the options into it."""
+    own = inspect.signature(cls.__init__).parameters
+    keys = [name for name in options if name in _KEYS and name not in own]
+    return AgentConfig.of(config, **{name: options.pop(name) for name in keys})
+
+
+def _class_of(config: AgentConfig, agent_type: str) -> Any:
+    """Return the class of a kind; the kind is given, or the configuration's."""
+    kind = agent_type or config.value("agent_type", "")
+    if not kind:
+        listed = ", ".join(sorted(AGENTS)) or "none"
+        raise config.error(("agent_type",), f": expected one of {listed}, or 'module:Class', got none; add it")
+    try:
+        if ":" not in kind and kind not in AGENTS:
+            raise ConfigError(
+                f"{kind!r:.80} is not registered{AGENTS.hint(kind)}; pass 'module:Class' to import a class of agents"
+            )
+        found = loaded(kind) if ":" in kind else AGENTS[kind]
+        if not hasattr(found, "agent_type"):
+            raise ConfigError(f"{kind!r:.80}: expected a subclass of AgentBase, got another object")
+    except UsageError as error:
+        raise error if agent_type else config.error(("agent_type",), f": {error}") from error
+    return found
+
+
+_KEYS = frozenset(keys_of(AgentConfig)) - {"client"}
 
 Out = TypeVar("Out", default=Any)
 
 MAX_DESCRIPTION_CHARS = 100
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-# A class that has one is an agent.
+
 _SAYING = ("agent_type", "expertise", "system", "system_path", "prompt", "functions", "agent_group")
+
 _RIGHTS: Rights = (
     ("expertise", lambda v: isinstance(v, str), "a string"),
     ("capabilities", lambda v: not isinstance(v, str), "a list of strings"),
@@ -377,6 +591,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
 
 AsyncAgentBase = AgentBase  # a second name, for agents that were written for another library
+
 """Another name of `AgentBase`, for programs from before.
 
 Examples:

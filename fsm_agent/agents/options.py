@@ -1,4 +1,4 @@
-"""The options of agents, of their calls and of configurations, for type checkers."""
+"""The options of agents, of their calls and of configurations, and their checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.structs import New
+from fsm_agent._internal.structs import New, field_names
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.classification import Calibration
 from fsm_agent.agents.run_handle import Before
@@ -18,9 +18,9 @@ from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
 from fsm_agent.call.stopping import StopWhen
-from fsm_agent.context.budget import ContextOption
+from fsm_agent.context.budget import DEFAULT, ContextOption, ContextPlan
 from fsm_agent.context.passes import AnyPass
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.functions.toolset import Functions
@@ -29,21 +29,138 @@ from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.runtime.environment import Approve, Client
+from fsm_agent.providers.catalog import window_of
+from fsm_agent.runtime.environment import Approve, Client, Environment, PriceList, models_of
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
+from fsm_agent.validation import Rights, check, check_fields
+
+MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
+UNNAMED = "agent"  # the name of an agent that was given none
+TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
+
+
+def check_agent(agent: Any) -> None:
+    """Refuse arguments with which an agent could make no call.
+
+    Raises:
+        UsageError: It names the argument, its value, and what was expected.
+    """
+    check_fields(agent, "an agent", _RIGHTS)
+    if agent.store is not None and agent.name == UNNAMED:
+        raise UsageError(
+            "name: expected a name of the agent's own, by which its store finds its runs, got none;"
+            " pass one, such as name='support'"
+        )
+    _check_environment(agent.environment)
+    if isinstance(agent.model, str) and ":" not in agent.model:
+        from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong
+
+        split_model(agent.model)
+
+
+def check_prices(agent: Any) -> None:
+    """Refuse values that are not prices, and a budget in dollars for a model without a known price.
+
+    Raises:
+        UsageError: It names the model.
+    """
+    models = (agent.model,) if isinstance(agent.model, str) else models_of(agent.model)
+    prices = PriceList(agent.prices, models)
+    if agent.limits.cost_usd is not None:
+        prices.check()
+
+
+def _check_environment(environment: Any) -> None:
+    check("environment of an agent", environment, isinstance(environment, Mapping), "a mapping such as {'threads': 4}")
+    known = [
+        name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices", "name")
+    ]
+    for name in environment:
+        if name not in known:
+            raise UsageError(f"environment of an agent: unknown key {name!r}{hint(name, known)}")
+
+
+def context_window(model: Any) -> int | None:
+    """Return the most tokens that a model reads and writes together; None: it is not known.
+
+    Args:
+        model: ``"provider:model"``, or a client; of one with several models, each has room for so many.
+    """
+    if isinstance(model, str):
+        return window_of(model)
+    if type(window := getattr(model, "context_window", None)) is int:
+        return window
+    windows = [window_of(name) for name in models_of(model)]
+    known = [window for window in windows if window is not None]
+    return min(known, default=None) if len(known) == len(windows) else None
+
+
+def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
+    """Return what is done with the requests to a model, by its context window.
+
+    Args:
+        plan: The plan, of this or another model.
+        model: ``"provider:model"``, or a client.
+        agent: The name of the agent, for the error.
+
+    Raises:
+        UsageError: A `Budget` takes its limit from the window, and the window is not known.
+    """
+    window, budget = context_window(model), plan.budget
+    if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
+        name = model if isinstance(model, str) else model.name
+        raise UsageError(
+            f"context of the agent {agent!r}: expected a Budget with hard=…, since the context window of {name!r} is"
+            " unknown; pass a limit, such as Budget(hard=32_000)"
+        )
+    return plan.changed(window=window)
+
+
+def is_model(value: Any) -> bool:
+    """Return True for a name or a client."""
+    is_client = not isinstance(value, type) and hasattr(value, "acomplete") and hasattr(value, "name")
+    return is_client or isinstance(value, str)
+
+
+_RIGHTS: Rights = (
+    (
+        "model",
+        is_model,
+        MODEL,
+    ),
+    ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a string or a Prompt, or a function of the deps"),
+    ("name", lambda v: isinstance(v, str) and bool(v), "a string such as 'shop'"),
+    (
+        "prompt",
+        lambda v: isinstance(v, Prompt) and "task" in v.variables,
+        "a Prompt with {{ task }} (system=… takes the system prompt)",
+    ),
+    ("limits", lambda v: isinstance(v, Limits), "Limits such as Limits(rounds=3)"),
+    ("settings", lambda v: isinstance(v, Settings), "Settings such as Settings(temperature=0)"),
+    ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None"),
+    ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None"),
+)
 
 Deps = TypeVar("Deps", default=Any, contravariant=True)
+
 Out = TypeVar("Out", default=str, covariant=True)
+
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
-# What is asked for the agent's own output: words, and prompts of texts.
+
 Asked: TypeAlias = str | Message | Payload | Prompt[str] | Task[str]
+
 Typed: TypeAlias = Prompt[New] | Task[New]  # what is asked for its own
+
 AnyTask: TypeAlias = Asked | Typed[Any] | Messages
+
 RunAnswers: TypeAlias = Mapping[str, Outcome] | Outcome | None
+
 After: TypeAlias = CallResult[Any] | Messages | None
+
 Stream: TypeAlias = Generator[InterimEvent | Done[CallResult[New]]]
+
 AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[CallResult[New]]]
 
 
@@ -102,6 +219,7 @@ class ClassifyOptions(CallOptions[Any], total=False):
 
 
 _NOTHING: Mapping[str, Any] = {}
+
 _OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
 
 

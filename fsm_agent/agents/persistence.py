@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from fsm_agent._internal.structs import Out
-from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.agents.builder import SystemPrompt
+from fsm_agent.agents.options import MODEL, is_model, plan_of_model
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.journal import Header, Journal

@@ -11,8 +11,8 @@ from typing_extensions import Unpack
 from fsm_agent._internal.structs import New
 from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
-from fsm_agent.agents.delegation import from_functions
 from fsm_agent.agents.hooks import listener_of
+from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.agents.options import (
     After,
     AnyTask,
@@ -400,10 +400,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
         """Do a task as part of the call around, and return its result."""
-        return from_functions.call_inside(self, task, options, around)
+        return call_inside(self, task, options, around)
 
     async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return await from_functions.acall_inside(self, task, options, around)
+        return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
         """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.

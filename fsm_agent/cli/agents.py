@@ -14,9 +14,8 @@ import typer
 from pydantic_core import to_jsonable_python
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.agent_base import AgentBase, build_agent
 from fsm_agent.agents.config import AgentConfig, imported
-from fsm_agent.agents.registry import build_agent
 from fsm_agent.cli.options import (
     GUESSES,
     Approve,

@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.structs import fields_alone, to_json
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.delegation.delegate import check_policy
+from fsm_agent.agents.handoffs import check_policy
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import row_name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.builder import check_needs
-from fsm_agent.agents.delegation import from_functions
+from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.agents.persistence import run_name
 from fsm_agent.agents.runnable import (
     Runnable,
@@ -34,10 +34,9 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
-from fsm_agent.flows.persistence import attach_journal, definition_of
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.run import FlowRun, restore
-from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task
+from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, definition_of
 from fsm_agent.flows.states import D, State
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.messages.events import Event
@@ -338,10 +337,10 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
         """Do a task as part of the call around, and return its result."""
-        return from_functions.call_inside(self, task, options, around)
+        return call_inside(self, task, options, around)
 
     async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return await from_functions.acall_inside(self, task, options, around)
+        return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
         check_process(self, process, verb)

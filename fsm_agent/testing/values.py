@@ -10,7 +10,7 @@ from typing import Any, Union
 from pydantic import TypeAdapter
 
 from fsm_agent._internal.structs import New, to_json
-from fsm_agent.agents.registry import AGENTS
+from fsm_agent.agents.agent_base import AGENTS
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Begun, Replied
 from fsm_agent.call.record import CallRecord

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, TypeVar, get_args
 
 from fsm_agent._internal.structs import is_amount, is_whole
-from fsm_agent.agents.arguments import UNNAMED
+from fsm_agent.agents.options import UNNAMED
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError

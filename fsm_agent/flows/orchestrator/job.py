@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.delegation.program import Program, agent_of
+from fsm_agent.agents.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.effects import Request
 from fsm_agent.call.record import Limits

@@ -27,8 +27,11 @@ from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
 
 BUSY_S = 0.1  # between two looks at a run that another holder drives
+
 WAITING = "a function does not wait for a person"
+
 _SHARED = ("limits", "approve")  # in words, what a run has from the call around it, and may be other the next time
+
 _SHARED_FIELDS = {"limits": None, "is_attended": None, "lent": None}  # of its seed
 
 
