@@ -15,7 +15,7 @@ from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.portal import Place
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime.driver import Reconciler
+    from fsm_agent.runtime.driver import Driver
 
 A = TypeVar("A", bound="type[Activity]")
 
@@ -53,7 +53,7 @@ class Activity:
     timeout_s: float | None = None  # how long it may take; with one, a subclass sets `since_s` and `timeout_outcome`
     since_s = 0.0  # monotonic time of its start
 
-    def __init__(self, effect: AnyEffect, driver: Reconciler) -> None:
+    def __init__(self, effect: AnyEffect, driver: Driver) -> None:
         self.effect: Any = effect
         self.key = effect.key
         self.driver = driver

@@ -41,7 +41,7 @@ from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
 from fsm_agent.runtime.tracing import Facts, Instrumentation
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime.driver import Reconciler
+    from fsm_agent.runtime.driver import Driver
 
 Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
 Described: TypeAlias = tuple[str, SpanKind, Facts]
@@ -381,7 +381,7 @@ class DriveSpans:
         driver: The driver.
     """
 
-    def __init__(self, of: Instrumentation, driver: Reconciler) -> None:
+    def __init__(self, of: Instrumentation, driver: Driver) -> None:
         self._of = of
         self._driver = driver
         process: Any = driver.process

@@ -3,7 +3,7 @@
 Theory of operation
 ===================
 
-`Reconciler.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes
+`Driver.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes
 one outcome, and reads again.  It is a generator: it yields events to report, in order, and None when there is nothing
 to do until something happens.  The driver then waits (`wait`), in its own way, and resumes the generator.
 
@@ -73,7 +73,7 @@ at_fork(before=_claiming.acquire, after_in_parent=_claiming.release, after_in_ch
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
-class Reconciler(ABC):
+class Driver(ABC):
     """One drive of one process.
 
     Args:

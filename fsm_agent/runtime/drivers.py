@@ -17,7 +17,7 @@ from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at
 from fsm_agent.messages.events import Done, Event, Inside, Suspended
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.driver import GRACE_S, Reconciler, cancelled_inside
+from fsm_agent.runtime.driver import GRACE_S, Driver, cancelled_inside
 from fsm_agent.runtime.environment import Environment, Recorder
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.probes import MeasuredDrive
@@ -27,7 +27,7 @@ from fsm_agent.runtime.threads import Aborted, abort_in_force
 _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop has only weak references
 
 
-class AsyncDriver(Reconciler):
+class AsyncDriver(Driver):
     """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
 
     _bell: asyncio.Future[None] | None = None  # ends the driver's wait
@@ -295,7 +295,7 @@ def _forget(task: asyncio.Task[Any]) -> None:
 LEFT = "the function that made this agent call was left behind"
 
 
-class SyncDriver(Reconciler):
+class SyncDriver(Driver):
     """The sync driver: activities are tasks in the loop of the portal, so that the driver can end each wait.
 
     If nothing can end the wait, a lone plain function runs in the driver's own thread.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
     from tenacity.wait import wait_base
 
-    from fsm_agent.runtime.driver import Reconciler
+    from fsm_agent.runtime.driver import Driver
 
 _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)}"
 # Our names of providers, where the package has others (https://github.com/pydantic/genai-prices, 2026-11).
@@ -234,7 +234,7 @@ class Recorder(Protocol):
     def flush_now(self) -> None:
         """Require a write before the driver continues, even where it could wait for more entries."""
 
-    def attach(self, driver: Reconciler) -> None:
+    def attach(self, driver: Driver) -> None:
         """Begin to renew the lease, and to wake the driver for posts."""
 
     def detach(self) -> None:

@@ -18,7 +18,7 @@ from fsm_agent.runtime.log import LOG
 if TYPE_CHECKING:
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.activity import Activity
-    from fsm_agent.runtime.driver import Reconciler
+    from fsm_agent.runtime.driver import Driver
 
 
 ABANDONED = object()  # stands for the outcome of an effect that was dropped
@@ -75,7 +75,7 @@ class Probe(Protocol):
     def here(self) -> str:
         """Return the place in a trace of the running code, which leaves a run to others, as a traceparent."""
 
-    def drive(self, driver: Reconciler) -> DriveProbe | None:
+    def drive(self, driver: Driver) -> DriveProbe | None:
         """Note that a driver has claimed its process; None: the drive is not measured."""
 
 
@@ -114,7 +114,7 @@ def traceparent_here() -> str:
     return "" if installed is None else _try(installed.here) or ""
 
 
-def measured(driver: Reconciler) -> MeasuredDrive | None:
+def measured(driver: Driver) -> MeasuredDrive | None:
     """Return the measurements of a drive; None: it is not measured."""
     probe = None if installed is None else _try(installed.drive, driver)
     return None if probe is None else MeasuredDrive(probe)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.drive_spans import Begun, DriveSpans
-    from fsm_agent.runtime.driver import Reconciler
+    from fsm_agent.runtime.driver import Driver
 
 INTERNAL, CLIENT = 1, 3  # kinds of spans: https://github.com/open-telemetry/opentelemetry-proto (v1.5), trace.proto
 FAILED = 2  # status
@@ -291,7 +291,7 @@ class Instrumentation:
 
         return traceparent_of(trace.get_current_span())
 
-    def drive(self, driver: Reconciler) -> DriveSpans | None:
+    def drive(self, driver: Driver) -> DriveSpans | None:
         process: Any = driver.process
         if process.record.ending is not None:
             return None

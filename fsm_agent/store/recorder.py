@@ -28,7 +28,7 @@ from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_
 from fsm_agent.call.snapshots import loses
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
-from fsm_agent.runtime.driver import Reconciler
+from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.environment import PostedOutcome
 from fsm_agent.runtime.run_function import is_in_doubt
 from fsm_agent.runtime.threads import ThreadTask
@@ -163,7 +163,7 @@ class StoreRecorder:
         self._is_reported = False  # the driver was told that the run is lost
         self._to_ask: Sequence[Question] | None = None  # behind the next write
         self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
-        self._driver: weakref.ref[Reconciler] | None = None
+        self._driver: weakref.ref[Driver] | None = None
         self._lock = threading.RLock()
         if posts:
             self._receive(posts)
@@ -180,7 +180,7 @@ class StoreRecorder:
     def flush_now(self) -> None:
         self._is_insisted = self._is_urgent = True
 
-    def attach(self, driver: Reconciler) -> None:
+    def attach(self, driver: Driver) -> None:
         # A driver that is never ended, as in a closed event loop, must not keep the run for as long as the OS process.
         self._driver = weakref.ref(driver, lambda _: RENEWER.drop(self))
         RENEWER.hold(self)

@@ -26,7 +26,7 @@ from fsm_agent.functions.context import GivenDeps, Made, deps_for
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import portal
-from fsm_agent.runtime.driver import Reconciler
+from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
 from fsm_agent.runtime.threads import Aborted, ThreadTask
 from fsm_agent.store.checks import UNTIL_DUE, definition_in
@@ -150,7 +150,7 @@ class Worker:
         self._deps = deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
-        self._driving: dict[Reconciler, StoreRecorder] = {}
+        self._driving: dict[Driver, StoreRecorder] = {}
         self.heartbeat = Heartbeat()
         self.reading = RunsReading(self.runs)
         self._looking = threading.Lock()
@@ -494,7 +494,7 @@ class Worker:
             await asyncio.to_thread(self._give_up, recorder.lease, error)
 
     @contextmanager
-    def _noted(self, driver: Reconciler, recorder: StoreRecorder) -> Iterator[None]:
+    def _noted(self, driver: Driver, recorder: StoreRecorder) -> Iterator[None]:
         self._driving[driver] = recorder
         try:
             yield
@@ -502,7 +502,7 @@ class Worker:
             del self._driving[driver]
             self.heartbeat.count(self.heartbeat.advanced, recorder.lease.agent)
 
-    def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
+    def _is_last(self, event: Event, tell: Sink | None, driver: Driver) -> bool:
         """Report an event to the hooks; return whether the driver is to stop there."""
         if tell is not None:
             tell(event)
