@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.time_growth import growth
 
-from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
+from fsm_agent.providers import AnthropicCodec, GeminiCodec, OpenAIChatCodec, OpenAIResponsesCodec
 
 pytestmark = pytest.mark.system
 
@@ -27,25 +27,25 @@ ANTHROPIC_STOP = (
 )
 WIRES: dict[str, tuple[Any, tuple[Any, ...], Any, tuple[Any, ...]]] = {
     "chat": (
-        OpenAIChat(),
+        OpenAIChatCodec(),
         (),
         {"choices": [{"index": 0, "delta": {"content": "a word "}}]},
         ({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},),
     ),
     "responses": (
-        OpenAIResponses(),
+        OpenAIResponsesCodec(),
         (),
         {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a word "},
         ({"type": "response.completed", "response": {"id": "r", "status": "completed", "output": []}},),
     ),
     "anthropic": (
-        Anthropic(),
+        AnthropicCodec(),
         ANTHROPIC_START,
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a word "}},
         ANTHROPIC_STOP,
     ),
     "gemini": (
-        Gemini(),
+        GeminiCodec(),
         (),
         {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "a word "}]}}]},
         ({"candidates": [{"index": 0, "content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},),

@@ -22,13 +22,13 @@ from conformance.streams import mismatch
 
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers import Anthropic, Codec, Gemini, OpenAIChat, OpenAIResponses
+from fsm_agent.providers import AnthropicCodec, Codec, GeminiCodec, OpenAIChatCodec, OpenAIResponsesCodec
 
 CODECS: dict[str, Codec] = {
-    "anthropic_messages": Anthropic(),
-    "gemini": Gemini(),
-    "openai_chat": OpenAIChat(),
-    "openai_responses": OpenAIResponses(),
+    "anthropic_messages": AnthropicCodec(),
+    "gemini": GeminiCodec(),
+    "openai_chat": OpenAIChatCodec(),
+    "openai_responses": OpenAIResponsesCodec(),
 }
 PIECES = (1, 7)  # bytes that are fed at a time
 MOST_BYTES = 8_000  # of a body that is fed by each

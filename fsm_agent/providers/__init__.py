@@ -5,23 +5,23 @@ wire, one module has what is sent and one what comes back.
 Nothing here opens a socket.
 """
 
-from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.providers.anthropic import AnthropicCodec, AnthropicProfile
 from fsm_agent.providers.catalog import Provider, Wire, providers, register_provider
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.gemini import Gemini, GeminiProfile
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.gemini import GeminiCodec, GeminiProfile
+from fsm_agent.providers.openai_chat import OpenAIChatCodec
+from fsm_agent.providers.openai_responses import OpenAIResponsesCodec
 
 __all__ = [
-    "Anthropic",
+    "AnthropicCodec",
     "AnthropicProfile",
     "Codec",
     "Decoder",
-    "Gemini",
+    "GeminiCodec",
     "GeminiProfile",
-    "OpenAIChat",
-    "OpenAIResponses",
+    "OpenAIChatCodec",
+    "OpenAIResponsesCodec",
     "Profile",
     "Provider",
     "Wire",

@@ -93,13 +93,13 @@ class AnthropicProfile(Profile, frozen=True, kw_only=True):
     system_in_dialog: bool = False  # takes system messages after other messages
 
 
-class Anthropic(Codec):
+class AnthropicCodec(Codec):
     """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
 
     The API has no seed; one in the settings is omitted, like sampling settings that a model does not take.
 
     Examples:
-        >>> Anthropic().path("claude-opus-5", stream=False)
+        >>> AnthropicCodec().path("claude-opus-5", stream=False)
         '/messages'
     """
 

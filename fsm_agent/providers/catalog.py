@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.registry import Registry
 from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ConfigError
-from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.providers.anthropic import AnthropicCodec, AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile
-from fsm_agent.providers.gemini import Gemini, GeminiProfile
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.gemini import GeminiCodec, GeminiProfile
+from fsm_agent.providers.openai_chat import OpenAIChatCodec
+from fsm_agent.providers.openai_responses import OpenAIResponsesCodec
 from fsm_agent.validation import shown, wrong
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
@@ -286,7 +286,7 @@ def window_of(model: str) -> int | None:
     return next((window for pattern, window in reversed(families) if fnmatchcase(name, pattern)), None)
 
 
-CHAT, RESPONSES, MESSAGES, GENERATE_CONTENT = OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()
+CHAT, RESPONSES, MESSAGES, GENERATE_CONTENT = OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()
 _OPENAI = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)
 _THINKS_ALOUD = Profile(strict_functions=False, reasoning_name="reasoning_content")

@@ -94,11 +94,11 @@ class GeminiProfile(Profile, frozen=True, kw_only=True):
     hosted_with_functions: Literal["announced", "plain"] | None = None
 
 
-class Gemini(Codec):
+class GeminiCodec(Codec):
     """The codec of ``generateContent`` and ``streamGenerateContent``.
 
     Examples:
-        >>> Gemini().path("gemini-3-flash", stream=False)
+        >>> GeminiCodec().path("gemini-3-flash", stream=False)
         '/models/gemini-3-flash:generateContent'
     """
 

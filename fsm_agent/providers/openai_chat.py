@@ -48,11 +48,11 @@ _NOTHING: Mapping[str, Any] = {}
 BRIDGE = "Understood."  # must not be empty: "Assistant message must have either content or tool_calls"
 
 
-class OpenAIChat(Codec):
+class OpenAIChatCodec(Codec):
     """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it.
 
     Examples:
-        >>> OpenAIChat().path("gpt-5-mini", stream=False)
+        >>> OpenAIChatCodec().path("gpt-5-mini", stream=False)
         '/chat/completions'
     """
 

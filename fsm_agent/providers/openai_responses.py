@@ -72,14 +72,14 @@ _UNANSWERABLE = ("apply_patch_call", "local_shell_call", "oauth_consent_request"
 LOGPROBS = "message.output_text.logprobs"
 
 
-class OpenAIResponses(Codec):
+class OpenAIResponsesCodec(Codec):
     """The codec of ``/responses``: OpenAI, and every service that is compatible with it.
 
     Each request holds the whole dialog, so nothing is stored at the provider (``store: false``) unless the extra body
     asks for it.  The API has no seed: it is omitted, like sampling settings that a model does not take.
 
     Examples:
-        >>> OpenAIResponses().path("gpt-5-mini", stream=False)
+        >>> OpenAIResponsesCodec().path("gpt-5-mini", stream=False)
         '/responses'
     """
 

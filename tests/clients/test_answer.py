@@ -17,7 +17,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages import Delta, Done, Reply, Settings, TextDelta
-from fsm_agent.providers import OpenAIChat, Profile, Provider
+from fsm_agent.providers import OpenAIChatCodec, Profile, Provider
 
 DIALECTS: dict[str, Any] = {
     "openai-chat": ChatDialect(),
@@ -98,7 +98,7 @@ def test_what_the_bound_leaves_of_a_stream_is_told(way: str) -> None:
 
 def test_a_reply_whose_usage_never_came_says_so_in_the_trace() -> None:
     events = DIALECTS["openai-chat"].events(TURN)
-    provider = Provider(name="p", codec=OpenAIChat(), profile=Profile(temperature=False), key_is_optional=True)
+    provider = Provider(name="p", codec=OpenAIChatCodec(), profile=Profile(temperature=False), key_is_optional=True)
     with FaultServer([*sent(framed(events[:-2]), 7), CLOSE]) as server:
         client = HttpClient(provider, "m", base_url=server.base_url)
         *_, done = Agent(client, settings=Settings(temperature=0.5)).stream("Hello?")

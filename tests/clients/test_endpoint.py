@@ -12,7 +12,7 @@ from support.http_clients import KEY, WHOLE, client_of, completion, good, text
 
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError
-from fsm_agent.providers import OpenAIChat, Provider
+from fsm_agent.providers import OpenAIChatCodec, Provider
 
 
 class TestKeys:
@@ -135,7 +135,7 @@ class TestKeys:
         ],
     )
     def test_nor_may_they_say_where_a_request_ends(self, headers: dict[str, str], named: str) -> None:
-        mine = Provider(name="mine", codec=OpenAIChat(), headers=headers)
+        mine = Provider(name="mine", codec=OpenAIChatCodec(), headers=headers)
         for made in (
             lambda: client_of("http://127.0.0.1:1", headers=headers),
             lambda: HttpClient(mine, "m", base_url="http://127.0.0.1:1"),

@@ -12,7 +12,7 @@ from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Text
-from fsm_agent.providers import Anthropic, Gemini
+from fsm_agent.providers import AnthropicCodec, GeminiCodec
 from fsm_agent.testing import as_json
 
 USER = Message.of("user", "hi")
@@ -88,7 +88,7 @@ def test_whose_it_is_is_no_part_of_what_is_said() -> None:
 
 @pytest.mark.parametrize("provider", ["anthropic", "google"])
 def test_a_dialog_whose_opaque_parts_are_all_foreign_can_be_told(provider: str) -> None:
-    codec = Anthropic() if provider == "anthropic" else Gemini()
+    codec = AnthropicCodec() if provider == "anthropic" else GeminiCodec()
     foreign = Opaque(wire=codec.name, data={"type": "x"}, provider="somebody")
     assistant = Message(role="assistant", parts=(foreign, Reasoning(text="hm"), Text("Well."), foreign))
     said = {

@@ -26,7 +26,7 @@ from fsm_agent.call import Request
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Context, Function, function
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.providers import OpenAIChat, Profile
+from fsm_agent.providers import OpenAIChatCodec, Profile
 from fsm_agent.testing import Script, function_call
 
 
@@ -254,7 +254,7 @@ class TestOffered:
     def test_each_is_there_with_its_schema_and_without_any_there_is_no_key(self):
         def sent(*functions: Function) -> dict[str, Any]:
             asked = Request(messages=[Message.of("user", "hi")], functions=functions)
-            return json.loads(OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False))
+            return json.loads(OpenAIChatCodec().encode(asked, model="m", profile=Profile(), stream=False))
 
         assert not {"tools", "tool_choice"} & set(sent())
         made = Function.of(ADD, description="Add.")

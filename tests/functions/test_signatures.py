@@ -20,7 +20,7 @@ from fsm_agent.call import Request
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import Message
-from fsm_agent.providers import OpenAIChat, Profile
+from fsm_agent.providers import OpenAIChatCodec, Profile
 
 if typing.TYPE_CHECKING:
     from nowhere import Unknown
@@ -200,7 +200,7 @@ def test_strict_mode_is_used_where_it_can_say_the_schema():
 
     def is_strict(call: Any) -> bool:
         asked = Request(messages=[Message.of("user", "hi")], functions=(Function.of(call),))
-        body = json.loads(OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False))
+        body = json.loads(OpenAIChatCodec().encode(asked, model="m", profile=Profile(), stream=False))
         return body["tools"][0]["function"].get("strict", False)
 
     assert is_strict(required)

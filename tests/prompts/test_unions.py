@@ -18,7 +18,7 @@ from fsm_agent.call import Request
 from fsm_agent.messages import Done, Message, PartialOutput
 from fsm_agent.prompts import Output, ParserInput, first_of, json_anywhere, tagged
 from fsm_agent.prompts.unions import tags_of
-from fsm_agent.providers import OpenAIChat, Profile
+from fsm_agent.providers import OpenAIChatCodec, Profile
 from fsm_agent.testing import Script, function_call
 
 
@@ -216,7 +216,7 @@ class TestWhatJsonTellsApart:
 
 def sent(kind: Any, mode: Any) -> str:
     asked = Request(messages=(Message.of("user", "hi"),), output=Output(kind), mode=mode)
-    return OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False).decode()
+    return OpenAIChatCodec().encode(asked, model="m", profile=Profile(), stream=False).decode()
 
 
 def test_a_model_is_shown_the_names_and_the_docstrings() -> None:

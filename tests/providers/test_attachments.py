@@ -13,13 +13,13 @@ from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
 from fsm_agent.providers import (
-    Anthropic,
+    AnthropicCodec,
     AnthropicProfile,
     Codec,
-    Gemini,
+    GeminiCodec,
     GeminiProfile,
-    OpenAIChat,
-    OpenAIResponses,
+    OpenAIChatCodec,
+    OpenAIResponsesCodec,
     Profile,
     providers,
 )
@@ -34,7 +34,7 @@ SHEET = Document(data=b"PK", media_type="application/vnd.ms-excel", name="a.xls"
 PICTURE = Image.of(b"\x89PNG\r\n\x1a\n")
 GIF = Image.of(b"GIF89a")
 
-CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()
+CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()
 WIRES: dict[Codec, tuple[str, Profile]] = {
     CHAT: ("messages", Profile()),
     RESPONSES: ("input", Profile()),

@@ -19,7 +19,7 @@ from fsm_agent.call import Request
 from fsm_agent.clients import client_for
 from fsm_agent.errors import ConfigError
 from fsm_agent.messages import Message, Settings
-from fsm_agent.providers import OpenAIChat, Profile, Provider, providers, register_provider
+from fsm_agent.providers import OpenAIChatCodec, Profile, Provider, providers, register_provider
 from fsm_agent.testing import registries
 
 PROVIDERS = providers()
@@ -155,7 +155,7 @@ def test_what_is_no_models_name_is_refused_with_what_was_meant() -> None:
 
 
 def test_ones_own_provider() -> None:
-    mine = Provider(name="mine-1.of_test", codec=OpenAIChat(), base_url="https://example.invalid/v1")
+    mine = Provider(name="mine-1.of_test", codec=OpenAIChatCodec(), base_url="https://example.invalid/v1")
     other = replace(mine, base_url="https://other.invalid/v1")
     with registries():
         register_provider(mine)
@@ -172,7 +172,7 @@ def test_ones_own_provider() -> None:
 def test_a_name_that_cannot_stand_before_a_colon_is_refused() -> None:
     for name in ["", "Mine", "my:own", "-x", "a b", "ä"]:
         with pytest.raises(ConfigError, match=repr(name)):
-            register_provider(Provider(name=name, codec=OpenAIChat()))
+            register_provider(Provider(name=name, codec=OpenAIChatCodec()))
 
 
 def test_the_table_cannot_be_changed_by_the_way() -> None:
@@ -181,7 +181,7 @@ def test_the_table_cannot_be_changed_by_the_way() -> None:
 
 
 def test_headers_are_not_shown() -> None:
-    assert "4711" not in repr(Provider(name="mine", codec=OpenAIChat(), headers={"x-key": "secret-4711"}))
+    assert "4711" not in repr(Provider(name="mine", codec=OpenAIChatCodec(), headers={"x-key": "secret-4711"}))
 
 
 @needs_recorded

@@ -35,13 +35,13 @@ from fsm_agent.messages import (
 )
 from fsm_agent.prompts import Dialog, Output
 from fsm_agent.providers import (
-    Anthropic,
+    AnthropicCodec,
     AnthropicProfile,
     Codec,
-    Gemini,
+    GeminiCodec,
     GeminiProfile,
-    OpenAIChat,
-    OpenAIResponses,
+    OpenAIChatCodec,
+    OpenAIResponsesCodec,
     Profile,
 )
 
@@ -91,10 +91,10 @@ def readable(message: Message, provider: str) -> Message:
 
 ANSWER = Output(Answer)
 PLAIN = [
-    Target(OpenAIChat(), Profile()),
-    Target(OpenAIResponses(), Profile(reasoning_name="encrypted_content")),
-    Target(Anthropic(), AnthropicProfile()),
-    Target(Gemini(), GeminiProfile(hosted_with_functions="plain", hosted_tools={"web_search": "googleSearch"})),
+    Target(OpenAIChatCodec(), Profile()),
+    Target(OpenAIResponsesCodec(), Profile(reasoning_name="encrypted_content")),
+    Target(AnthropicCodec(), AnthropicProfile()),
+    Target(GeminiCodec(), GeminiProfile(hosted_with_functions="plain", hosted_tools={"web_search": "googleSearch"})),
 ]
 WORDS = [replace(target, profile=replace(target.profile, native_schema=False), output=ANSWER) for target in PLAIN]
 OTHERS = [

@@ -20,9 +20,9 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
-from fsm_agent.providers import OpenAIChat, OpenAIResponses
+from fsm_agent.providers import OpenAIChatCodec, OpenAIResponsesCodec
 
-CHAT = OpenAIChat()  # every codec reads errors alike: `CodecConformance`
+CHAT = OpenAIChatCodec()  # every codec reads errors alike: `CodecConformance`
 
 
 def failed(status: int, body: Any = b"", headers: dict[str, str] | None = None) -> ProviderError:
@@ -250,10 +250,10 @@ def test_a_response_that_failed_is_judged_by_its_code(code: str) -> None:
     errors = []
     for event in events:
         with pytest.raises(ProviderError) as caught:
-            read(OpenAIResponses(), f"data: {json.dumps(event)}\n\n".encode())
+            read(OpenAIResponsesCodec(), f"data: {json.dumps(event)}\n\n".encode())
         errors.append(caught.value)
     with pytest.raises(ProviderError) as caught:
-        OpenAIResponses().decode(200, {}, json.dumps(response).encode())
+        OpenAIResponsesCodec().decode(200, {}, json.dumps(response).encode())
     for error in (*errors, caught.value):
         assert (type(error), error.retryable, error.code) == (*OF_RESPONSES[code], code)
 

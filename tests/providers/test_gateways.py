@@ -11,9 +11,9 @@ from fsm_agent import FunctionCall, Message, Reply, Settings
 from fsm_agent.call import Request
 from fsm_agent.errors import BadReply
 from fsm_agent.messages import Delta, FunctionResult, Reasoning, ReasoningDelta, Text, TextDelta
-from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses, Profile, providers
+from fsm_agent.providers import AnthropicCodec, GeminiCodec, OpenAIChatCodec, OpenAIResponsesCodec, Profile, providers
 
-CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()
+CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 
 

@@ -20,7 +20,7 @@ from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, Settings, UserLocation, WebSearch
-from fsm_agent.providers import OpenAIResponses, Profile, providers
+from fsm_agent.providers import OpenAIResponsesCodec, Profile, providers
 from fsm_agent.testing import as_json, vcr_config
 
 HostedTool = WebSearch | CodeExecution | ComputerUse | HostedMCP
@@ -360,7 +360,7 @@ class TestSecrets:
 
 
 def test_what_a_provider_ran_is_sent_back_to_it() -> None:
-    codec = OpenAIResponses()
+    codec = OpenAIResponsesCodec()
     item = {
         "type": "mcp_call",
         "id": "mcp_1",

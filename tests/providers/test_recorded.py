@@ -18,7 +18,7 @@ from wire_check import CODECS, Case, cases, decoded, problems
 from fsm_agent.call import Request
 from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError, UsageError
 from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Reply, Settings, Text
-from fsm_agent.providers import AnthropicProfile, OpenAIChat, Profile
+from fsm_agent.providers import AnthropicProfile, OpenAIChatCodec, Profile
 
 CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai_chat", "openai_responses", "anthropic_messages", "gemini"
 REQUESTS: dict[str, Any] = {
@@ -336,6 +336,6 @@ def test_local_server_is_read(api: str, address: str) -> None:
     ("name", "tokens", "alternatives"), [("07-chat-logprobs", 2, 5), ("09-chat-stream-usage-logprobs", 3, 2)]
 )
 def test_local_logprobs_are_read(name: str, tokens: int, alternatives: int) -> None:
-    reply = local_outcome(OpenAIChat(), "/v1/chat/completions", LOCAL / f"{name}.txt")
+    reply = local_outcome(OpenAIChatCodec(), "/v1/chat/completions", LOCAL / f"{name}.txt")
     assert isinstance(reply, Reply)
     assert [len(token.top) for token in reply.logprobs] == [alternatives] * tokens

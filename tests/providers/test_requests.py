@@ -20,13 +20,13 @@ from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Settings
 from fsm_agent.prompts import Output
 from fsm_agent.providers import (
-    Anthropic,
+    AnthropicCodec,
     AnthropicProfile,
     Codec,
-    Gemini,
+    GeminiCodec,
     GeminiProfile,
-    OpenAIChat,
-    OpenAIResponses,
+    OpenAIChatCodec,
+    OpenAIResponsesCodec,
     Profile,
     providers,
 )
@@ -54,10 +54,10 @@ def in_contents(body: Body) -> list[Any]:
 
 
 CODECS: dict[str, tuple[Codec, Profile, Callable[[Body], list[Any]]]] = {
-    "chat": (OpenAIChat(), Profile(), in_chat),
-    "responses": (OpenAIResponses(), Profile(), in_responses),
-    "anthropic": (Anthropic(), AnthropicProfile(), in_messages),
-    "gemini": (Gemini(), GeminiProfile(), in_contents),
+    "chat": (OpenAIChatCodec(), Profile(), in_chat),
+    "responses": (OpenAIResponsesCodec(), Profile(), in_responses),
+    "anthropic": (AnthropicCodec(), AnthropicProfile(), in_messages),
+    "gemini": (GeminiCodec(), GeminiProfile(), in_contents),
 }
 wires = pytest.mark.parametrize("wire", CODECS)
 ADD, WAIT = Function(name="add"), Function(name="wait")
@@ -163,7 +163,7 @@ def test_choices_that_a_model_does_not_take_are_named(wire: str) -> None:
 
 
 def test_a_model_that_takes_no_user_behind_results_is_given_a_word_of_its_own_between() -> None:
-    codec, profile = OpenAIChat(), providers()["mistral"].profile
+    codec, profile = OpenAIChatCodec(), providers()["mistral"].profile
     asked = FunctionCall(name="add", arguments_json="{}", id="1.0")
     done = FunctionResult(id="1.0", name="add", text="3")
     messages = [USER, Message.of("assistant", asked), Message.of("tool", done)]

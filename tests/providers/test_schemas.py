@@ -14,9 +14,9 @@ from fsm_agent.call import Request
 from fsm_agent.functions import Function
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Output
-from fsm_agent.providers import Anthropic, Codec, Gemini, OpenAIChat, OpenAIResponses, Profile
+from fsm_agent.providers import AnthropicCodec, Codec, GeminiCodec, OpenAIChatCodec, OpenAIResponsesCodec, Profile
 
-CODEC = OpenAIChat()
+CODEC = OpenAIChatCodec()
 USER = Message.of("user", "hi")
 
 
@@ -281,7 +281,7 @@ def test_objects_that_take_more_stay_open(output: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "codec", [OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()], ids=lambda codec: codec.name
+    "codec", [OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()], ids=lambda codec: codec.name
 )
 def test_a_constraint_in_a_lone_all_of_is_told_beside_the_description(codec: Codec) -> None:
     """No wire enforces it, and all of them tell it, wherever the description stands."""

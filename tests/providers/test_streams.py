@@ -14,7 +14,7 @@ from support.chat_bodies import sse
 
 from fsm_agent.errors import BadReply, Overloaded
 from fsm_agent.messages import TextDelta
-from fsm_agent.providers import OpenAIChat
+from fsm_agent.providers import OpenAIChatCodec
 from fsm_agent.providers.streams import EventStream, read_json
 
 BODIES = {
@@ -187,7 +187,7 @@ def test_json_is_read_the_same_however_long_it_is(data: bytes) -> None:
 
 
 UNITS = st.sampled_from([*"ab\ufffd", "\ud83d", "\ude00", "😀", "\udbff", "\udc00"])
-CHAT = OpenAIChat()
+CHAT = OpenAIChatCodec()
 
 
 @given(pieces=st.lists(st.lists(UNITS, max_size=3).map("".join), max_size=8))

@@ -8,9 +8,9 @@ from typing import Any
 from conformance.streams import read
 
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers import OpenAIChat
+from fsm_agent.providers import OpenAIChatCodec
 
-CODEC = OpenAIChat()
+CODEC = OpenAIChatCodec()
 
 
 def completion(message: Any = None, *, finish_reason: Any = "stop", choice: Any = None, **more: Any) -> bytes:

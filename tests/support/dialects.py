@@ -9,7 +9,7 @@ from typing import Any
 from conformance.streams import ServerEvent
 from conformance.turns import Turn, TurnPart, interleaved_pieces, utf16_units
 
-from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
+from fsm_agent.providers import AnthropicCodec, GeminiCodec, OpenAIChatCodec, OpenAIResponsesCodec
 
 
 def event(document: Any, name: str = "") -> ServerEvent:
@@ -27,7 +27,7 @@ def pieces_of(calls: Sequence[TurnPart], *, interleaved: bool) -> Iterator[tuple
 class ChatDialect:
     """Chat completions."""
 
-    codec = OpenAIChat()
+    codec = OpenAIChatCodec()
     interleaves_calls = True
     cuts_characters = True
 
@@ -81,7 +81,7 @@ class ResponsesDialect:
     runs_on = False
     is_bare = False
 
-    codec = OpenAIResponses()
+    codec = OpenAIResponsesCodec()
     interleaves_calls = True
     cuts_characters = True
 
@@ -153,7 +153,7 @@ class ResponsesDialect:
 class AnthropicDialect:
     """Anthropic's messages."""
 
-    codec = Anthropic()
+    codec = AnthropicCodec()
     interleaves_calls = True
     cuts_characters = True
 
@@ -214,7 +214,7 @@ class AnthropicDialect:
 class GeminiDialect:
     """Gemini, as Vertex AI streams: the arguments of calls come in pieces too, one call after the other."""
 
-    codec = Gemini()
+    codec = GeminiCodec()
     cuts_characters = True
 
     def events(self, turn: Turn, *, interleaved: bool = False) -> list[ServerEvent]:

@@ -8,9 +8,9 @@ from typing import Any
 from conformance.streams import read
 
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers import Gemini
+from fsm_agent.providers import GeminiCodec
 
-CODEC = Gemini()
+CODEC = GeminiCodec()
 
 
 def response(*parts: Any, finish: Any = "STOP", candidate: Any = None, **more: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 from conformance.streams import read
 
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers import Anthropic
+from fsm_agent.providers import AnthropicCodec
 
-CODEC = Anthropic()
+CODEC = AnthropicCodec()
 
 
 def message(*content: Any, stop_reason: Any = "end_turn", **more: Any) -> bytes:

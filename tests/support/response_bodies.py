@@ -9,9 +9,9 @@ from conformance.streams import read
 
 from fsm_agent.call import Request
 from fsm_agent.messages import Delta, Message, Reply
-from fsm_agent.providers import OpenAIResponses, Profile
+from fsm_agent.providers import OpenAIResponsesCodec, Profile
 
-CODEC = OpenAIResponses()
+CODEC = OpenAIResponsesCodec()
 
 
 def said(*texts: str, id: str = "msg_1", **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Settings, Text
 from fsm_agent.prompts import Dialog
-from fsm_agent.providers import OpenAIChat, Profile
+from fsm_agent.providers import OpenAIChatCodec, Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 PICTURE = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,iVBORw0KGgoAAAAAAAAAAA=="}
@@ -196,7 +196,7 @@ def test_another_wire_gets_only_what_everybody_understands(name: str) -> None:
     message = whole(body(*ECHOES[name])).message
     request = Request(messages=[message])
     told = json.loads(
-        OpenAIChat().encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)
+        OpenAIChatCodec().encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)
     )
     assert not {"gAAA", "rs_1", "fc_1", "msg_1", "phase", "annotations"} & set(json.dumps(told).split('"'))
     (entry,) = told["messages"]
