@@ -6,7 +6,7 @@ Nothing here opens a socket.
 """
 
 from fsm_agent.providers.anthropic import AnthropicCodec, AnthropicProfile
-from fsm_agent.providers.catalog import Provider, Wire, providers, register_provider
+from fsm_agent.providers.catalog import Api, Provider, providers, register_provider
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.gemini import GeminiCodec, GeminiProfile
@@ -16,6 +16,7 @@ from fsm_agent.providers.openai_responses import OpenAIResponsesCodec
 __all__ = [
     "AnthropicCodec",
     "AnthropicProfile",
+    "Api",
     "Codec",
     "Decoder",
     "GeminiCodec",
@@ -24,7 +25,6 @@ __all__ = [
     "OpenAIResponsesCodec",
     "Profile",
     "Provider",
-    "Wire",
     "providers",
     "register_provider",
 ]

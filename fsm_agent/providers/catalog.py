@@ -27,12 +27,12 @@ from fsm_agent.validation import shown, wrong
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
-class Wire(Value, frozen=True, kw_only=True):
-    """A wire at the address of a provider: its codec, and the profiles of the models over it.
+class Api(Value, frozen=True, kw_only=True):
+    """One API at the address of a provider: the codec of its wire, and the profiles of the models over it.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
-        >>> Wire(codec=PROVIDERS["openai"].codec).profile.native_schema
+        >>> Api(codec=PROVIDERS["openai"].codec).profile.native_schema
         True
     """
 
@@ -65,7 +65,7 @@ class Provider(Value, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     profile: Profile = Profile()
     models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
-    other_wire: Wire | None = None  # carries the requests that the codec above does not express
+    other_wire: Api | None = None  # carries the requests that the codec above does not express
     is_wire_fixed: bool = False  # the codec carries all requests; the other wire is named in errors only
     closes_after_stream: bool = False  # unannounced, so a connection is not reused after a stream
     is_embedded: bool = False  # its server runs in a child process, started when needed
@@ -75,7 +75,7 @@ class Provider(Value, frozen=True, kw_only=True):
         """The same provider with its two wires exchanged; None if it has one."""
         if (other := self.other_wire) is None:
             return None
-        first = Wire(codec=self.codec, profile=self.profile, models=self.models)
+        first = Api(codec=self.codec, profile=self.profile, models=self.models)
         return self.changed(codec=other.codec, profile=other.profile, models=other.models, other_wire=first)
 
     def over(self, wire: str) -> Provider:
@@ -304,14 +304,14 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
 
-_RESPONSES_OF_OPENAI = Wire(
+_RESPONSES_OF_OPENAI = Api(
     codec=RESPONSES,
     profile=_OPENAI.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16),
     models=(*OPENAI_MODELS, *OPENAI_TOOLS_OF_MODELS),
 )
 
-_CHAT_OF_OPENAI = Wire(codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS))
-_RESPONSES_OF_AZURE = Wire(
+_CHAT_OF_OPENAI = Api(codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS))
+_RESPONSES_OF_AZURE = Api(
     codec=RESPONSES,
     profile=_OPENAI.changed(
         hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
@@ -319,18 +319,18 @@ _RESPONSES_OF_AZURE = Wire(
     models=OPENAI_MODELS,
 )
 # https://github.com/pydantic/pydantic-ai/issues/6593
-_CHAT_OF_AZURE = Wire(
+_CHAT_OF_AZURE = Api(
     codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"}))
 )
 # Recorded there; its other tools have other options than OpenAI's.
-_RESPONSES_OF_XAI = Wire(
+_RESPONSES_OF_XAI = Api(
     codec=RESPONSES, profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"})
 )
 
 _GEMINI = GeminiProfile(strict_functions=False, logprobs=False, hosted_tools=GOOGLE_TOOLS)
 
 
-def _two_wires(name: str, first: Wire, second: Wire, *key_variables: str, **facts: Any) -> Provider:
+def _two_wires(name: str, first: Api, second: Api, *key_variables: str, **facts: Any) -> Provider:
     """Return a provider that takes the second wire for what the first does not express."""
     return Provider(
         name=name,
@@ -343,17 +343,17 @@ def _two_wires(name: str, first: Wire, second: Wire, *key_variables: str, **fact
     )
 
 
-def _openai(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
+def _openai(name: str, first: Api, second: Api, **facts: Any) -> Provider:
     address = {"base_url": "https://api.openai.com/v1", "base_url_variable": "OPENAI_BASE_URL"}
     return _two_wires(name, first, second, "OPENAI_API_KEY", **address, **facts)
 
 
-def _azure(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
+def _azure(name: str, first: Api, second: Api, **facts: Any) -> Provider:
     address = {"base_url_variable": "AZURE_OPENAI_ENDPOINT", "base_path": "/openai/v1", "key_header": "api-key"}
     return _two_wires(name, first, second, "AZURE_OPENAI_API_KEY", **address, **facts)
 
 
-def _xai(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
+def _xai(name: str, first: Api, second: Api, **facts: Any) -> Provider:
     return _two_wires(name, first, second, "XAI_API_KEY", base_url="https://api.x.ai/v1", **facts)
 
 
@@ -447,8 +447,8 @@ _BUILT_IN = (
             user_after_results=False,
         ),
     ),
-    _xai("xai", Wire(codec=CHAT), _RESPONSES_OF_XAI),
-    _xai("xai-responses", _RESPONSES_OF_XAI, Wire(codec=CHAT), is_wire_fixed=True),
+    _xai("xai", Api(codec=CHAT), _RESPONSES_OF_XAI),
+    _xai("xai-responses", _RESPONSES_OF_XAI, Api(codec=CHAT), is_wire_fixed=True),
     *[
         _chat(
             name,

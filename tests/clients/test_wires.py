@@ -18,7 +18,7 @@ from fsm_agent import Agent, AgentBase, ConfigError, Prompt, Settings, UsageErro
 from fsm_agent.call import CallResult
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.messages import CodeExecution, Done, HostedMCP, WebSearch
-from fsm_agent.providers import OpenAIChatCodec, OpenAIResponsesCodec, Profile, Provider, Wire, register_provider
+from fsm_agent.providers import Api, OpenAIChatCodec, OpenAIResponsesCodec, Profile, Provider, register_provider
 from fsm_agent.testing import registries
 
 KEY = "the.key.4711"
@@ -46,7 +46,7 @@ def server() -> Iterator[FaultServer]:
 def registered() -> Iterator[None]:
     """Two wires of "acme": responses without log probabilities, and chat completions with them."""
     silent = Profile(logprobs=False, hosted_tools={"web_search": "search_it"})
-    spoken = Wire(codec=OpenAIChatCodec(), models=(("old-*", {"logprobs": False}),))
+    spoken = Api(codec=OpenAIChatCodec(), models=(("old-*", {"logprobs": False}),))
     with registries():
         register_provider(Provider(name="acme", codec=OpenAIResponsesCodec(), profile=silent, other_wire=spoken))
         yield
@@ -224,7 +224,7 @@ def test_a_wire_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'groq'.*'openai-responses'"):
         client_for("groq:m", wire="openai-responses")
     with pytest.raises(ConfigError, match="'twice'"):
-        register_provider(Provider(name="twice", codec=OpenAIChatCodec(), other_wire=Wire(codec=OpenAIChatCodec())))
+        register_provider(Provider(name="twice", codec=OpenAIChatCodec(), other_wire=Api(codec=OpenAIChatCodec())))
     none: Any = object()
     with pytest.raises(ConfigError, match="'odd'"):
-        register_provider(Provider(name="odd", codec=OpenAIChatCodec(), other_wire=Wire(codec=none)))
+        register_provider(Provider(name="odd", codec=OpenAIChatCodec(), other_wire=Api(codec=none)))
