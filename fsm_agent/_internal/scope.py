@@ -47,7 +47,7 @@ class _Block(Generic[T]):
         self.is_open = True
 
 
-class Instrument(Generic[T]):
+class ScopedValue(Generic[T]):
     """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
 
     It is a context variable, so concurrent tasks and threads can set different values.  A thread without the context,

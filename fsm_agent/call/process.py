@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from fsm_agent._internal.scope import Instrument
+from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
@@ -428,9 +428,9 @@ Watch: TypeAlias = Callable[[Stepped], object]
 
 TableWatch: TypeAlias = Callable[[Any, Stepped], object]
 
-STEP_WATCHES = Instrument[tuple[Watch, ...]]("fsm_agent_step_watches", ())
+STEP_WATCHES = ScopedValue[tuple[Watch, ...]]("fsm_agent_step_watches", ())
 
-TABLE_WATCHES = Instrument[tuple[TableWatch, ...]]("fsm_agent_table_watches", ())
+TABLE_WATCHES = ScopedValue[tuple[TableWatch, ...]]("fsm_agent_table_watches", ())
 
 
 def watched_steps(watch: Watch) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.redaction import Secrets
-from fsm_agent._internal.scope import Instrument
+from fsm_agent._internal.scope import ScopedValue
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.network import Network
@@ -177,7 +177,7 @@ def _takes(endpoint: Endpoint, request: Request, settings: Settings) -> bool:
     return True
 
 
-REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
+REQUESTS_ALLOWED = ScopedValue("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 E = TypeVar("E", bound=ProviderError)

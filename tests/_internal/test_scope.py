@@ -10,14 +10,14 @@ from typing import TypeVar
 
 import pytest
 
-from fsm_agent._internal.scope import Instrument
+from fsm_agent._internal.scope import ScopedValue
 
 T = TypeVar("T")
 
 
 @pytest.fixture
-def volume() -> Instrument[int]:
-    return Instrument("volume", 0)
+def volume() -> ScopedValue[int]:
+    return ScopedValue("volume", 0)
 
 
 def in_a_thread(function: Callable[[], T]) -> T:
@@ -29,33 +29,33 @@ def in_a_thread(function: Callable[[], T]) -> T:
     return found[0]
 
 
-def test_the_default_holds_outside_of_every_block(volume: Instrument[int]):
+def test_the_default_holds_outside_of_every_block(volume: ScopedValue[int]):
     assert volume.get() == 0
     with volume.set(1):
         assert volume.get() == 1
     assert volume.get() == 0
 
 
-def test_the_innermost_block_wins_and_the_outer_one_is_back_after_it(volume: Instrument[int]):
+def test_the_innermost_block_wins_and_the_outer_one_is_back_after_it(volume: ScopedValue[int]):
     with volume.set(1):
         with volume.set(2):
             assert volume.get() == 2
         assert volume.get() == 1
 
 
-def test_a_block_ends_with_an_exception(volume: Instrument[int]):
+def test_a_block_ends_with_an_exception(volume: ScopedValue[int]):
     with pytest.raises(ZeroDivisionError), volume.set(1):
         raise ZeroDivisionError
     assert volume.get() == 0
 
 
-def test_a_thread_without_a_context_sees_what_was_set_last(volume: Instrument[int]):
+def test_a_thread_without_a_context_sees_what_was_set_last(volume: ScopedValue[int]):
     with volume.set(1), volume.set(2):
         assert in_a_thread(volume.get) == 2
     assert in_a_thread(volume.get) == 0
 
 
-def test_threads_that_set_different_values_do_not_see_each_others(volume: Instrument[int]):
+def test_threads_that_set_different_values_do_not_see_each_others(volume: ScopedValue[int]):
     both = threading.Barrier(2)
     seen: dict[int, int] = {}
 
@@ -73,7 +73,7 @@ def test_threads_that_set_different_values_do_not_see_each_others(volume: Instru
     assert seen == {1: 1, 2: 2}
 
 
-def test_tasks_that_set_different_values_do_not_see_each_others(volume: Instrument[int]):
+def test_tasks_that_set_different_values_do_not_see_each_others(volume: ScopedValue[int]):
     async def listen(value: int, both: asyncio.Barrier) -> int:
         with volume.set(value):
             async with both:
@@ -88,7 +88,7 @@ def test_tasks_that_set_different_values_do_not_see_each_others(volume: Instrume
     assert asyncio.run(main()) == [1, 2]
 
 
-def test_a_task_that_outlives_its_block_sees_the_block_around_it(volume: Instrument[int]):
+def test_a_task_that_outlives_its_block_sees_the_block_around_it(volume: ScopedValue[int]):
     with volume.set(1):
         with volume.set(2):
             later = contextvars.copy_context()
@@ -97,7 +97,7 @@ def test_a_task_that_outlives_its_block_sees_the_block_around_it(volume: Instrum
     assert later.run(volume.get) == 0
 
 
-def test_a_block_may_be_closed_in_another_context(volume: Instrument[int]):
+def test_a_block_may_be_closed_in_another_context(volume: ScopedValue[int]):
     """As that of a fixture which is torn down in a task of its own."""
     block = volume.set(1)
     contextvars.copy_context().run(block.__enter__)
