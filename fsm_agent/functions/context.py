@@ -202,7 +202,7 @@ def _never() -> bool:
     return False
 
 
-class Around(Protocol):
+class CallScope(Protocol):
     """The agent call whose function is run, for the calls that the function makes."""
 
     @property
@@ -246,7 +246,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     emit: Callable[[Any], None] = _unheard
     is_cancelled: Callable[[], bool] = _never
     release: Callable[[Iterable[int]], None] = _unheard
-    around: Around | None = None
+    around: CallScope | None = None
 
     @property
     def idempotency_key(self) -> str:
