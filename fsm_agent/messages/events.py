@@ -152,7 +152,8 @@ Examples:
 class PartialOutput(Value, frozen=True):
     """The valid part of the output so far: JSON data, not an instance of the type.
 
-    Within one request each event extends the one before.  The next request, as after a refused answer, begins anew.
+    Within one request each event extends the one before.  The next request, as after a refused answer, begins again.
+    If the members of a union are shown with tags, the data has the tag; the output has none.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
