@@ -69,7 +69,6 @@ class Header(Value, frozen=True, kw_only=True):
     version: Literal[1]
     agent: str  # the name of the agent or flow that can drive it
     fingerprint: str = ""  # of the code that decides its steps
-    definition: str = ""  # the name of the fingerprint in journals of earlier releases
     seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
     conversation: str = ""  # the conversation that it is a turn of; empty: none
     turn: int = 0  # the number of the turn, from 1
@@ -411,7 +410,7 @@ def header_of(line: str) -> Header:
     except ValueError as error:
         what = f"the header: expected that of a journal of version {VERSION}, got {_shorten(line)}"
         raise JournalError(f"{what}: {error}") from None
-    return header.changed(fingerprint=header.definition, definition="") if header.definition else header
+    return header
 
 
 def line_of(text: str) -> Line:

@@ -265,7 +265,6 @@ class _Document(Value, frozen=True):
     prompt: str  # its path
     record: CallRecord
     fingerprint: str = ""  # the prompt's
-    definition: str = ""  # the name of the fingerprint in documents of earlier releases
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
@@ -421,7 +420,7 @@ def restored(
         raise SnapshotError(f"the prompt: expected {data.prompt!r}, which the snapshot is of, got {prompt.path!r}")
     call = AgentCall(record, prompt, **options)
     call.record = call.closed_again()
-    call.prompt_change = change_of(prompt, data.fingerprint or data.definition)
+    call.prompt_change = change_of(prompt, data.fingerprint)
     return call
 
 

@@ -244,8 +244,8 @@ class Driver(ABC):
             is_late = self._deadline is not None and self.is_late
             if process.end_request is not None:
                 events = self._end(process.end_request)
-            elif recorder is not None and recorder.posts and not self._is_instant_next():
-                events = self._take_post(recorder.posts.popleft())
+            elif recorder is not None and recorder.signals and not self._is_instant_next():
+                events = self._take_post(recorder.signals.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
             elif recorder is not None and self._is_to_ask(is_late):

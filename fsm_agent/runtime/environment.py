@@ -211,7 +211,7 @@ class Recorder(Protocol):
         is_lasting: True if the run outlives the OS process, so that the clock of a test must not time it.
         is_instant: True if `write` never blocks, so the driver may call it between two steps.
         redact: Returns an outcome without what must not be stored; None: outcomes are stored as they are.
-        posts: Posted outcomes for the driver to take; filled from any thread.
+        signals: Posted outcomes for the driver to take; filled from any thread.
     """
 
     @property
@@ -225,7 +225,7 @@ class Recorder(Protocol):
     is_lasting: bool
     is_instant: bool
     redact: Callable[[Any], Any] | None
-    posts: deque[PostedOutcome]
+    signals: deque[PostedOutcome]
 
     @property
     def is_behind(self) -> bool:

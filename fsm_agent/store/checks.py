@@ -101,16 +101,15 @@ def check_line(what: str, line: str) -> None:
 
 class _Begun(msgspec.Struct):
     fingerprint: str = ""
-    definition: str = ""  # its name in headers of earlier releases
 
 
-def definition_in(header: str) -> str:
+def fingerprint_in(header: str) -> str:
     """Return the fingerprint of the code that began a run, from its header; empty: the header holds none."""
     try:
         begun: _Begun = decoder_of(_Begun).decode(header)
     except (msgspec.DecodeError, RecursionError):
         return ""
-    return begun.fingerprint or begun.definition
+    return begun.fingerprint
 
 
 def check_create(
@@ -205,8 +204,8 @@ def check_for_s(for_s: float) -> None:
     check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
-def check_append(lines: Sequence[str], rest: Suspension | None) -> Suspension | None:
-    """Refuse entries and a rest that cannot be stored; return the rest with a due time from 0.0 to `MAX_TIME_S`.
+def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:
+    """Refuse entries and a suspension that cannot be stored; return it with a due time from 0.0 to `MAX_TIME_S`.
 
     Raises:
         UsageError: A line holds a line break, or a text holds half a surrogate pair.
@@ -214,14 +213,15 @@ def check_append(lines: Sequence[str], rest: Suspension | None) -> Suspension | 
     for line in lines:
         if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
-    if rest is None:
+    if suspension is None:
         return None
-    check_name("the state", rest.state)
-    check_text("the key of the question that is heeded", rest.wakes_on or "")
-    check_questions(rest.questions)
-    if rest.due_s is None or 0.0 <= rest.due_s <= MAX_TIME_S:
-        return rest
-    return rest.changed(due_s=max(0.0, min(rest.due_s, MAX_TIME_S)))  # so far ahead, an earlier look does no harm
+    check_name("the state", suspension.state)
+    check_text("the key of the question that is heeded", suspension.wakes_on or "")
+    check_questions(suspension.questions)
+    if suspension.due_s is None or 0.0 <= suspension.due_s <= MAX_TIME_S:
+        return suspension
+    # So far ahead, an earlier look does no harm.
+    return suspension.changed(due_s=max(0.0, min(suspension.due_s, MAX_TIME_S)))
 
 
 def check_questions(questions: Sequence[Question]) -> None:

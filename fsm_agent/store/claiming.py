@@ -66,7 +66,7 @@ class Stuck(Value, frozen=True):
     """The subject of the question about a stuck run."""
 
     problem: str
-    definition: str = ""  # the fingerprint of the code that could not drive it; empty: unknown
+    fingerprint: str = ""  # the fingerprint of the code that could not drive it; empty: unknown
 
 
 class ProcessFactory(NamedTuple):
@@ -305,8 +305,8 @@ class Claims:
         others = [post for post in loaded.signals if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
         changed_to = process.fingerprint if process.fingerprint != header_of(loaded.header).fingerprint else ""
-        posts = [*cancellations, *others]
-        recorder = self._make_recorder(lease, process, definition, posts, changed_to, loaded.run.waits)
+        signals = [*cancellations, *others]
+        recorder = self._make_recorder(lease, process, definition, signals, changed_to, loaded.run.waits)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
@@ -328,7 +328,7 @@ class Claims:
         if on_change == "report":
             return None
         saved = self.journals.read_snapshot(loaded)
-        before = (saved and saved.definition) or header_of(loaded.header).fingerprint
+        before = (saved and saved.fingerprint) or header_of(loaded.header).fingerprint
         if before in ("", process.fingerprint):
             return None
         return (
@@ -398,14 +398,16 @@ class Claims:
         assert lease is not None
         return lease
 
-    def claim_due(self, agents: list[str], definitions: Sequence[str] | None = None) -> Lease | None:
+    def claim_due(self, agents: list[str], fingerprints: Sequence[str] | None = None) -> Lease | None:
         """Claim the run of these agents that is to be driven next; return None if none is due.
 
         If the clock of this machine is behind that of the store, a run that rests until a time is left to others before
         the time has come here.
         """
         now_s = time.time() if self._is_behind else None
-        lease = self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, now_s=now_s, definitions=definitions)
+        lease = self.store.claim(
+            holder_name(), for_s=self.lease_s, agents=agents, now_s=now_s, fingerprints=fingerprints
+        )
         if lease is not None:
             self._is_behind = lease.since_s > time.time() + BEHIND_S
         return lease
@@ -415,7 +417,7 @@ class Claims:
         lease: Lease,
         process: Process,
         definition: ProcessFactory,
-        posts: Any = (),
+        signals: Sequence[Signal] = (),
         changed_to: str = "",
         waits: Sequence[Question] = (),
     ) -> StoreRecorder:
@@ -424,12 +426,12 @@ class Claims:
             lease,
             process,
             save=definition.save,
-            posts=posts,
+            signals=signals,
             lease_s=self.lease_s,
             patience_s=self.patience_s,
             redact=self.redact,
             signing_key=self.journals.key,
-            definition=changed_to,
+            fingerprint=changed_to,
             ahead_s=lease.since_s - self.clock_of(definition).now(),
             waits=waits,
         )
@@ -505,7 +507,7 @@ def is_of_code(error: BaseException) -> bool:
 
 def stuck_under(run: Run) -> str | None:
     """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
-    return None if (stuck := _stuck(run)) is None else stuck.definition
+    return None if (stuck := _stuck(run)) is None else stuck.fingerprint
 
 
 def stuck_problem(run: Run) -> str | None:

@@ -71,7 +71,7 @@ class Saved(Value, frozen=True):
     digest: str  # of the entry
     document: str
     before: Before | None = None  # of a process that has failed: from where a retry continues; None: it cannot
-    definition: str = ""  # the fingerprint of the code that saved it; empty: that of the header
+    fingerprint: str = ""  # the fingerprint of the code that saved it; empty: that of the header
 
 
 class _Batch(NamedTuple):
@@ -80,7 +80,7 @@ class _Batch(NamedTuple):
     n: int
     lines: Sequence[str]
     digest: str
-    rest: Suspension | None
+    suspension: Suspension | None
     took: Sequence[int]
     snapshot: bytes | None
 
@@ -97,14 +97,14 @@ class StoreRecorder:
         lease: The lease of the claim.
         process: The process, with a journal that continues that of the run.
         save: Returns a document from which the process can be made again.
-        posts: The pending signals of the run.
+        signals: The pending signals of the run.
         lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.environment.Recorder`.
         ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
         waits: The open questions of the run when it was claimed.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
-        definition: The fingerprint of the code, if it is not that with which the run began.
+        fingerprint: That of the code, if it is not that with which the run began.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class StoreRecorder:
         process: Process,
         *,
         save: Callable[[Any], str],
-        posts: Sequence[Signal] = (),
+        signals: Sequence[Signal] = (),
         lease_s: float,
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
-        definition: str = "",
+        fingerprint: str = "",
         ahead_s: float = 0.0,
         waits: Sequence[Question] = (),
     ) -> None:
@@ -134,7 +134,7 @@ class StoreRecorder:
         self.is_asked_outside = False  # if it is in doubt, the run whose function has begun it asks its questions
         self.is_instant = store.is_volatile
         self.is_lasting = checks.keeps_real_time(store)
-        self.posts: deque[PostedOutcome] = deque()
+        self.signals: deque[PostedOutcome] = deque()
         self.lost: LeaseLost | None = None
         self._process = process
         self._journal: Journal = process.journal
@@ -142,7 +142,7 @@ class StoreRecorder:
         self._save = save
         self.redact = redact
         self.signing_key = signing_key
-        self._definition = definition
+        self._fingerprint = fingerprint
         self._ahead_s = ahead_s
         self._n = self._chain.n  # of the last entry that is on disk
         self._digest = self._chain.digest
@@ -165,8 +165,8 @@ class StoreRecorder:
         self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
         self._driver: weakref.ref[Driver] | None = None
         self._lock = threading.RLock()
-        if posts:
-            self._receive(posts)
+        if signals:
+            self._receive(signals)
 
     # For drivers
 
@@ -234,7 +234,7 @@ class StoreRecorder:
         self._sent_at_s = time.monotonic()
         try:
             left = self.store.append(
-                self.lease, batch.n, batch.lines, batch.rest, took=batch.took, snapshot=batch.snapshot
+                self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
             )
         except LeaseLost as error:
             self.lose(error)
@@ -249,7 +249,7 @@ class StoreRecorder:
             self._raise_if_lost()
         elif is_posted:
             self.fetch()
-        elif batch.rest is not None and batch.rest.is_ended:
+        elif batch.suspension is not None and batch.suspension.is_ended:
             self._release_inside()
 
     def submit(self) -> Future[Any] | None:
@@ -261,7 +261,7 @@ class StoreRecorder:
             self._batch = batch = self._batch or self._next_batch()
             self._sent_at_s = time.monotonic()
             self._flying = self.store.submit(
-                self.lease, batch.n, batch.lines, batch.rest, took=batch.took, snapshot=batch.snapshot
+                self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
             )
         return self._flying
 
@@ -283,7 +283,7 @@ class StoreRecorder:
             return ThreadTask[None](lambda _: self._renew()).start().future
         if self._to_ask is not None:
             return ThreadTask[None](lambda _: self._ask_now()).start().future
-        if batch.rest is not None and batch.rest.is_ended and self._inside:
+        if batch.suspension is not None and batch.suspension.is_ended and self._inside:
             return ThreadTask[None](lambda _: self._release_inside()).start().future
         return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
 
@@ -292,7 +292,7 @@ class StoreRecorder:
 
         What comes next may be a function that must not run twice, and another holder may have been told to run it.
         """
-        return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
+        return batch.suspension is None and time.monotonic() - self._sent_at_s > self.lease_s
 
     def _release_inside(self) -> None:
         """Make the runs due that rested while this one, which has ended, asked their questions: now they ask them."""
@@ -351,8 +351,8 @@ class StoreRecorder:
 
     def _pack_snapshot(self, before: Before | None) -> bytes:
         saved = self._save(self._process)
-        chain, definition = self._chain, self._definition
-        return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, definition, before)
+        chain, fingerprint = self._chain, self._fingerprint
+        return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, fingerprint, before)
 
     def _before(self) -> Before | None:
         """Return the state from which a retry of the failed process continues; None: it cannot be retried."""
@@ -373,7 +373,7 @@ class StoreRecorder:
         if batch.took:
             self._took = [post for post in self._took if post not in batch.took]
             self._written.update(batch.took)
-        if batch.rest is not None:
+        if batch.suspension is not None:
             self._is_back = True
         self._batch = None
         self._is_insisted = False
@@ -400,7 +400,7 @@ class StoreRecorder:
     def offer(self, post: PostedOutcome) -> None:
         """Give the driver an outcome that was posted to the run around this one, which removes the signal."""
         self._seen.add(post.id)
-        self.posts.append(post)
+        self.signals.append(post)
 
     def _receive(self, posts: Iterable[Signal]) -> None:
         is_ending = is_new = False
@@ -415,7 +415,7 @@ class StoreRecorder:
                     self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
                     continue
                 is_new, is_ending = True, is_ending or ends
-                self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
+                self.signals.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
             (driver.wake if is_ending else driver.wake_for_post)()
@@ -430,7 +430,7 @@ class StoreRecorder:
             return
         # A batch with a rest gives the lease back.  If one is on its way, the lease is gone because of it, and the
         # run is not lost.
-        if (batch := self._batch) is None or batch.rest is None:
+        if (batch := self._batch) is None or batch.suspension is None:
             self.lose(result)
 
     def lose(self, error: LeaseLost) -> None:
@@ -514,11 +514,11 @@ def packed_snapshot(
     digest: str,
     document: str,
     signing_key: bytes | None,
-    definition: str = "",
+    fingerprint: str = "",
     before: Before | None = None,
 ) -> bytes:
     """Return the document of a process after the entry with a digest, for `Store.append`."""
-    text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, definition))
+    text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, fingerprint))
     return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 

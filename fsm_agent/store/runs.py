@@ -441,7 +441,7 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
     last = [line_of(line) for line in store.load(run.id, after=run.n - 1).lines]
     problem = "its last entry is a success, which would be done twice"
     if count_to_keep([(line.key, bytes(line.outcome).decode()) for line in last]) is not None:
-        problem = "it ended under an earlier release, which kept nothing to go on from"
+        problem = "it kept no state from before its failure"
     raise UsageError(
         f"the run {run.id!r} cannot be retried: {problem}; call fork({run.id!r}, step=…) to continue from a step of"
         " your"

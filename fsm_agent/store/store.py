@@ -11,10 +11,10 @@ Rules
   the run.  It takes neither a lease nor the agent's code.  The holder removes a signal in the append that contains its
   entry.  The first signal under the key of an open question answers it; a later one is refused, with the name of who
   answered, and when.
-- *The store is the queue.*  A run is due from the time that its last rest set.  It is due at once while its lease was
-  not given back, and while it has pending signals that its rest is woken by.  So the death of a holder is always
-  followed by another claim.  A run that is due at once counts as due since it was created, posted to or given back, or
-  since its lease expired.
+- *The store is the queue.*  A run is due from the time that its last suspension set.  It is due at once while its lease
+  was not given back, and while it has pending signals that its suspension is woken by.  So the death of a holder is
+  always followed by another claim.  A run that is due at once counts as due since it was created, posted to or given
+  back, or since its lease expired.
 - *Priority comes first.*  Of the runs that are due, one of the highest priority is claimed, and of these the one that
   has been due longest.  Nothing else lets a run of a low priority pass: it waits as long as others are due.
 - *An append may be repeated*, since a commit whose connection broke may have happened or not.  A holder that was
@@ -66,7 +66,7 @@ class Lease(Value, frozen=True):
     since_s: float  # Unix time of the claim
     until_s: float  # Unix time at which others may claim the run
     n: int  # how many entries there were at the claim
-    tries: int  # claims since the last entry, or the last rest that was not due at once or in vain; this one included
+    tries: int  # claims, this one included, since the last entry, or suspension that was not due at once or in vain
 
 
 class Suspension(Value, frozen=True, kw_only=True):
@@ -147,12 +147,12 @@ class Run(Value, frozen=True, kw_only=True):
     id: str
     agent: str
     n: int  # entries
-    state: str  # at the last rest; "" before the first
+    state: str  # at the last suspension; "" before the first
     is_ended: bool
     due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or pending signals that wake it
     holder: str | None  # None: it has no lease, or its lease has expired
     created_s: float
-    updated_s: float  # the time of the last entry or rest
+    updated_s: float  # the time of the last entry or suspension
     waits: tuple[Question, ...]  # open questions, by key
     priority: int = 0  # as in `Start`
     service: str = ""  # as in `Start`
@@ -165,7 +165,7 @@ class RunFilter(TypedDict, total=False):
 
     Attributes:
         agent: The name of their agent.
-        state: The state of their last rest.
+        state: The state of their last suspension.
         ended: They have ended (True), or have not (False).
         failed: They have ended in a failure (True), or have not (False).
         asked: They have open questions.
@@ -223,7 +223,7 @@ class RunCount(Value, frozen=True, kw_only=True):
     is_failed: bool
     waits_for: tuple[str, ...]  # the kinds of their open questions
     count: int
-    oldest_s: float  # Unix time of the last rest of the one that has changed least recently
+    oldest_s: float  # Unix time of the last suspension of the one that has changed least recently
 
 
 class RunsHealth(Value, frozen=True, kw_only=True):
@@ -325,7 +325,7 @@ class Store(Protocol):
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        definitions: Sequence[str] | None = None,
+        fingerprints: Sequence[str] | None = None,
     ) -> Lease | None:
         """Take the lease of a run; each claim raises its fence, also one by the same holder.
 
@@ -337,7 +337,7 @@ class Store(Protocol):
             run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
-            definitions: With ``run=None``: only runs that were begun by code with one of these fingerprints, as their
+            fingerprints: With ``run=None``: only runs that were begun by code with one of these fingerprints, as their
                 headers have them; None: by any code.
 
         Returns:
@@ -366,29 +366,29 @@ class Store(Protocol):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Suspension | None = None,
+        suspension: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
         """Add entries after the first ``n``, all or nothing; they are on disk when this returns.
 
-        Without a rest, the lease and the questions stay.  A rest gives the lease back in the same commit, and its
-        questions replace the open ones.  A question whose key is open already stays as it is, answered or not.  A
-        question whose answer was used up, in this append or before, is asked again.
+        Without a suspension, the lease and the questions stay.  A suspension gives the lease back in the same commit,
+        and its questions replace the open ones.  A question whose key is open already stays as it is, answered or not.
+        A question whose answer was used up, in this append or before, is asked again.
 
-        A run with pending signals is due whatever the rest says, unless it has ended or waits for other signals.  An
-        ended run is never due.  Entries reset `Lease.tries`, and so does a rest that is neither due at once nor in
-        vain.
+        A run with pending signals is due whatever the suspension says, unless it has ended or waits for other signals.
+        An ended run is never due.  Entries reset `Lease.tries`, and so does a suspension that is neither due at once
+        nor in vain.
 
         A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
-        the same lines, and a rest exactly if the first had one.
+        the same lines, and a suspension exactly if the first had one.
 
         Args:
             lease: The lease.
             n: The number of the last entry.
             lines: The new entries; may be empty.
-            rest: The state in which the run is given back; None: the holder keeps it.
+            suspension: The state in which the run is given back; None: the holder keeps it.
             took: Ids of signals that are used up.
             snapshot: The compressed record after these entries; it replaces the snapshot before.
 
@@ -403,7 +403,7 @@ class Store(Protocol):
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
         """Make questions the open ones of a run that keeps its holder, so that they can be answered meanwhile.
 
-        They are kept as those of a rest are.  The lease stays, and nothing else of the run changes.
+        They are kept as those of a suspension are.  The lease stays, and nothing else of the run changes.
 
         Args:
             lease: The lease.
@@ -418,7 +418,7 @@ class Store(Protocol):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Suspension | None = None,
+        suspension: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
@@ -515,7 +515,7 @@ class Store(Protocol):
             timeout_s: How long to wait.
 
         Returns:
-            A number that is another after each rest.
+            A number that is another after each suspension.
         """
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from fsm_agent.runtime import portal
 from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
 from fsm_agent.runtime.threads import Aborted, ThreadTask
-from fsm_agent.store.checks import UNTIL_DUE, definition_in
+from fsm_agent.store.checks import UNTIL_DUE, fingerprint_in
 from fsm_agent.store.claiming import (
     MAX_TRIES,
     Claimed,
@@ -377,7 +377,7 @@ class Worker:
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
         """Return whether the present code is other than that of this fingerprint; None: that cannot be told now."""
         header = self.runs.store.load(run.id, after=run.n).header
-        if self._known is not None and definition_in(header) not in self._known:
+        if self._known is not None and fingerprint_in(header) not in self._known:
             return False
         try:
             definition = self._definition(agent, header_of(header))

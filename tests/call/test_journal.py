@@ -291,10 +291,6 @@ def test_a_header_that_is_none_is_refused(document: str, problem: str):
         header_of(document)
 
 
-def test_a_header_of_an_earlier_release_is_read():
-    assert header_of(HEADER.replace("fingerprint", "definition")) == header_of(HEADER)
-
-
 def test_a_header_is_read_as_it_was_written():
     header = Header(
         version=1,

@@ -220,19 +220,19 @@ class LeaseConformance(StoreTests):
         assert {run.id for run in other.list() if run.holder == "w"} == {"a", "b\0", "e"}
         assert other.load("d").run.holder == "v"
 
-    def test_a_claim_may_choose_by_definition(self, storage: Storage) -> None:
+    def test_a_claim_may_choose_by_fingerprint(self, storage: Storage) -> None:
         """Also among runs whose leases are over; a run that is named is claimed whatever was chosen."""
         store, other = storage.store, storage.another()
-        for number, definition in enumerate(["x1", "x2", "x2"]):
-            store.create(f"r{number}", f'{{"fingerprint":"{definition}"}}', agent="a")
+        for number, fingerprint in enumerate(["x1", "x2", "x2"]):
+            store.create(f"r{number}", f'{{"fingerprint":"{fingerprint}"}}', agent="a")
         store.create("plain", "header", agent="a")
-        assert other.claim("v", for_s=9, definitions=["x3"]) is None
-        assert other.claim("v", for_s=9, definitions=[]) is None
-        first = other.claim("v", for_s=storage.short_s, definitions=["x3", "x2"])
+        assert other.claim("v", for_s=9, fingerprints=["x3"]) is None
+        assert other.claim("v", for_s=9, fingerprints=[]) is None
+        first = other.claim("v", for_s=storage.short_s, fingerprints=["x3", "x2"])
         assert first is not None
         assert first.run == "r1"
         storage.elapse(storage.short_s * 1.5)
-        taken = [other.claim("v", for_s=LONG_S, definitions=chosen) for chosen in (["x2"], ["x2"], ["x2"], [""], None)]
+        taken = [other.claim("v", for_s=LONG_S, fingerprints=chosen) for chosen in (["x2"], ["x2"], ["x2"], [""], None)]
         assert [lease and lease.run for lease in taken] == ["r2", "r1", None, "plain", "r0"]
 
     def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:

@@ -47,7 +47,7 @@ def test_a_post_is_taken_once_however_often_it_is_fetched():
     agent.runs.all.answer(RUN, {"": message("hello")})
     recorder.fetch()
     recorder.fetch()
-    assert len(recorder.posts) == 1
+    assert len(recorder.signals) == 1
 
 
 def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
@@ -58,7 +58,7 @@ def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
     agent, recorder = begun(Noting(post))
     recorder.flush_now()
     recorder.write()
-    assert len(recorder.posts) == 1
+    assert len(recorder.signals) == 1
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ class SqlStore(ABC):
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        definitions: Sequence[str] | None = None,
+        fingerprints: Sequence[str] | None = None,
     ) -> Lease | None:
         checks.check_claim(holder, for_s, run, agents)
         self._check_writable()
@@ -153,7 +153,7 @@ class SqlStore(ABC):
             looked_s = c.now_s
             if run is not None:
                 return runs.lock_free(c, run)
-            return runs.find(c, ClaimFilter(agents, definitions, c.now_s if now_s is None else now_s))
+            return runs.find(c, ClaimFilter(agents, fingerprints, c.now_s if now_s is None else now_s))
 
         lease: Lease | None = None
         if run is not None or self._is_worth_a_claim(find):
@@ -216,13 +216,13 @@ class SqlStore(ABC):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Suspension | None = None,
+        suspension: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        unread: int = self._write(self._append(lease, n, lines, rest, took, snapshot), may_repeat=True)
-        if rest is not None:
+        unread: int = self._write(self._append(lease, n, lines, suspension, took, snapshot), may_repeat=True)
+        if suspension is not None:
             self._changes.add()
         return unread
 
@@ -231,13 +231,13 @@ class SqlStore(ABC):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Suspension | None = None,
+        suspension: Suspension | None = None,
         *,
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        future: Future[int] = self._submit(lease.run, self._append(lease, n, lines, rest, took, snapshot))
-        if rest is not None:
+        future: Future[int] = self._submit(lease.run, self._append(lease, n, lines, suspension, took, snapshot))
+        if suspension is not None:
             future.add_done_callback(lambda _: self._changes.add())
         return future
 
@@ -246,23 +246,23 @@ class SqlStore(ABC):
         lease: Lease,
         n: int,
         lines: Sequence[str],
-        rest: Suspension | None,
+        suspension: Suspension | None,
         took: Sequence[int],
         snapshot: bytes | None,
     ) -> Work:
-        rest = checks.check_append(lines, rest)
-        new = Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
+        suspension = checks.check_append(lines, suspension)
+        new = Append(lease, n, tuple(lines), suspension, tuple(took), snapshot)
 
         def work(c: Sql) -> int:
             if not 0 <= n < 1 << 32:  # no run has so many entries, and no column of Postgres so large a number
                 raise checks.misplaced_entries(lease, n, lease.n)
             key, unread, is_new = runs.append(c, new)
-            if rest is not None and is_new:
+            if suspension is not None and is_new:
                 c.tell_rest()
-                if rest.is_ended:
+                if suspension.is_ended:
                     self._end(c, key)
-                elif unread or rest.due_s is not None:
-                    c.tell(lease.run, rest.due_s or c.now_s)
+                elif unread or suspension.due_s is not None:
+                    c.tell(lease.run, suspension.due_s or c.now_s)
             return unread
 
         return work

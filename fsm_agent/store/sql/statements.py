@@ -112,17 +112,17 @@ class ClaimFilter(NamedTuple):
     """Which of the runs that are due a claim may take."""
 
     agents: Sequence[str]  # of these agents; empty: of all
-    definitions: Sequence[str] | None  # begun by code with one of these fingerprints; None: by any
+    fingerprints: Sequence[str] | None  # begun by code with one of these fingerprints; None: by any
     due_s: float  # Unix time at which those without a holder have to be due
 
 
 class Append(NamedTuple):
-    """The arguments of `Store.append`; the due time of the rest is not negative."""
+    """The arguments of `Store.append`; the due time of the suspension is not negative."""
 
     lease: Lease
     n: int
     lines: Sequence[str]
-    rest: Suspension | None
+    suspension: Suspension | None
     took: Sequence[int]
     snapshot: bytes | None
 
@@ -152,13 +152,13 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     made = c(
         "INSERT INTO run (id, agent, n, state, is_ended, is_failed, asks, due, wake, wakes_on, pending, priority,"
         " fence, tries, holder, instance, since, until, given_back, created, updated, touched, service, title,"
-        " definition)"
+        " fingerprint)"
         " VALUES (:id, :agent, 0, '', false, false, '', :due, :wake, :wakes_on, 0, :priority, :claims,"
-        " :claims, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :definition)"
+        " :claims, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :fingerprint)"
         " ON CONFLICT DO NOTHING RETURNING key",
         **{"id": new.run, "agent": new.agent, "due": due_s, "wake": until_s or due_s or c.now_s, "until": until_s},
         **{"wakes_on": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
-        **{"service": new.start.service, "definition": checks.definition_in(new.header), "now": c.now_s},
+        **{"service": new.start.service, "fingerprint": checks.fingerprint_in(new.header), "now": c.now_s},
         **{"claims": 0 if taker is None else 1, "since": 0.0 if taker is None else c.now_s},
         **{"holder": "" if taker is None else taker.holder, "instance": "" if taker is None else taker.instance},
     )
@@ -238,11 +238,11 @@ def delete(c: Sql, key: int) -> None:
 def find(c: Sql, wanted: ClaimFilter) -> int | None:
     """Return the key of the run to claim, and lock it; None: none is due that others have not locked."""
     chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
-    if wanted.definitions is not None:
-        if not wanted.definitions:
+    if wanted.fingerprints is not None:
+        if not wanted.fingerprints:
             return None
-        names, some = _listed("definition", wanted.definitions)
-        chosen, values = f" AND r.definition IN {names}", {**values, **some}
+        names, some = _listed("fingerprint", wanted.fingerprints)
+        chosen, values = f" AND r.fingerprint IN {names}", {**values, **some}
     is_due = f"<= :latest AND r.wake <= CASE WHEN r.until IS NULL AND r.due > 0 THEN :due ELSE :now END{chosen}"
     agents, named = _agents(wanted.agents)
     since = f"(SELECT min(r.wake) {_OF_QUEUE} {is_due})"
@@ -348,10 +348,10 @@ def next_wake_s(c: Sql, agents: Sequence[str], after_s: float) -> float | None:
 
 
 def append(c: Sql, new: Append) -> tuple[int, int, bool]:
-    """Add entries; give the lease back if there is a rest; return the key, the pending signals, whether it is new."""
-    lease, rest, n = new.lease, new.rest, new.n + len(new.lines)
-    changed = "" if rest is None and not new.lines else ", touched = :now"
-    if new.lines or (rest is not None and rest.due_s != 0.0 and not rest.is_in_vain):
+    """Add entries; with a suspension, give the lease back; return the key, the pending signals, whether it is new."""
+    lease, suspension, n = new.lease, new.suspension, new.n + len(new.lines)
+    changed = "" if suspension is None and not new.lines else ", touched = :now"
+    if new.lines or (suspension is not None and suspension.due_s != 0.0 and not suspension.is_in_vain):
         changed += ", tries = 0"
     made = c(
         f"UPDATE run SET n = :n{changed} WHERE {_LEASED} AND n = :before RETURNING key, pending",
@@ -373,8 +373,8 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
             " ON CONFLICT (run) DO UPDATE SET n = excluded.n, record = excluded.record",
             **{"run": key, "n": n, "record": new.snapshot},
         )
-    if rest is not None:
-        _give_back(c, key, new.n, rest, count)
+    if suspension is not None:
+        _give_back(c, key, new.n, suspension, count)
     return key, count, True
 
 
@@ -386,7 +386,7 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
     if not found:
         raise checks.lost_lease(lease)
     [[key, there, count, until_s, returned]] = found
-    if new.rest is None:
+    if new.suspension is None:
         is_next = until_s is not None and bool(lines) and new.n >= lease.n and end_n <= there
     else:
         is_next = until_s is None and new.n == returned and end_n == there
@@ -395,18 +395,30 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
     raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
 
 
-def _give_back(c: Sql, key: int, n: int, rest: Suspension, count: int) -> None:
-    if rest.is_ended:
+def _give_back(c: Sql, key: int, n: int, suspension: Suspension, count: int) -> None:
+    if suspension.is_ended:
         due_s = wake_s = None
-    elif rest.due_s == 0.0 or (count and _is_woken(c, key, rest.wakes_on)):
-        due_s, wake_s = 0.0, min(c.now_s, rest.due_s or c.now_s)
+    elif suspension.due_s == 0.0 or (count and _is_woken(c, key, suspension.wakes_on)):
+        due_s, wake_s = 0.0, min(c.now_s, suspension.due_s or c.now_s)
     else:
-        due_s = wake_s = rest.due_s
+        due_s = wake_s = suspension.due_s
     c(
         "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, wakes_on = :wakes_on, due = :due,"
         " wake = :wake, until = NULL, given_back = :n, asks = :asks, updated = :now WHERE key = :key",
-        **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "wakes_on": rest.wakes_on},
-        **{"due": due_s, "wake": wake_s, "n": n, "asks": _ask(c, key, rest.questions), "now": c.now_s, "key": key},
+        **{
+            "state": suspension.state,
+            "is_ended": suspension.is_ended,
+            "is_failed": suspension.is_failed,
+            "wakes_on": suspension.wakes_on,
+        },
+        **{
+            "due": due_s,
+            "wake": wake_s,
+            "n": n,
+            "asks": _ask(c, key, suspension.questions),
+            "now": c.now_s,
+            "key": key,
+        },
     )
 
 
@@ -651,8 +663,8 @@ def _answers(question: str, text: str) -> tuple[str, ...]:
 
 
 def _run(c: Sql, row: Sequence[Any]) -> Run:
-    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, touched_s, *rest = row
-    title, is_failed, asks, priority, service = rest
+    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, touched_s, *more = row
+    title, is_failed, asks, priority, service = more
     return Run(
         id=run,
         agent=agent,

@@ -6,7 +6,7 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.sql.statements import Sql
 
-FIRST = 11  # the version that `TABLES` makes; lower ones were of releases before the first
+FIRST = 12  # the version that `TABLES` makes; lower ones were of releases before the first
 STEPS: tuple[str, ...] = ()  # the statements that lead from each version, beginning with the first, to the next one
 
 # Columns of a run: `due` is as in `Run.due_s`.  `wake` is when a worker may claim it: the time since when the run is
@@ -31,7 +31,7 @@ CREATE TABLE run (
     pending {int} NOT NULL, priority {int} NOT NULL, fence {int} NOT NULL, tries {int} NOT NULL, holder {text} NOT NULL,
     instance {text} NOT NULL, since {real} NOT NULL, until {real}, given_back {int} NOT NULL, created {real} NOT NULL,
     updated {real} NOT NULL, touched {real} NOT NULL, service {text} NOT NULL, title {text} NOT NULL,
-    definition {text} NOT NULL
+    fingerprint {text} NOT NULL
 ) {roomy};
 CREATE INDEX run_queue ON run (agent, priority, wake, key) WHERE wake IS NOT NULL;
 CREATE INDEX run_held ON run (instance) WHERE until IS NOT NULL;

@@ -490,7 +490,7 @@ def test_no_claim_and_no_page_goes_through_all_runs(store: PostgresStore, monkey
 
     monkeypatch.setattr(store, "_do", counted)
     assert store.claim("w", for_s=LONG_S) is not None
-    assert store.claim("w", for_s=LONG_S, agents=["a", "c"], definitions=["x"]) is None
+    assert store.claim("w", for_s=LONG_S, agents=["a", "c"], fingerprints=["x"]) is None
     assert len(store.list(limit=3)) == len(store.list(limit=3, agent="b")) == 3
     assert len(store.list(limit=3, prefix="a77")) == 3
     assert store.health().due == 10_000
