@@ -6,24 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from typing_extensions import TypeForm, Unpack
 
 from fsm_agent._internal.scope import Closing
 from fsm_agent._internal.structs import New, fields_alone
-from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.builder import (
     NO_ARGS,
     PromptResolver,
     SystemPrompt,
-    call_without_result,
     check_needs,
     check_parser_args,
     check_system,
     check_system_needs,
-    dialog_before,
     needs_of,
+    resolve_task,
 )
 from fsm_agent.agents.classification import Calibration, Classification, Label
 from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What, aperform, perform, planned
@@ -61,50 +59,27 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Header
 from fsm_agent.call.record import CallRecord, Limits
-from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
 from fsm_agent.call.stopping import StopWhen
 from fsm_agent.context import view as views
-from fsm_agent.context.budget import ContextOption, ContextPlan, keeping, kept
+from fsm_agent.context.budget import ContextOption, ContextPlan, keeping
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, Context, GivenDeps, Made, accepts_context, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
-from fsm_agent.messages.message import HistorySummary, Message
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Settings
-from fsm_agent.prompts.dialog import Dialog, task_message
-from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Approve, Check, Client, Environment
-from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 from fsm_agent.validation import check
-
-
-class ResolvedTask(NamedTuple):
-    """A task as the messages that wait for an answer, with the prompt that governs it.
-
-    Attributes:
-        messages: The dialog, its system prompt first.
-        system_args: The values for the variables of the system prompt; None: the prompt does not come from an agent.
-        prompt: The prompt.
-        governed_by: The path of handoffs to the agent that the dialog was handed over to.
-        summary: What stands for the beginning of the dialog in requests.
-        is_system_late: The driver makes the system prompt, for which there is an empty message.
-    """
-
-    messages: Vector[Message]
-    system_args: Mapping[str, Any] | None
-    prompt: Prompt
-    governed_by: str = ""
-    summary: HistorySummary | None = None
-    is_system_late: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -365,7 +340,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
             check_needs(deps, self.prompt.offers)  # before it is made of them
-        resolved = self._resolve_task(task, {**options, "deps": deps})
+        resolved = resolve_task(self, task, {**options, "deps": deps})
         prompt = self._resolver.for_call(resolved.prompt, deps)
         if parser_args:
             check_parser_args(prompt, parser_args)
@@ -389,77 +364,6 @@ class Agent(CallVerbs[Deps, Out], Closing):
             call.opening = opening_of(self, deps)
         model = options.get("model")
         return call if model is None else with_model(self, call, model)
-
-    def _resolve_task(self, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
-        """Return the messages that wait for an answer, and the prompt that governs the answer."""
-        prompt, system = self.prompt, self.system
-        after, system_args = options.get("after"), options.get("system_args")
-        is_plain = isinstance(system, str) and prompt.template == TASK.template
-        if is_plain and isinstance(task, str) and after is system_args is None:
-            return ResolvedTask(Vector([*self._system_messages, task_message(task)]), NO_ARGS, prompt)
-        system_prompt = SystemPrompt(
-            self.system, self.name, system_args, options.get("keep_system", False), options.get("deps")
-        )
-        before = Dialog() if after is None else dialog_before(after)
-        if self._keep and isinstance(after, CallResult):
-            before = kept(self._keep, before)
-        match task:
-            case str() | Payload():
-                dialog = self._put_in_words(before, task, options.get("model"))
-            case Prompt() | Task():
-                task = self._visible_task(task, options.get("model"))
-                dialog, prompt = before.put(task), task.prompt if isinstance(task, Task) else task
-            case Message():
-                dialog = before.append(task)
-            case Dialog() | list() | tuple():
-                if after is not None:
-                    raise UsageError(
-                        "after=: expected none beside a task that is a dialog, since that is the whole conversation;"
-                        " leave one of them out, or pass the newest message alone as the task"
-                    )
-                dialog = task if isinstance(task, Dialog) else Dialog(task)
-                prompt = dialog.top_prompt or prompt
-            case _:
-                raise UsageError(
-                    f"the task: expected text, a Payload, a Prompt, a Message or a Dialog, got {task!r:.60}"
-                )
-        asked = call_without_result(dialog)
-        if dialog.tail is None or asked is not None:
-            what = f"one that still waits for the result of {asked}" if dialog.tail else "an empty one"
-            raise UsageError(f"the dialog: expected one that ends with a task, got {what}")
-        is_late = system_prompt.is_late(dialog)
-        dialog = system_prompt.before(dialog)
-        return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
-
-    def _put_in_words(self, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
-        """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
-        asked = task if isinstance(task, str) else self._visible(task, model)
-        if self.prompt.template != TASK.template:
-            return dialog.put(Task(self.prompt, {"task": asked}))
-        return dialog.append(task_message(asked) if isinstance(asked, str) else asked.message)
-
-    def _visible(self, payload: Payload, model: str | Client | None) -> Payload:
-        """Return what the model of a call can take of a payload: some models take no images."""
-        seen = payload.without_images
-        if seen == payload:
-            return payload
-        client = self._client_of(model)
-        if getattr(client, "takes_images", True):
-            return payload
-        if client.name not in self._blind:
-            self._blind.add(client.name)
-            LOG.warning("the model %r takes no images or PDFs; they are left out of its requests", client.name)
-        return seen
-
-    def _visible_task(self, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
-        """Return a task whose payloads are what the model of a call takes."""
-        if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
-            return task
-        values = {
-            name: self._visible(value, model) if isinstance(value, Payload) else value
-            for name, value in task.values.items()
-        }
-        return Task(task.prompt, values)
 
     @cached_property
     def _blind(self) -> set[str]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
+from fsm_agent.agents.options import TASK
+from fsm_agent.agents.runnable import AnyAgent
 from fsm_agent.call.result import CallResult
+from fsm_agent.context.budget import kept
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.context import LATER, misfit
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, renumbered
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered
+from fsm_agent.messages.payload import Payload
+from fsm_agent.prompts.dialog import Dialog, task_message
+from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.prompts.template import check_used
+from fsm_agent.runtime.environment import Client
+from fsm_agent.runtime.log import LOG
 from fsm_agent.validation import check, shown, wrong
 
 if TYPE_CHECKING:
@@ -331,3 +337,96 @@ def call_without_result(dialog: Dialog) -> str | None:
             return f"{call.name!r} (id {id!r})"
         left[id] -= 1
     return None
+
+
+class ResolvedTask(NamedTuple):
+    """A task as the messages that wait for an answer, with the prompt that governs it.
+
+    Attributes:
+        messages: The dialog, its system prompt first.
+        system_args: The values for the variables of the system prompt; None: the prompt does not come from an agent.
+        prompt: The prompt.
+        governed_by: The path of handoffs to the agent that the dialog was handed over to.
+        summary: What stands for the beginning of the dialog in requests.
+        is_system_late: The driver makes the system prompt, for which there is an empty message.
+    """
+
+    messages: Vector[Message]
+    system_args: Mapping[str, Any] | None
+    prompt: Prompt
+    governed_by: str = ""
+    summary: HistorySummary | None = None
+    is_system_late: bool = False
+
+
+def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
+    """Return the messages that wait for an answer, and the prompt that governs the answer."""
+    prompt, system = agent.prompt, agent.system
+    after, system_args = options.get("after"), options.get("system_args")
+    is_plain = isinstance(system, str) and prompt.template == TASK.template
+    if is_plain and isinstance(task, str) and after is system_args is None:
+        return ResolvedTask(Vector([*agent._system_messages, task_message(task)]), NO_ARGS, prompt)
+    system_prompt = SystemPrompt(
+        agent.system, agent.name, system_args, options.get("keep_system", False), options.get("deps")
+    )
+    before = Dialog() if after is None else dialog_before(after)
+    if agent._keep and isinstance(after, CallResult):
+        before = kept(agent._keep, before)
+    match task:
+        case str() | Payload():
+            dialog = _put_in_words(agent, before, task, options.get("model"))
+        case Prompt() | Task():
+            task = _visible_task(agent, task, options.get("model"))
+            dialog, prompt = before.put(task), task.prompt if isinstance(task, Task) else task
+        case Message():
+            dialog = before.append(task)
+        case Dialog() | list() | tuple():
+            if after is not None:
+                raise UsageError(
+                    "after=: expected none beside a task that is a dialog, since that is the whole conversation;"
+                    " leave one of them out, or pass the newest message alone as the task"
+                )
+            dialog = task if isinstance(task, Dialog) else Dialog(task)
+            prompt = dialog.top_prompt or prompt
+        case _:
+            raise UsageError(f"the task: expected text, a Payload, a Prompt, a Message or a Dialog, got {task!r:.60}")
+    asked = call_without_result(dialog)
+    if dialog.tail is None or asked is not None:
+        what = f"one that still waits for the result of {asked}" if dialog.tail else "an empty one"
+        raise UsageError(f"the dialog: expected one that ends with a task, got {what}")
+    is_late = system_prompt.is_late(dialog)
+    dialog = system_prompt.before(dialog)
+    return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
+
+
+def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
+    """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
+    asked = task if isinstance(task, str) else _visible(agent, task, model)
+    if agent.prompt.template != TASK.template:
+        return dialog.put(Task(agent.prompt, {"task": asked}))
+    return dialog.append(task_message(asked) if isinstance(asked, str) else asked.message)
+
+
+def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> Payload:
+    """Return what the model of a call can take of a payload: some models take no images."""
+    seen = payload.without_images
+    if seen == payload:
+        return payload
+    client = agent._client_of(model)
+    if getattr(client, "takes_images", True):
+        return payload
+    if client.name not in agent._blind:
+        agent._blind.add(client.name)
+        LOG.warning("the model %r takes no images or PDFs; they are left out of its requests", client.name)
+    return seen
+
+
+def _visible_task(agent: AnyAgent, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
+    """Return a task whose payloads are what the model of a call takes."""
+    if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
+        return task
+    values = {
+        name: _visible(agent, value, model) if isinstance(value, Payload) else value
+        for name, value in task.values.items()
+    }
+    return Task(task.prompt, values)

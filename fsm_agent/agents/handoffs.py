@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.structs import types_of
-from fsm_agent.agents.builder import NO_ARGS, SystemPrompt, needs_of
+from fsm_agent.agents.builder import NO_ARGS, SystemPrompt, needs_of, resolve_task
 from fsm_agent.agents.options import UNNAMED, Deps
-from fsm_agent.agents.persistence import AnyAgent
+from fsm_agent.agents.runnable import AnyAgent
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.process import SEPARATOR
@@ -85,7 +85,7 @@ class AgentDelegate:
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
-        resolved = self.agent._resolve_task(task, {"deps": deps})
+        resolved = resolve_task(self.agent, task, {"deps": deps})
         return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:

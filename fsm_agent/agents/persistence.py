@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from fsm_agent._internal.structs import Out
 from fsm_agent.agents.builder import SystemPrompt
 from fsm_agent.agents.options import MODEL, is_model, plan_of_model
+from fsm_agent.agents.runnable import AnyAgent
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.journal import Header, Journal
-from fsm_agent.call.record import Limits
 from fsm_agent.call.snapshots import OnChange, check_change, check_on_change
 from fsm_agent.context import view as views
 from fsm_agent.context.passes import AnyPass
@@ -21,60 +21,11 @@ from fsm_agent.functions.context import LATER, deps_for
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import Claimed, ProcessFactory, give_back
 from fsm_agent.validation import check, plain_json
 
 READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # that a stored run is rebuilt with
-
-
-class AnyAgent(Protocol):
-    """What its calls take from an agent, as `Agent` has it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def system(self) -> Any: ...
-
-    @property
-    def functions(self) -> Any: ...
-
-    @property
-    def output(self) -> Any: ...
-
-    @property
-    def prompt(self) -> Prompt[Any]: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def check(self) -> Any: ...
-
-    @property
-    def results(self) -> Any: ...
-
-    @property
-    def hooks(self) -> Sequence[Any]: ...
-
-    @property
-    def _own_environment(self) -> Environment: ...
-
-    def _environment_of(self, process: AgentCall[Any]) -> Environment: ...
-
-    def _environment_with_model(self, model: str | Client | None) -> Environment: ...
-
-    def _client_of(self, model: str | Client | None) -> Client: ...
-
-    def _resolve_task(self, task: Any, options: Mapping[str, Any]) -> Any: ...
-
-    def _resolve_prompt(self, prompt: Prompt[Any] | None, options: Mapping[str, Any]) -> Prompt[Any]: ...
-
-    def _call_parts(
-        self, prompt: Prompt[Any], args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
-    ) -> dict[str, Any]: ...
 
 
 def attach_journal(

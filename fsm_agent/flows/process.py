@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from fsm_agent._internal.structs import from_json, quick_json
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.builder import resolve_task
 from fsm_agent.call.budget import with_limits_left
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.composite import Parent
@@ -209,7 +210,7 @@ class CallChild(StateChild):
     def record_of(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
         agent, task = run_context.agent(state, data), state.task(data)
         try:
-            resolved = agent._resolve_task(task, {"deps": run_context.deps})
+            resolved = resolve_task(agent, task, {"deps": run_context.deps})
         except UsageError as error:
             raise FlowError(f"state {state.name!r}: {error}") from error
         state.prompt_for(agent, task)  # it may refuse the task
