@@ -13,15 +13,9 @@ StoreError                     nothing was changed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import FsmAgentError
-
-if TYPE_CHECKING:
-    import datetime
-else:
-    datetime = deferred("datetime")
 
 
 class StoreError(FsmAgentError):

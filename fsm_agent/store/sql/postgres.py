@@ -19,7 +19,6 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.system import at_fork
 from fsm_agent.errors import ConfigError
 from fsm_agent.store import checks
@@ -42,10 +41,7 @@ from fsm_agent.store.sql.statements import Sql
 
 if TYPE_CHECKING:
     import psycopg
-    import psycopg_pool
     import tenacity
-else:
-    psycopg, psycopg_pool, tenacity = deferred("psycopg"), deferred("psycopg_pool"), deferred("tenacity")
 
 CONNECTIONS = 10  # at most, beside that of the session
 PATIENCE_S = 30.0  # how long a server that is away is waited for
@@ -222,6 +218,8 @@ class PostgresStore(SqlStore):
 
     def _open(self) -> None:
         """Make the connections and threads, which each OS process has for itself."""
+        import psycopg_pool
+
         self._is_closed = False
         self._pool = psycopg_pool.ConnectionPool(
             self._address.conninfo,
@@ -333,6 +331,8 @@ class PostgresStore(SqlStore):
 
     def _do(self, work: Work, may_repeat: bool, begin: str) -> Any:
         """Do the work in a transaction, and again if that failed in passing; return its result when it is on disk."""
+        import tenacity
+
         is_told = False
 
         def tell(state: tenacity.RetryCallState) -> None:
@@ -356,6 +356,9 @@ class PostgresStore(SqlStore):
             raise StoreError(f"the store {self._place} failed: {error}") from error.__cause__
 
     def _try(self, work: Work, may_repeat: bool, begin: str) -> Any:
+        import psycopg
+        import psycopg_pool
+
         is_asked = False  # for the commit
         try:
             if self._is_closed:
@@ -394,6 +397,8 @@ class PostgresStore(SqlStore):
 
     def _why_not_connected(self) -> str:
         """Return why the pool gives no connection; it does not say, and its own errors are only logged."""
+        import psycopg
+
         if self._pool.get_stats()["pool_size"] >= self._size:
             return f"all {self._size} connections are in use"
         try:
@@ -404,6 +409,8 @@ class PostgresStore(SqlStore):
 
     def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
         """Do submitted work in one transaction; see `GroupCommit`."""
+        import psycopg
+
         if len(works) == 1:
             try:
                 return [self._write(works[0][1], may_repeat=True)]
@@ -440,6 +447,8 @@ class _Passing(Exception):
 
 
 def _is_passing(error: psycopg.Error) -> bool:
+    import psycopg
+
     state = error.sqlstate or ""
     return state.startswith(_MAY_PASS) if state else isinstance(error, psycopg.OperationalError)
 

@@ -18,15 +18,11 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import conninfo
-else:
-    psycopg, conninfo = deferred("psycopg"), deferred("psycopg.conninfo")
 
 LOCKS = 0x66736D61  # "fsma": the first half of the lock of each session, and of the name of nothing else
 POLL_S = 0.5  # how often the server is asked for a session when it is away, or still sees the one before
@@ -89,6 +85,9 @@ def address_of(url: str) -> Address:
         UsageError: libpq cannot read the URL, the schema is not a plain name, or ``pooled`` or ``engine`` is another
             word.  The URL is not quoted, as it may hold a password.
     """
+    import psycopg
+    from psycopg import conninfo
+
     try:
         parts = urlsplit(url)
         ours, rest = dict[str, str](), list[str]()
@@ -188,6 +187,8 @@ class Session:
             self._thread.start()
 
     def _run(self) -> None:
+        import psycopg
+
         while not self._is_closed:
             try:
                 with psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None) as connection:

@@ -24,9 +24,8 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.system import at_fork
 from fsm_agent.errors import UsageError
 from fsm_agent.store import checks
@@ -37,11 +36,6 @@ from fsm_agent.store.sql import tables
 from fsm_agent.store.sql.commits import ChangeNotifier, GroupCommit
 from fsm_agent.store.sql.sql_store import SqlStore, Work
 from fsm_agent.store.sql.statements import Sql
-
-if TYPE_CHECKING:
-    import tenacity
-else:
-    tenacity = deferred("tenacity")
 
 PAGE_BYTES = 1024  # a commit writes whole pages: an entry has some 300 bytes; with 512, each would begin a new page
 BUSY_S = 30.0  # how long a transaction waits for that of another OS process
@@ -534,6 +528,8 @@ def _make_private(path: Path) -> None:
 def _keep_a_log(connection: sqlite3.Connection) -> None:
     """Switch the file to a write-ahead log."""
     # SQLite does not wait here when another OS process uses the file: it reports at once that the file is locked.
+    import tenacity
+
     is_locked = tenacity.retry_if_exception(
         lambda error: getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
     )
