@@ -22,7 +22,11 @@ from fsm_agent import (
     function,
 )
 from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+from fsm_agent.call import Price
+from fsm_agent.clients import Network
+from fsm_agent.context import Budget
 from fsm_agent.prompts import Action, Attribute, IntentFrame, PromptEnum, intent
+from fsm_agent.runtime import ResultPipeline
 
 
 class Person(BaseModel):
@@ -208,3 +212,11 @@ def intents() -> None:
 def classifications() -> None:
     plain.classify("x", Wish).label.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     plain.classify("x", Wish, treshold=0.7)  # mypy: call-arg; pyright: reportCallIssue
+
+
+def values_that_users_make() -> None:
+    Network(read_s="3")  # mypy: arg-type; pyright: reportArgumentType
+    Network(raed_s=3)  # mypy: call-arg; pyright: reportCallIssue
+    Budget(hard="3")  # mypy: arg-type; pyright: reportArgumentType
+    Price(input_micro_usd=1, output_micro_usd=1.5)  # mypy: arg-type; pyright: reportArgumentType
+    ResultPipeline(max_chras=3)  # mypy: call-arg; pyright: reportCallIssue
