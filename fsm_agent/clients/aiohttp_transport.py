@@ -16,6 +16,8 @@ import httpx
 import httpx_aiohttp
 
 KEPT_S = 30.0  # for an unused connection to stay open
+# How aiohttp's errors of a failed upload begin (3.13); the rest is an error number, or None, and the URL with its key.
+_UPLOAD_FAILED = ("Can not write request body", "Failed to send bytes")
 MAX_LINE_BYTES = 65536  # of the status line, and of each header; there may be 128 of them
 
 
@@ -102,6 +104,8 @@ def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
             failure = httpx.RemoteProtocolError("the body is incomplete or damaged")
         case aiohttp.ServerDisconnectedError():
             failure = httpx.RemoteProtocolError(str(cause))
+        case aiohttp.ClientError() if any(words in str(cause) for words in _UPLOAD_FAILED):
+            failure = httpx.WriteError("the connection was closed while the request was sent")
         case aiohttp.ClientError():
             failure = httpx.ReadError(str(cause))
         case _:

@@ -25,6 +25,7 @@ from support.fault_server import (
     CLOSE,
     END_OF_CHUNKS,
     HOLD,
+    RESET,
     SSE_HEAD,
     STALL,
     FaultServer,
@@ -228,6 +229,19 @@ class TestUploads:
             assert caught.value.status == 413
             assert text(ask(client, way)[-1]) == "hello"
             assert server.n_connections == 2
+
+    @our_own
+    @each_way
+    @pytest.mark.parametrize("fault", [RESET, CLOSE])
+    def test_one_that_is_broken_off_is_told_in_words_without_the_url_of_the_library(
+        self, way: str, fault: Step
+    ) -> None:
+        with FaultServer([fault], is_early=True) as server, client_of(server) as client:
+            with pytest.raises(TimedOut) as caught:
+                ask(client, way, None, BIG)
+            told = str(caught.value)  # the URL is named once, by this package, which masks it
+            assert told.count("://") == 1
+            assert "None" not in told
 
 
 WAITING: dict[str, list[Step]] = {
