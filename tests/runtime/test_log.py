@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import subprocess
-import sys
 import threading
 import weakref
 from typing import Any
@@ -194,12 +192,6 @@ def test_what_is_advanced_by_hand_is_not_logged(caplog: pytest.LogCaptureFixture
     one.advance("", Cancelled())
     assert isinstance(one.step, Stepped)
     assert logged(caplog) == []
-
-
-@pytest.mark.system
-def test_importing_the_package_loads_no_logging() -> None:
-    code = "import sys, fsm_agent; from fsm_agent import Agent; sys.exit('logging' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 class TestWhatALineMayHold:
