@@ -327,27 +327,27 @@ class StoreRecorder:
         chain, fence = self._chain, self.lease.fence
         chain.n, chain.digest = self._n, self._digest  # an interrupted call of this method may have moved them on
         lines = chain.written(self._journal.since(self._n), fence)
-        rest = snapshot = None
+        suspension = snapshot = None
         if self._is_stopped is not None:
-            rest = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
-            if self.is_asked_outside and rest.due_s != 0.0 and is_in_doubt(self._process):
-                rest = rest.changed(questions=())
-            is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
+            suspension = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
+            if self.is_asked_outside and suspension.due_s != 0.0 and is_in_doubt(self._process):
+                suspension = suspension.changed(questions=())
+            is_over = suspension.is_ended and self.store.is_volatile and self._journal.earlier is None
             # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
-            if self._chain.n and not (is_over and not rest.is_failed):
-                snapshot = self._pack_snapshot(self._before() if rest.is_failed else None)
-        return _Batch(self._n, lines, chain.digest, rest, tuple(self._took), snapshot)
+            if self._chain.n and not (is_over and not suspension.is_failed):
+                snapshot = self._pack_snapshot(self._before() if suspension.is_failed else None)
+        return _Batch(self._n, lines, chain.digest, suspension, tuple(self._took), snapshot)
 
-    def _by_the_clock_of_the_store(self, rest: Suspension) -> Suspension:
-        """Return a rest that lets the store wait as long as this driver would.
+    def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
+        """Return a suspension that lets the store wait as long as this driver would.
 
         The store, whose clock is ahead, took the run to be due.  Given back as it was, it would be claimed at once, and
         given back again, as often as the processor can.
         """
         is_as_it_was = self._chain.n == self.lease.n and not self._took
-        if rest.due_s and rest.due_s <= self.lease.since_s and is_as_it_was:
-            return rest.changed(due_s=rest.due_s + self._ahead_s)
-        return rest
+        if suspension.due_s and suspension.due_s <= self.lease.since_s and is_as_it_was:
+            return suspension.changed(due_s=suspension.due_s + self._ahead_s)
+        return suspension
 
     def _pack_snapshot(self, before: Before | None) -> bytes:
         saved = self._save(self._process)
@@ -402,20 +402,20 @@ class StoreRecorder:
         self._seen.add(post.id)
         self.signals.append(post)
 
-    def _receive(self, posts: Iterable[Signal]) -> None:
+    def _receive(self, signals: Iterable[Signal]) -> None:
         is_ending = is_new = False
         with self._lock:
-            for post in posts:
-                if post.id in self._seen:
+            for signal in signals:
+                if signal.id in self._seen:
                     continue
-                self._seen.add(post.id)
+                self._seen.add(signal.id)
                 try:
-                    posted, ends = _read(post)
+                    posted, ends = _read(signal)
                 except _UNREADABLE as error:
-                    self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
+                    self.mark_taken(PostedOutcome(signal.id, signal.key, "", signal.by), error)
                     continue
                 is_new, is_ending = True, is_ending or ends
-                self.signals.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
+                self.signals.append(PostedOutcome(signal.id, posted.key, bytes(posted.outcome).decode(), signal.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
             (driver.wake if is_ending else driver.wake_for_post)()
@@ -494,17 +494,17 @@ class StoreRecorder:
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
-def is_end_request(post: Signal) -> bool:
+def is_end_request(signal: Signal) -> bool:
     """Return whether a signal ends a process: a cancellation, or a stop."""
     try:
-        return _read(post)[1]
+        return _read(signal)[1]
     except _UNREADABLE:
         return False
 
 
-def _read(post: Signal) -> tuple[Posted, bool]:
+def _read(signal: Signal) -> tuple[Posted, bool]:
     """Return the body of a signal, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
-    posted: Posted = decoder_of(Posted).decode(post.body)
+    posted: Posted = decoder_of(Posted).decode(signal.body)
     is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
     return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own
 
@@ -523,7 +523,7 @@ def packed_snapshot(
 
 
 def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
-    """Return the rest in which a process is given back: when it is due again, and its open questions."""
+    """Return the suspension in which a process is given back: when it is due again, and its open questions."""
     state = str(process.record.state)
     if not process.effects:
         return Suspension(state=state, is_ended=True, is_failed=process.record.failure is not None)
