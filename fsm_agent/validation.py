@@ -9,13 +9,13 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError
 
-Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what passes it
+Rules: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what passes it
 
 MAX_SHOWN_CHARS = 80
 MAX_DEPTH = 50  # of JSON within JSON
 
 
-def shown(value: object) -> str:
+def safe_repr(value: object) -> str:
     """Return a value as a message may show it: its `repr`, cut, without keys.
 
     Of a mapping, whose values may be secret, only the numbers are shown.
@@ -32,22 +32,22 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
-def wrong(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
+def invalid(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
     """Return the error for an argument whose value is not ``right``, the object of "expected"."""
-    return kind(f"{what}: expected {right}, got {shown(value)}")
+    return kind(f"{what}: expected {right}, got {safe_repr(value)}")
 
 
-def check(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
+def require(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
     """Raise the error of `wrong` unless the value is right."""
     if not is_right:
-        raise wrong(what, value, right, kind)
+        raise invalid(what, value, right, kind)
 
 
-def check_fields(instance: object, owner: str, rights: Rights) -> None:
+def require_fields(instance: object, owner: str, rights: Rules) -> None:
     """Raise the error of `wrong` for the first field that is not right."""
     for name, is_right, right in rights:
         value = getattr(instance, name)
-        check(f"{name} of {owner}", value, is_right(value), right)
+        require(f"{name} of {owner}", value, is_right(value), right)
 
 
 def plain_json(what: str, value: object) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def plain_json(what: str, value: object) -> dict[str, Any]:
     Raises:
         UsageError: JSON cannot hold something in it; the message says where.
     """
-    check(what, value, isinstance(value, Mapping), "a mapping such as {'ticket': 17}")
+    require(what, value, isinstance(value, Mapping), "a mapping such as {'ticket': 17}")
     plain: dict[str, Any] = _plain_json(what, value, MAX_DEPTH)
     return plain
 
@@ -65,7 +65,7 @@ def _plain_json(what: str, value: object, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        check(what, value, not any("\ud800" <= c <= "\udfff" for c in value), "text without lone surrogates")
+        require(what, value, not any("\ud800" <= c <= "\udfff" for c in value), "text without lone surrogates")
         return str(value)
     if is_whole(value):
         return int(value)  # type: ignore[call-overload]
@@ -75,7 +75,7 @@ def _plain_json(what: str, value: object, depth: int) -> Any:
         raise UsageError(f"{what[:MAX_SHOWN_CHARS]}…: expected data nested at most {MAX_DEPTH} deep, got deeper data")
     if isinstance(value, Mapping):
         for key in value:
-            check(f"a key of {what}", key, isinstance(key, str), "text")
+            require(f"a key of {what}", key, isinstance(key, str), "text")
         return {
             _plain_json(f"a key of {what}", k, 1): _plain_json(f"{what}[{k!r:.40}]", item, depth - 1)
             for k, item in value.items()
@@ -83,4 +83,4 @@ def _plain_json(what: str, value: object, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_plain_json(f"{what}[{index}]", item, depth - 1) for index, item in enumerate(value)]
     right = "text, a finite number, True, False, None, or a list or mapping of these"
-    raise wrong(what, value, right)
+    raise invalid(what, value, right)

@@ -60,7 +60,7 @@ from fsm_agent.prompts import register_prompt
 from fsm_agent.runtime import Cache, spans_of
 from fsm_agent.store import Runs
 from fsm_agent.testing import Delayed, Script, explore, function_call, registries, token_reply
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:
     from elsewhere import Ledger
@@ -694,15 +694,15 @@ def test_nothing_was_stored_of_a_message_that_is_none() -> None:
 
 class TestShown:
     def test_of_a_mapping_only_numbers(self) -> None:
-        assert shown({"rounds": 3, "on": True, "key": "secret", "in": {"key": 5}}) == (
+        assert safe_repr({"rounds": 3, "on": True, "key": "secret", "in": {"key": 5}}) == (
             "{'rounds': 3, 'on': True, 'key': …, 'in': …}"
         )
 
     def test_what_looks_like_a_key_is_not(self) -> None:
-        assert shown("sk-abcdefghijklmnop") == "'sk-a***'"
+        assert safe_repr("sk-abcdefghijklmnop") == "'sk-a***'"
 
     def test_it_is_short(self) -> None:
-        assert shown("x" * 1000) == f"'{'x' * 79}…"
+        assert safe_repr("x" * 1000) == f"'{'x' * 79}…"
 
 
 class TestDeps:

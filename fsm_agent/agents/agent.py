@@ -79,7 +79,7 @@ from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -421,7 +421,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
     ) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and that no record holds."""
         check_needs(deps, prompt.offers)
-        check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
+        require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep
         plan = keeping(self._plan, keep) if keep else self._plan
         view = None if plan.is_off else views.View(plan)

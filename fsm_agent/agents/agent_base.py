@@ -31,7 +31,7 @@ from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
-from fsm_agent.validation import Rights, check, shown
+from fsm_agent.validation import Rules, require, safe_repr
 
 KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings")
@@ -252,7 +252,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _SAYING = ("agent_type", "expertise", "system", "system_path", "prompt", "functions", "agent_group")
 
-_RIGHTS: Rights = (
+_RIGHTS: Rules = (
     ("expertise", lambda v: isinstance(v, str), "a string"),
     ("capabilities", lambda v: not isinstance(v, str), "a list of strings"),
     (
@@ -297,8 +297,8 @@ def _take_output(cls: type[AgentBase[Any]]) -> None:
             continue
         own = cls.__dict__.get("output", given[0])
         if isinstance(own, type) and own is not given[0]:
-            said = f"class {cls.__name__}(AgentBase[{shown(given[0])}])"
-            raise ConfigError(f"{said}: expected output = {shown(given[0])}, got output = {shown(own)}")
+            said = f"class {cls.__name__}(AgentBase[{safe_repr(given[0])}])"
+            raise ConfigError(f"{said}: expected output = {safe_repr(given[0])}, got output = {safe_repr(own)}")
         cls.output = own
 
 
@@ -382,7 +382,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         _take_program(cls)
         for name, is_right, right in _RIGHTS:
             value = getattr(cls, name)
-            check(f"{name} of {cls.__name__}", value, is_right(value), right, ConfigError)
+            require(f"{name} of {cls.__name__}", value, is_right(value), right, ConfigError)
         if "expertise" in cls.__dict__ and "description" not in cls.__dict__:
             cls.description = cls.expertise[:MAX_DESCRIPTION_CHARS]
         kind = cls.__dict__.get("agent_type")

@@ -16,7 +16,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.threads import ThreadTask, abort_in_force
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 Progress: TypeAlias = bool | Callable[[int, int | None], Any]
 CONCURRENCY = 8  # tasks that are done at a time
@@ -246,8 +246,8 @@ def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
 
 def _check(tasks: object, concurrency: object) -> None:
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
-    check("tasks", tasks, is_list, "a list of tasks")
-    check("concurrency", concurrency, is_whole(concurrency, 1), "a whole number from 1 on")
+    require("tasks", tasks, is_list, "a list of tasks")
+    require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number from 1 on")
 
 
 def _noted(item: TaskResult[Any]) -> Exception:

@@ -24,7 +24,7 @@ from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.environment import Client
 from fsm_agent.runtime.log import LOG
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 if TYPE_CHECKING:
     import inspect
@@ -145,9 +145,9 @@ def check_system(system: object) -> None:
         return
     right = "a function of the deps of a call, such as def system(deps: Shop) -> str"
     if inspect.iscoroutinefunction(system) or isinstance(system, type):
-        raise wrong("system of an agent", system, right)
+        raise invalid("system of an agent", system, right)
     if not _takes(system, NO_DEPS) and not _takes(system, ()):
-        raise wrong("system of an agent", system, right)
+        raise invalid("system of an agent", system, right)
 
 
 def _takes(function: Any, args: tuple[Any, ...]) -> bool:
@@ -195,13 +195,13 @@ class SystemPrompt:
     def __init__(
         self, system: System, agent: str, args: Mapping[str, Any] | None = None, keep: bool = False, deps: Any = None
     ) -> None:
-        check("keep_system", keep, isinstance(keep, bool), "True or False")
+        require("keep_system", keep, isinstance(keep, bool), "True or False")
         if args is not None:
-            check("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'}")
+            require("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'}")
             if not isinstance(system, Prompt):
                 raise UsageError(
                     f"system_args: expected none, since system of the agent {agent!r} has no variables, got"
-                    f" {shown(args)};"
+                    f" {safe_repr(args)};"
                     " pass a Prompt as system"
                 )
         self._system = system
@@ -280,7 +280,7 @@ class SystemPrompt:
         makes: Any = system
         text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
         if not isinstance(text, str):
-            raise wrong(f"what system of the agent {self._agent!r} returned", text, "a string")
+            raise invalid(f"what system of the agent {self._agent!r} returned", text, "a string")
         return text
 
 
@@ -304,7 +304,7 @@ def dialog_before(after: object) -> Dialog:
     if isinstance(after, CallResult):
         after = after.dialog
     right = "the result of a call, a Dialog, or a list of messages"
-    check("after", after, isinstance(after, Dialog | list | tuple), right)
+    require("after", after, isinstance(after, Dialog | list | tuple), right)
     dialog = after if isinstance(after, Dialog) else Dialog(cast("Any", after))
     if (asked := call_without_result(dialog)) is not None:
         raise UsageError(

@@ -22,7 +22,7 @@ from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 Label = TypeVar("Label", covariant=True, default=Any)
 
@@ -153,7 +153,7 @@ class Calibration(Value, frozen=True, kw_only=True):
 
 def _rows(found: Iterable[Classification[Any]]) -> tuple[list[list[float]], list[str]]:
     kept = [*found]
-    check("the classifications", kept, bool(kept), "one classification or more")
+    require("the classifications", kept, bool(kept), "one classification or more")
     names = [name_of(label) for label in kept[0].raw]
     if any([name_of(label) for label in one.raw] != names for one in kept):
         raise UsageError(f"the classifications: expected all to be of {', '.join(names)}, got different classes")
@@ -190,7 +190,7 @@ def name_of(label: object) -> str:
         label = label.value if isinstance(label.value, str) else label.name
     name = label if isinstance(label, str) else str(label)
     if not name.strip():
-        raise UsageError(f"a class: expected a text that a model can answer, got {shown(label)}")
+        raise UsageError(f"a class: expected a text that a model can answer, got {safe_repr(label)}")
     return name
 
 
@@ -202,13 +202,13 @@ def classes_of(classes: object) -> dict[str, Any]:
     """
     right = "two classes or more, such as ['yes', 'no'], or an Enum"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
-    check("classes", classes, is_right, right)
+    require("classes", classes, is_right, right)
     labels: list[Any] = list(classes)  # type: ignore[call-overload]
     if len(labels) < 2:
-        raise wrong("classes", classes, right)
+        raise invalid("classes", classes, right)
     by_name = {name_of(label): label for label in labels}
     if len(by_name) < len(labels):
-        raise UsageError(f"classes: expected names that differ, got one twice in {shown(labels)}")
+        raise UsageError(f"classes: expected names that differ, got one twice in {safe_repr(labels)}")
     return by_name
 
 

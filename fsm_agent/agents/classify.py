@@ -25,7 +25,7 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Parser, ParserInput
 from fsm_agent.prompts.prompt import EXCEPTION, Prompt
 from fsm_agent.runtime.environment import Client
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 Result: TypeAlias = CallResult[Any]  # of `Scores`; no type tells whose prompt a dialog has
 Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
@@ -65,7 +65,7 @@ class ClassParser(Parser[Scores]):
     """
 
     def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
-        check("on_missing", on_missing, on_missing in ("zero", "error"), "'zero' or 'error'")
+        require("on_missing", on_missing, on_missing in ("zero", "error"), "'zero' or 'error'")
         self._classes = ClassNames(names)
         self._on_missing = on_missing
 
@@ -160,10 +160,10 @@ class ClassificationRequest:
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
-        check("what is classified", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
-        check("votes", self.votes, is_whole(self.votes, 1), "a whole number from 1 on")
+        require("what is classified", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
+        require("votes", self.votes, is_whole(self.votes, 1), "a whole number from 1 on")
         right = "a Calibration, such as Calibration.of_prior(…), or None"
-        check("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
+        require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
 
     def plan(self) -> Plan:
         """Return the plan of the calls."""

@@ -44,7 +44,7 @@ from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
-from fsm_agent.validation import shown, wrong
+from fsm_agent.validation import invalid, safe_repr
 
 Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"
 Keys: TypeAlias = tuple[str | int, ...]  # the keys that lead to a value
@@ -127,7 +127,7 @@ def _open_headers(value: dict[str, str]) -> dict[str, str]:
 
 def _known_profile(value: str) -> str:
     if (name := filled(value)) not in PRESETS:
-        raise ValueError(f": unknown preset {shown(value)}{hint(name, PRESETS)}")
+        raise ValueError(f": unknown preset {safe_repr(value)}{hint(name, PRESETS)}")
     return value
 
 
@@ -155,7 +155,7 @@ def _check_field(kind: type[Value], name: str, value: Any) -> Any:
     except (ValueError, RecursionError) as error:
         if has_reference(value):  # its value is not for a message
             expected = get_annotations(kind)[name]
-            raise ValueError(f": expected {expected} in the variable of {shown(value)}") from None
+            raise ValueError(f": expected {expected} in the variable of {safe_repr(value)}") from None
         text = str(error).removeprefix("the document: ").removeprefix(f"{kind.__name__.lower()}.").removeprefix(name)
         tools = get_args(HostedTool)
         if unknown := re.search(r"unknown field (\S{1,60})", text):
@@ -336,7 +336,7 @@ class AgentConfig(SubAgentConfig):
             values = read_file(file)
         if not isinstance(values, Mapping):
             where = f" in {str(config)!r}" if file is not None else ""
-            raise wrong(f"the agent's configuration{where}", values, "a mapping, or the path of a file", ConfigError)
+            raise invalid(f"the agent's configuration{where}", values, "a mapping, or the path of a file", ConfigError)
         values = _changed(values, overrides)
         try:
             if missing := [*islice(_unfilled(values), MAX_PROBLEMS + 1)]:
@@ -430,8 +430,8 @@ def _problem(item: Any) -> Problem:
         words = {} if "client" in keys else _WORDS if "model" in known else WORDS
         return keys, f": {word!r} is unknown{remedy(word, known, words)}"
     if keys[-1] == "model" and hasattr(item["input"], "acomplete"):
-        return keys, f": expected 'provider:model', got {shown(item['input'])}; pass it as client=…"
-    given = MASK if any(is_secret_name(str(key)) for key in keys) else shown(item["input"])
+        return keys, f": expected 'provider:model', got {safe_repr(item['input'])}; pass it as client=…"
+    given = MASK if any(is_secret_name(str(key)) for key in keys) else safe_repr(item["input"])
     return keys, f": {item['msg'].replace('Input should be', 'expected')}, got {given}"
 
 

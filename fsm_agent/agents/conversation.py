@@ -26,7 +26,7 @@ from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
@@ -62,7 +62,7 @@ class Conversation(CallVerbs[Deps, Out]):
     _reads_store = True
 
     def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
-        check(
+        require(
             "the name of a conversation", name, isinstance(name, str) and bool(name), "a string such as 'customer-17'"
         )
         self.agent = agent

@@ -27,7 +27,7 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Environment
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 # Policies of a Python function that an agent sets elsewhere.
 _ELSEWHERE = {
@@ -165,7 +165,7 @@ def handoff(
     """
     target: Any = agent
     is_known = _is_agent(target)
-    check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one")
+    require("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one")
     if not is_known and name is None:
         raise UsageError(
             "name: expected one for a handoff to an agent that a function returns, got none; pass name='transfer_to_…'"
@@ -214,7 +214,7 @@ class HandoffDelegate(AgentDelegate):
         """The agent."""
         target = self._target
         agent: Any = target if _is_agent(target) else target()  # type: ignore[operator]
-        check("what the function of a handoff returned", agent, _is_agent(agent), "an Agent")
+        require("what the function of a handoff returned", agent, _is_agent(agent), "an Agent")
         _check_system(agent)
         return agent  # type: ignore[no-any-return]
 

@@ -44,7 +44,7 @@ from fsm_agent.messages.events import (
     Where,
 )
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.call.call import AgentCall
@@ -68,7 +68,7 @@ def check_hooks(hooks: Iterable[Any]) -> None:
         UsageError: An object has no such method, or one that is not named after an event.
     """
     known = ["on_event", *_METHODS.values()]
-    check("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
+    require("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
     for hook in hooks:
         if isinstance(hook, type):
             raise UsageError(f"hooks: expected objects, got the class {hook!r:.80}; pass {hook.__name__}()")
@@ -281,7 +281,7 @@ class Metrics:
 
     def __post_init__(self) -> None:
         right = "prices by model, such as {'gpt-5-mini': Price(…)}"
-        check("prices of Metrics", self.prices, isinstance(self.prices, Mapping), right)
+        require("prices of Metrics", self.prices, isinstance(self.prices, Mapping), right)
 
     @property
     def cost_micro_usd(self) -> int:

@@ -34,7 +34,7 @@ from fsm_agent.runtime.environment import Approve, Client, Environment, PriceLis
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
-from fsm_agent.validation import Rights, check, check_fields
+from fsm_agent.validation import Rules, require, require_fields
 
 MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
 UNNAMED = "agent"  # the name of an agent that was given none
@@ -47,7 +47,7 @@ def check_agent(agent: Any) -> None:
     Raises:
         UsageError: It names the argument, its value, and what was expected.
     """
-    check_fields(agent, "an agent", _RIGHTS)
+    require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
             "name: expected a name of the agent's own, by which its store finds its runs, got none;"
@@ -73,7 +73,9 @@ def check_prices(agent: Any) -> None:
 
 
 def _check_environment(environment: Any) -> None:
-    check("environment of an agent", environment, isinstance(environment, Mapping), "a mapping such as {'threads': 4}")
+    require(
+        "environment of an agent", environment, isinstance(environment, Mapping), "a mapping such as {'threads': 4}"
+    )
     known = [
         name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices", "name")
     ]
@@ -124,7 +126,7 @@ def is_model(value: Any) -> bool:
     return is_client or isinstance(value, str)
 
 
-_RIGHTS: Rights = (
+_RIGHTS: Rules = (
     (
         "model",
         is_model,

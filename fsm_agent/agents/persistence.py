@@ -23,7 +23,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import Claimed, ProcessFactory, give_back
-from fsm_agent.validation import check, plain_json
+from fsm_agent.validation import plain_json, require
 
 READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # that a stored run is rebuilt with
 
@@ -131,9 +131,9 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
     Raises:
         UsageError: There is no such model, or the agent has a budget in dollars and the price of the model is unknown.
     """
-    check("model of a call", model, is_model(model), MODEL)
+    require("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
-    check("name of the model of a call", name, isinstance(name, str) and bool(name), "a string such as 'house:m1'")
+    require("name of the model of a call", name, isinstance(name, str) and bool(name), "a string such as 'house:m1'")
     call.client = agent._client_of(model)
     call.record = call.record.changed(model=name)
     if call.view is not None:

@@ -36,7 +36,7 @@ from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.threads import in_thread
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:
     import asyncio
@@ -134,7 +134,9 @@ class Program(SyncVerbs):
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
             right = "annotate what it returns"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
-            raise ProgramError(f"what {self._named} returned: expected {named}, got {shown(found)}; {why}") from error
+            raise ProgramError(
+                f"what {self._named} returned: expected {named}, got {safe_repr(found)}; {why}"
+            ) from error
 
     def _failure(self, error: Exception) -> ProgramError:
         """Return an exception of the function as the failure of its request, which is not retried."""

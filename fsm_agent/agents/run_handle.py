@@ -23,7 +23,7 @@ from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
-from fsm_agent.validation import check, wrong
+from fsm_agent.validation import invalid, require
 
 Result = TypeVar("Result", default=Any, covariant=True)
 
@@ -262,7 +262,7 @@ def _content_of(answers: Mapping[Any, Any]) -> str:
 
 
 def _end_of(timeout_s: float | None) -> float | None:
-    check("timeout_s", timeout_s, timeout_s is None or is_amount(timeout_s), "a number of seconds, or None")
+    require("timeout_s", timeout_s, timeout_s is None or is_amount(timeout_s), "a number of seconds, or None")
     return None if timeout_s is None else time.monotonic() + timeout_s
 
 
@@ -282,7 +282,7 @@ def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str
         UsageError: The delay is no number of seconds from 0 on.
     """
     if not is_amount(delay_s):
-        raise wrong("delay_s", delay_s, "a number of seconds from 0 on")
+        raise invalid("delay_s", delay_s, "a number of seconds from 0 on")
     if time.time() + delay_s > MAX_TIME_S:
         raise UsageError(f"delay_s: expected seconds until the year 9999 at most, got {delay_s!r}")
     return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)

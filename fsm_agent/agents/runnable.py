@@ -31,7 +31,7 @@ from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
@@ -320,8 +320,8 @@ def check_process(runnable: Runnable, process: Any, verb: str) -> None:
         UsageError: It names the method to call.
     """
     if not isinstance(process, runnable._process_type):
-        right = f"{'call' if verb == 'run' else 'acall'}({shown(process)})"
-        raise UsageError(f"{verb}: expected {_a_process(runnable)}, got {shown(process)}; use {right}")
+        right = f"{'call' if verb == 'run' else 'acall'}({safe_repr(process)})"
+        raise UsageError(f"{verb}: expected {_a_process(runnable)}, got {safe_repr(process)}; use {right}")
 
 
 def _a_process(runnable: Runnable) -> str:

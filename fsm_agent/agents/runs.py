@@ -36,7 +36,7 @@ from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs, opened
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 Answers: TypeAlias = Mapping[Any, Any]
 Result = TypeVar("Result", covariant=True)
@@ -76,7 +76,7 @@ class BoundRuns:
         for name in ("clients", "model"):
             if (value := options.get(name)) is not None and not isinstance(value, str):
                 raise UsageError(
-                    f"{name}: expected a name, since a store keeps no objects, got {shown(value)}; leave it out,"
+                    f"{name}: expected a name, since a store keeps no objects, got {safe_repr(value)}; leave it out,"
                     " and the worker uses that of its agent"
                 )
         runs = self.all

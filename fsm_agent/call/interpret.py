@@ -55,7 +55,7 @@ from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import ANSWER, CUT_OFF, Arriving, Parsed, Parser, ParserInput
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 
 class Proposal:
@@ -104,7 +104,7 @@ class Proposal:
                 return None
             right = "a value of the output's type that JSON can hold"
             raise UsageError(
-                f"what the check {name!r} returned: expected {right}, got {shown(value)} ({str(error)[:300]})"
+                f"what the check {name!r} returned: expected {right}, got {safe_repr(value)} ({str(error)[:300]})"
             ) from error
         return document
 
@@ -152,7 +152,7 @@ def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
         return governing.expected.kept(value, read)
     document = _written(value, governing)
     if (again := read(document)) != value:
-        raise ValueError(f"it would be read again as {shown(again)}")
+        raise ValueError(f"it would be read again as {safe_repr(again)}")
     return document
 
 

@@ -27,7 +27,7 @@ from fsm_agent._internal.structs import Tagged, Value, decoder_of, from_json, to
 from fsm_agent.call.process import Process
 from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 VERSION: Literal[1] = 1
 
@@ -613,7 +613,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
         UsageError: The key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):
-        raise UsageError(f"the document: expected what snapshot() returned, a text or bytes, got {shown(document)}")
+        raise UsageError(f"the document: expected what snapshot() returned, a text or bytes, got {safe_repr(document)}")
     body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
     if signing_key is None:
         if has_signature(body):

@@ -16,7 +16,7 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message, check_roles
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 
 def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -78,7 +78,7 @@ class _Checked(Tagged, frozen=True, kw_only=True):
             if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values
                 continue
             if not (isinstance(value, is_right) if isinstance(is_right, type) else is_right(value)):
-                raise OutcomeError(f"{type(self).__name__}.{name}: expected {right}, got {shown(value)}")
+                raise OutcomeError(f"{type(self).__name__}.{name}: expected {right}, got {safe_repr(value)}")
 
 
 class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):

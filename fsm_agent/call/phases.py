@@ -15,7 +15,7 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.events import Done, FunctionEnded, FunctionStarted
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
-from fsm_agent.validation import check, wrong
+from fsm_agent.validation import invalid, require
 
 Pattern: TypeAlias = str | re.Pattern[str] | Callable[[FunctionCall], bool]
 WINDOW = 5
@@ -46,15 +46,15 @@ class PhaseRule(Value, frozen=True):
 
     def __post_init__(self) -> None:
         whole = f"any_of of the rule for {self.phase!r}"
-        check("phase of a PhaseRule", self.phase, isinstance(self.phase, str) and self.phase != "", "a string")
+        require("phase of a PhaseRule", self.phase, isinstance(self.phase, str) and self.phase != "", "a string")
         is_right = isinstance(self.any_of, tuple | list) and all(
             isinstance(item, str | re.Pattern) or callable(item) for item in self.any_of
         )
-        check(whole, self.any_of, is_right and len(self.any_of) > 0, "a tuple of names, patterns or predicates")
+        require(whole, self.any_of, is_right and len(self.any_of) > 0, "a tuple of names, patterns or predicates")
         is_right = isinstance(self.after, tuple | list) and all(isinstance(name, str) for name in self.after)
-        check(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, such as ('edit',)")
+        require(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, such as ('edit',)")
         is_count = self.min_count is None or (type(self.min_count) is int and self.min_count > 0)
-        check(
+        require(
             f"min_count of the rule for {self.phase!r}", self.min_count, is_count, "a whole number from 1 on, or None"
         )
 
@@ -105,9 +105,9 @@ class PhaseDetector(Value, frozen=True):
 
     def __post_init__(self) -> None:
         is_right = isinstance(self.rules, tuple | list) and all(isinstance(rule, PhaseRule) for rule in self.rules)
-        check("rules of a PhaseDetector", self.rules, is_right, "a tuple of PhaseRules")
-        check("default of a PhaseDetector", self.default, isinstance(self.default, str), "a string")
-        check(
+        require("rules of a PhaseDetector", self.rules, is_right, "a tuple of PhaseRules")
+        require("default of a PhaseDetector", self.default, isinstance(self.default, str), "a string")
+        require(
             "window of a PhaseDetector",
             self.window,
             type(self.window) is int and self.window > 0,
@@ -117,9 +117,9 @@ class PhaseDetector(Value, frozen=True):
         for rule in self.rules:
             unknown = [name for name in rule.after if name not in known]
             right = f"one of {', '.join(sorted(known))}"
-            check(f"after of the rule for {rule.phase!r}", rule.after, not unknown, right)
+            require(f"after of the rule for {rule.phase!r}", rule.after, not unknown, right)
             is_met = rule.min_count is None or rule.min_count <= self.window
-            check(f"min_count of the rule for {rule.phase!r}", rule.min_count, is_met, f"at most {self.window}")
+            require(f"min_count of the rule for {rule.phase!r}", rule.min_count, is_met, f"at most {self.window}")
 
     def phase(self, what: Any) -> str:
         """Return the last phase; see `phases`."""
@@ -243,7 +243,7 @@ def _settled(what: Any) -> Iterable[FunctionCall]:
             return _of_messages(what)
         if all(isinstance(item, FunctionCall) for item in what):
             return [call for call in what if call.is_settled]
-    raise wrong("what has phases", what, "the result of a call, a Dialog, or a list of function calls")
+    raise invalid("what has phases", what, "the result of a call, a Dialog, or a list of function calls")
 
 
 def _of_messages(messages: Iterable[Message]) -> Iterator[FunctionCall]:

@@ -17,7 +17,7 @@ from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.validation import check, plain_json, shown
+from fsm_agent.validation import plain_json, require, safe_repr
 
 if TYPE_CHECKING:
     Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
@@ -94,15 +94,15 @@ class Limits(Value, frozen=True, kw_only=True):
         for name, kind in _CHOICES.items():
             choices = get_args(kind)
             if (value := getattr(self, name)) not in choices:
-                raise UsageError(f"limits.{name}: expected {' or '.join(map(repr, choices))}, got {shown(value)}")
+                raise UsageError(f"limits.{name}: expected {' or '.join(map(repr, choices))}, got {safe_repr(value)}")
         for name, (is_right, number) in _NUMBERS.items():
             if (value := getattr(self, name)) is not None and not (is_right(value) and value >= 0):
                 right = f"a {number} from 0 on, or None for no limit"
-                raise UsageError(f"limits.{name}: expected {right}, got {shown(value)}")
+                raise UsageError(f"limits.{name}: expected {right}, got {safe_repr(value)}")
         for name, least in _LEAST:
             if (value := getattr(self, name)) is not None and value < least:
                 right = f"a whole number from {least} on, or None for no limit"
-                raise UsageError(f"limits.{name}: expected {right}, got {shown(value)}")
+                raise UsageError(f"limits.{name}: expected {right}, got {safe_repr(value)}")
 
 
 _CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
@@ -335,7 +335,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
         if by:
-            check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
+            require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
             kept["by"] = by
         if parser_args:
             kept["parser_args"] = plain_json("parser_args", parser_args)

@@ -21,7 +21,7 @@ from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, OutputMode, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.call.call import AgentCall
@@ -86,7 +86,7 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
         >>> [(report.number, report.text) for report in rounds_of(result.record)]
         [(1, 'Hi.')]
     """
-    check("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
+    require("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
     rounds = _rounds(record, _by_reply(record), record.dialog)
     return tuple([one.report(number, price) for number, one in enumerate(rounds, 1)])
 

@@ -25,7 +25,7 @@ from fsm_agent.errors import OutcomeError, PromptChanged, SnapshotError, UsageEr
 from fsm_agent.messages.message import FunctionCall, Message, renumbered
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 _STATES = frozenset(State)
 
@@ -44,13 +44,13 @@ def _of_trace(record: CallRecord) -> Iterator[str]:
     at, keys = str(State.SEEDED), set[str]()
     for number, step in enumerate(record.trace, 1):
         if step.trigger not in _TRIGGERS:
-            yield f"step {number} of the trace has the unknown trigger {shown(step.trigger)}"
+            yield f"step {number} of the trace has the unknown trigger {safe_repr(step.trigger)}"
         if step.to not in _STATES:
-            yield f"step {number} of the trace leads to the unknown state {shown(step.to)}"
+            yield f"step {number} of the trace leads to the unknown state {safe_repr(step.to)}"
         if step.source != at:
-            yield f"step {number} of the trace begins in {shown(step.source)}, and the one before ends in {at!r}"
+            yield f"step {number} of the trace begins in {safe_repr(step.source)}, and the one before ends in {at!r}"
         if step.key in keys:
-            yield f"step {number} of the trace answers {shown(step.key)}, which was answered before"
+            yield f"step {number} of the trace answers {safe_repr(step.key)}, which was answered before"
         if step.key:
             keys.add(step.key)
         at = step.to
@@ -83,7 +83,7 @@ def _of_state(record: CallRecord) -> Iterator[str]:
         record.ending is not None and record.ending.reason is Reason.ANSWERED
     )
     if record.repairs and not has_answer:
-        yield f"the state is {state!r}, and an answer was repaired: {shown(record.repairs[0])}"
+        yield f"the state is {state!r}, and an answer was repaired: {safe_repr(record.repairs[0])}"
 
 
 def _of_counters(record: CallRecord) -> Iterator[str]:
@@ -101,11 +101,11 @@ def _of_counters(record: CallRecord) -> Iterator[str]:
         ]
     for name, value, least, most in bounds:
         if not least <= value <= most:
-            yield f"{name}: expected {least} to {most}, got {shown(value)}"
+            yield f"{name}: expected {least} to {most}, got {safe_repr(value)}"
     if record.depth < 0:
-        yield f"depth: expected 0 or more, got {shown(record.depth)}"
+        yield f"depth: expected 0 or more, got {safe_repr(record.depth)}"
     if (least_released := min(record.released, default=1)) < 1:
-        yield f"round {shown(least_released)} is released, and the first is 1"
+        yield f"round {safe_repr(least_released)} is released, and the first is 1"
 
 
 def _of_failures(record: CallRecord) -> Iterator[str]:
@@ -115,39 +115,41 @@ def _of_failures(record: CallRecord) -> Iterator[str]:
         return
     # Records of earlier releases did not keep their first failures.
     for failure, step in zip(record.failures, steps[len(steps) - len(record.failures) :], strict=True):
-        what = f"the failure of {shown(failure.key)}"
+        what = f"the failure of {safe_repr(failure.key)}"
         if failure.key != step.key:
-            yield f"{what} is reported, and the request that failed is {shown(step.key)}"
+            yield f"{what} is reported, and the request that failed is {safe_repr(step.key)}"
         if (failure.delay_s is None) != (step.to != State.BACKOFF):
-            yield f"{what} is followed by {'no' if failure.delay_s is None else 'a'} delay, and by {shown(step.to)}"
+            yield f"{what} is followed by {'no' if failure.delay_s is None else 'a'} delay, and by {safe_repr(step.to)}"
         if not (1 <= failure.attempt <= len(record.trace) and 1 <= failure.round <= record.rounds + 1):
-            yield f"{what} is of attempt {shown(failure.attempt)} in round {shown(failure.round)}, which never came"
+            where = f"attempt {safe_repr(failure.attempt)} in round {safe_repr(failure.round)}"
+            yield f"{what} is of {where}, which never came"
 
 
 def _of_function_calls(record: CallRecord) -> Iterator[str]:
     requested = {f"{index}.{i}" for index, m in enumerate(record.dialog) for i in range(len(m.function_calls))}
     for f in record.function_calls:
         if f.id not in requested:
-            yield f"function call {shown(f.id)} is settled, and no message asks for it a first time"
+            yield f"function call {safe_repr(f.id)} is settled, and no message asks for it a first time"
         if not f.is_settled:
-            yield f"function call {shown(f.id)} is among the settled ones, and has no result"
+            yield f"function call {safe_repr(f.id)} is among the settled ones, and has no result"
         requested.discard(f.id)
 
 
 def _of_round(record: CallRecord) -> Iterator[str]:
     if strange := sorted(record.once.keys() - {f.id for f in record.round}):
-        yield f"function call {shown(strange[0])} was started, and is not part of the round"
+        yield f"function call {safe_repr(strange[0])} was started, and is not part of the round"
     if not record.round:
         return
     index, approved = len(record.dialog) - 1, approved_keys(record)
     requested = record.dialog[index].function_calls if index >= 0 else ()
     ids, expected = [f.id for f in record.round], [f"{index}.{i}" for i in range(len(requested))]
     if ids != expected:
-        yield f"the round has the function calls {shown(ids)}, and the last message asks for {shown(expected)}"
+        yield f"the round has the function calls {safe_repr(ids)}, and the last message asks for {safe_repr(expected)}"
     for f, of_message in zip(record.round, requested, strict=False):
         has_verdict = f"ask:{f.id}" in approved
         if f.name != of_message.name:
-            yield f"function call {f.id!r} is of {shown(f.name)}, and the model asked for {shown(of_message.name)}"
+            asked = safe_repr(of_message.name)
+            yield f"function call {f.id!r} is of {safe_repr(f.name)}, and the model asked for {asked}"
         if not f.is_settled and has_verdict and f.needs_approval:
             yield f"function call {f.id!r} waits for approval, and was approved"
         if not f.is_settled and not has_verdict and _as_requested(f) != _as_requested(of_message):
@@ -158,15 +160,16 @@ def _of_children(record: CallRecord) -> Iterator[str]:
     pending = {f"{RunFunction.prefix}:{f.id}" for f in record.pending}
     successor = successor_name(record.governed_by) if record.governed_by else None
     if record.state is State.HANDED_OVER and successor not in record.children:
-        yield f"the state is {str(record.state)!r}, and the agent call inside under {shown(successor)} is missing"
+        yield f"the state is {str(record.state)!r}, and the agent call inside under {safe_repr(successor)} is missing"
     for name, child in record.children.items():
         has_taken_over = name == successor and record.state is State.HANDED_OVER
         if record.ending is None and name not in pending and not has_taken_over:
-            yield f"the agent call inside under {shown(name)} belongs to no pending function call"
+            yield f"the agent call inside under {safe_repr(name)} belongs to no pending function call"
         if child.depth != record.depth + (name != successor):
-            yield f"the agent call inside under {shown(name)} is {shown(child.depth)} deep, and this one {record.depth}"
+            depth = safe_repr(child.depth)
+            yield f"the agent call inside under {safe_repr(name)} is {depth} deep, and this one {record.depth}"
         if isinstance(child, CallRecord) and (problem := inconsistency(child)):
-            yield f"the agent call inside under {shown(name)} contradicts itself: {problem}"
+            yield f"the agent call inside under {safe_repr(name)} contradicts itself: {problem}"
 
 
 def _as_requested(f: FunctionCall) -> FunctionCall:
@@ -289,7 +292,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     right = "an AgentCall, such as the call of CallSuspended"
     if hasattr(call, "snapshot"):  # a run of a flow
         right = "an AgentCall (a run has its own method, run.snapshot())"
-    check("what is kept", call, isinstance(call, AgentCall), right)
+    require("what is kept", call, isinstance(call, AgentCall), right)
     text = _written(call, call.record)
     return text if signing_key is None else signed(text, signing_key)
 
@@ -430,7 +433,7 @@ def check_on_change(on_change: object) -> None:
     Raises:
         UsageError: It is neither "report" nor "error".
     """
-    check("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
+    require("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
 
 
 def check_change(call: AgentCall[Any], on_change: OnChange) -> None:

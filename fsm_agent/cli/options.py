@@ -32,7 +32,7 @@ from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import Provider, split_model
 from fsm_agent.store.runs import Runs
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 MAX_PIPED_BYTES = 10_000_000
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
@@ -221,7 +221,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
 
 def _show_value(value: object) -> str:
     try:
-        return shown(value)
+        return safe_repr(value)
     except Exception:  # of the `__repr__` of a user's class
         return f"a {type(value).__name__}"
 

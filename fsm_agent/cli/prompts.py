@@ -17,7 +17,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.prompts.files import HANDLERS
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 app = typer.Typer(no_args_is_help=True, help="Prompts in files: check all of them, show one.")
 
@@ -101,7 +101,7 @@ def _open_prompts(directory: list[Path] | None, package: str | None, names: str 
 def _mapping(named: str) -> Mapping[str, Any]:
     found = load_object(named)
     if not isinstance(found, Mapping):
-        raise UsageError(f"{named!r}: expected a mapping such as {{'Order': Order}}, got {shown(found)}")
+        raise UsageError(f"{named!r}: expected a mapping such as {{'Order': Order}}, got {safe_repr(found)}")
     return found
 
 

@@ -12,7 +12,7 @@ from fsm_agent.clients.network import Network
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import PROVIDERS, split_model
 from fsm_agent.runtime.environment import Client
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 
 def client_for(
@@ -33,7 +33,7 @@ def client_for(
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
         'openai:gpt-5-mini'
     """
-    check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
+    require("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     provider, name = split_model(model)
     if wire is not None:
         provider = provider.over(wire)
@@ -65,7 +65,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
         >>> Agent("shop-example:small").call("Hello").output
         'Hi.'
     """
-    check("make of a client", make, callable(make), "a function of the model's name", ConfigError)
+    require("make of a client", make, callable(make), "a function of the model's name", ConfigError)
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"the name of a client: expected lower-case letters, digits, '-', '_' and '.', got {name!r:.80}"
@@ -91,7 +91,7 @@ def named_client(model: str, **options: Any) -> Client:
     if colon and prefix in CLIENTS:
         made = CLIENTS[prefix](rest, **options)
         is_client = hasattr(made, "acomplete") and hasattr(made, "name")
-        check(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
+        require(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
         return made
     if colon and CLIENTS and prefix not in PROVIDERS:
         known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})

@@ -27,7 +27,7 @@ from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptation
 from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported
 from fsm_agent.providers.streams import read_json
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 _STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")
 _MOST_USD = 1e6  # that an answer is believed to have cost
@@ -61,7 +61,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             path = getattr(self, name)
             is_right = isinstance(path, str) and _steps(path) is not None
-            check(
+            require(
                 name, path, is_right or (path is None and name != "text"), "a path such as 'message.text'", ConfigError
             )
 
@@ -235,19 +235,19 @@ class CommandClient(SyncVerbs):
             raise ConfigError("CommandClient needs process groups; use a POSIX system, such as Linux")
         are_texts = isinstance(command, Sequence) and not isinstance(command, str) and len(command) > 0
         are_texts = are_texts and all(isinstance(word, str) and "\0" not in word for word in command)
-        check("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
-        check("command[0]", command[0], not _PLACEHOLDER.search(command[0]), "a fixed program", ConfigError)
-        check("model", model, isinstance(model, str), "a string", ConfigError)
-        check(
+        require("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
+        require("command[0]", command[0], not _PLACEHOLDER.search(command[0]), "a fixed program", ConfigError)
+        require("model", model, isinstance(model, str), "a string", ConfigError)
+        require(
             "json",
             json,
             isinstance(json, JsonFields | None),
             "JsonFields such as JsonFields(text='result')",
             ConfigError,
         )
-        check("timeout_s", timeout_s, is_finite(timeout_s) and timeout_s > 0, "a number of seconds", ConfigError)
+        require("timeout_s", timeout_s, is_finite(timeout_s) and timeout_s > 0, "a number of seconds", ConfigError)
         is_size = isinstance(max_output_bytes, int) and max_output_bytes > 0
-        check("max_output_bytes", max_output_bytes, is_size, "a number of bytes", ConfigError)
+        require("max_output_bytes", max_output_bytes, is_size, "a number of bytes", ConfigError)
         self._command = tuple(command)
         self._model = model
         self._name = name or os.path.basename(command[0])

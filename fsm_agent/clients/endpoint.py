@@ -23,7 +23,7 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.providers.codec import Profile
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     import httpx
@@ -110,7 +110,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
     headers: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
-        check(
+        require(
             "base_url",
             self.base_url,
             isinstance(self.base_url, str | None),

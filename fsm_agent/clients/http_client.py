@@ -19,7 +19,7 @@ from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.catalog import PROVIDERS, Provider
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     import httpx
@@ -66,15 +66,15 @@ class HttpClient(SyncVerbs):
     ) -> None:
         if isinstance(provider, str):
             provider = PROVIDERS.find(provider)
-        check(
+        require(
             "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
         )
-        check("model", model, isinstance(model, str), "the name that the provider gives the model", ConfigError)
-        check("headers", headers, isinstance(headers, Mapping | None), "a mapping of strings", ConfigError)
+        require("model", model, isinstance(model, str), "the name that the provider gives the model", ConfigError)
+        require("headers", headers, isinstance(headers, Mapping | None), "a mapping of strings", ConfigError)
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
-        check(
+        require(
             "network", network, isinstance(network, Network | None), "a Network such as Network(read_s=60)", ConfigError
         )
         from fsm_agent.clients.httpx_clients import HttpxClients  # with httpx

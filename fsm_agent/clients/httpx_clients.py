@@ -26,7 +26,7 @@ from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.clients.exchange import Deadline, HttpExchange
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.clients.aiohttp_transport import AiohttpTransport
@@ -82,7 +82,7 @@ class LoopClient:
         else:
             client = own()
             is_client = isinstance(client, httpx.AsyncClient)
-            check("what `client` of a Network makes", client, is_client, "an httpx.AsyncClient", ConfigError)
+            require("what `client` of a Network makes", client, is_client, "an httpx.AsyncClient", ConfigError)
         self._client = client
         self._connections = client.connections if isinstance(client, _Client) else None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.structs import Value, differing, is_finite, is_whole
 from fsm_agent.errors import ConfigError
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     import httpx
@@ -69,7 +69,7 @@ class Network(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s"):
-            check(
+            require(
                 name,
                 value := getattr(self, name),
                 is_finite(value) and value > 0,
@@ -77,7 +77,7 @@ class Network(Value, frozen=True, kw_only=True):
                 ConfigError,
             )
         for name in ("max_reply_bytes", "max_connections"):
-            check(name, value := getattr(self, name), is_whole(value, 1), "a whole number from 1 on", ConfigError)
+            require(name, value := getattr(self, name), is_whole(value, 1), "a whole number from 1 on", ConfigError)
         if self.http2 and not _has("h2"):
             raise ConfigError("http2=True needs h2; pip install 'fsm-agent[http2]'")
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
@@ -90,7 +90,7 @@ class Network(Value, frozen=True, kw_only=True):
             import httpx
 
             is_right = isinstance(own, httpx.AsyncClient) or callable(own)
-            check("client", own, is_right, "an httpx.AsyncClient, or a function that makes one", ConfigError)
+            require("client", own, is_right, "an httpx.AsyncClient, or a function that makes one", ConfigError)
             if unused := OF_OWN_CLIENTS.intersection(differing(self)):
                 raise ConfigError(f"client would not use {min(unused)}; pass it to the httpx.AsyncClient instead")
 

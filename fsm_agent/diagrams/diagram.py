@@ -24,7 +24,7 @@ from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, writ
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import Usage
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 Level: TypeAlias = Literal["overview", "triggers", "rows"]
 
@@ -66,7 +66,7 @@ def level_for(level: Level | None, rows: int) -> Level:
     Raises:
         UsageError: There is no such level.
     """
-    check("level", level, level is None or level in get_args(Level), "'overview', 'triggers', 'rows' or None")
+    require("level", level, level is None or level in get_args(Level), "'overview', 'triggers', 'rows' or None")
     return level or ("overview" if rows >= MANY_ROWS else "rows")
 
 
@@ -286,7 +286,7 @@ def trace_diagram(
         'A run of an agent call'
     """
     is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
-    check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace")
+    require("the trace", trace, is_trace, "the steps of an agent call, such as result.trace")
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
         what = f"expected the steps of an agent call, got one from Seeded to {trace[0].to!r}"
         raise UsageError(f"the trace: {what}; call run_diagram(result.run) for the run of a flow")

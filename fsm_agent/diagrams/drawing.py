@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 Format = Literal["mermaid", "dot", "svg", "png"]
 Tone: TypeAlias = Literal["plain", "branch", "success", "failure"]
@@ -180,7 +180,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         >>> render(call_diagram(), "mermaid").startswith("---")
         True
     """
-    check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or call_diagram()")
+    require("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or call_diagram()")
     if format == "mermaid":
         return _mermaid(diagram)
     if format == "dot":
@@ -189,7 +189,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         return _picture(diagram, "svg").decode()
     if format == "png":
         return _picture(diagram, "png")
-    raise UsageError(f"format: expected one of {', '.join(get_args(Format))}, got {shown(format)}")
+    raise UsageError(f"format: expected one of {', '.join(get_args(Format))}, got {safe_repr(format)}")
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:

@@ -46,7 +46,7 @@ from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fi
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.runtime.environment import Environment
-from fsm_agent.validation import Rights, check, shown
+from fsm_agent.validation import Rules, require, safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -121,13 +121,13 @@ def check_arguments(flow: Flow[Any]) -> None:
     Raises:
         FlowError: It names the argument, what was expected, and its value.
     """
-    check("the name of a flow", flow.name, isinstance(flow.name, str) and bool(flow.name), _NAME, FlowError)
+    require("the name of a flow", flow.name, isinstance(flow.name, str) and bool(flow.name), _NAME, FlowError)
     for name, is_right, right in _RIGHTS:
         value = getattr(flow, name)
-        check(f"{name} of the flow {flow.name!r}", value, is_right(value), right, FlowError)
+        require(f"{name} of the flow {flow.name!r}", value, is_right(value), right, FlowError)
     for n in flow.upgrades:
         right = f"a version from 1 to {flow.version - 1}"
-        check(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
+        require(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
     known = [name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices")]
     for name in flow.environment:
         if name not in known:
@@ -154,7 +154,7 @@ def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or is_right(value)
 
 
-_RIGHTS: Rights = (
+_RIGHTS: Rules = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
     ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
@@ -183,15 +183,17 @@ def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
     if not isinstance(flow.start, LiveState):
-        raise FlowError(f"{where}: start: expected a state with rows, got {shown(flow.start)}")
+        raise FlowError(f"{where}: start: expected a state with rows, got {safe_repr(flow.start)}")
     for row in flow.rows:
         if isinstance(row, tuple) and row and all(isinstance(one, Row) for one in row):
-            raise FlowError(f"{where}: rows: expected a row, got {shown(row)}; unpack it with a star: *any_state(…)")
+            raise FlowError(
+                f"{where}: rows: expected a row, got {safe_repr(row)}; unpack it with a star: *any_state(…)"
+            )
         if not isinstance(row, Row):
-            raise FlowError(f"{where}: rows: expected a row such as state.done(target), got {shown(row)}")
+            raise FlowError(f"{where}: rows: expected a row such as state.done(target), got {safe_repr(row)}")
         if not isinstance(row.to, State):
             what = f"target of a row of {row.source.name}"
-            raise FlowError(f"{where}: {what}: expected a state or an end, got {shown(row.to)}")
+            raise FlowError(f"{where}: {what}: expected a state or an end, got {safe_repr(row.to)}")
     for state in states_in(flow.start, flow.rows):
         if not _is_same(named.setdefault(state.name, state), state):
             raise FlowError(f"{where}: expected states with different names, got two named {state.name!r}; rename one")
@@ -306,7 +308,7 @@ def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
 def _check_name(where: str, state: State[Any]) -> None:
     if not isinstance(state.name, str) or not state.name.isidentifier():
         right = "a Python identifier, which keys can hold"
-        raise FlowError(f"{where}: name of a state: expected {right}, got {shown(state.name)}")
+        raise FlowError(f"{where}: name of a state: expected {right}, got {safe_repr(state.name)}")
     if len(state.name) > 2 and state.name[0] == state.name[-1] == "_":
         right = "a name without underscores at both ends, which Python keeps for itself"
         raise FlowError(f"{where}: name of a state: expected {right}, got {state.name!r}")
@@ -356,17 +358,17 @@ def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
     """Check how many members run at once, and how many are enough."""
     if not (state.parallel is None or is_whole(state.parallel, 1)):
         right = "a whole number from 1 on, or None for all"
-        raise FlowError(f"{here}: parallel: expected {right}, got {shown(state.parallel)}")
+        raise FlowError(f"{here}: parallel: expected {right}, got {safe_repr(state.parallel)}")
     if (enough := state.enough) is None:
         return
     if state.is_lenient:
         what = "expected enough=… or settled=True, which waits for all members"
-        raise FlowError(f"{here}: {what}, got settled=True and enough={shown(enough)}; leave one out")
+        raise FlowError(f"{here}: {what}, got settled=True and enough={safe_repr(enough)}; leave one out")
     is_share = isinstance(enough, float) and 0 < enough <= 1
     most = len(state.members) if isinstance(state, GatherState) else enough
     if not is_share and not (is_whole(enough, 1) and enough <= most):
         count = f"a whole number from 1 to {most}" if isinstance(state, GatherState) else "a whole number from 1 on"
-        raise FlowError(f"{here}: enough: expected {count}, or a share such as 0.5, got {shown(enough)}")
+        raise FlowError(f"{here}: enough: expected {count}, or a share such as 0.5, got {safe_repr(enough)}")
 
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:
@@ -374,9 +376,9 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
         state.check_agent(here, state.agent)
     elif isinstance(state.agent, str):
         if not state.agent.isidentifier():
-            raise FlowError(f"{here}: role: expected a Python identifier, got {shown(state.agent)}")
+            raise FlowError(f"{here}: role: expected a Python identifier, got {safe_repr(state.agent)}")
     elif not callable(state.agent):
-        raise FlowError(f"{here}: expected an Agent or the name of its role, got {shown(state.agent)}")
+        raise FlowError(f"{here}: expected an Agent or the name of its role, got {safe_repr(state.agent)}")
 
 
 # Rows
@@ -397,7 +399,7 @@ def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
         raise FlowError(f"{where}: row {row!r}: {what}")
     for what, function in (("guard", row.guard), ("action", row.action)):
         if function is not None and not callable(function):
-            raise FlowError(f"{where}: {what} of the row {row!r}: expected a function, got {shown(function)}")
+            raise FlowError(f"{where}: {what} of the row {row!r}: expected a function, got {safe_repr(function)}")
         if inspect.iscoroutinefunction(function):
             right = "a plain, pure function"
             raise FlowError(f"{where}: {what} of the row {row!r}: expected {right}, got a coroutine function")
@@ -544,7 +546,7 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
             bound = f" (bound: {', '.join(agents)})" if agents else ""
             raise FlowError(f"{here}: expected an agent, got none{bound}; call bound({role}=agent)")
         if not isinstance(agent, Agent):
-            raise FlowError(f"{here}: expected an Agent, got {shown(agent)}")
+            raise FlowError(f"{here}: expected an Agent, got {safe_repr(agent)}")
         for state in states:
             state.check_agent(f"{where}: {state.name}, role {role!r}", agent)
 

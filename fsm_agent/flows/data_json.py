@@ -25,7 +25,7 @@ import pydantic_core
 from fsm_agent._internal.structs import type_adapter
 from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.schema import described_errors
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 _Handler = Callable[[Any], Any]
 _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys that hold no schemas
@@ -107,7 +107,7 @@ def _read_deque(value: Any, handler: _Handler) -> Any:
     if not (isinstance(value, dict) and value.keys() == {"maxlen", "items"}):
         return handler(value)
     if type(value["maxlen"]) is not int or not 0 <= value["maxlen"] <= sys.maxsize:
-        raise ValueError(f"maxlen: expected a whole number from 0 to {sys.maxsize}, got {shown(value['maxlen'])}")
+        raise ValueError(f"maxlen: expected a whole number from 0 to {sys.maxsize}, got {safe_repr(value['maxlen'])}")
     return deque(handler(value["items"]), value["maxlen"])
 
 
@@ -124,9 +124,9 @@ def _read_time(value: Any, handler: _Handler) -> Any:
     try:
         zone = ZoneInfo(key)
     except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or no name that a file can have
-        raise ValueError(f"time zone: expected one that this machine knows, got {shown(key)}") from None
+        raise ValueError(f"time zone: expected one that this machine knows, got {safe_repr(key)}") from None
     if time.tzinfo is None:
-        raise ValueError(f"expected a time with an offset before its zone, got {shown(value)}")
+        raise ValueError(f"expected a time with an offset before its zone, got {safe_repr(value)}")
     return time.astimezone(zone)
 
 
@@ -179,15 +179,15 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         lost = lost_in_json(value, again) if is_equal and _may_lose(adapter) else ""
     except (ValueError, TypeError, RecursionError) as error:
         why = describe_json_error(error)
-        problem = f"expected {right}, got {shown(value)}"
+        problem = f"expected {right}, got {safe_repr(value)}"
         if not why.startswith(f"{_WHOLE}: "):
             problem = f"{problem}: {why.removeprefix('input: ')}"
         raise DataError(where, problem) from None
     finally:
         _HELD.reset(held)
     if lost or not is_equal:
-        what = f"without {lost}" if lost else f"as {shown(again)}"
-        unchanged = f"expected {right} that JSON keeps unchanged, got {shown(value)}"
+        what = f"without {lost}" if lost else f"as {safe_repr(again)}"
+        unchanged = f"expected {right} that JSON keeps unchanged, got {safe_repr(value)}"
         raise DataError(where, f"{unchanged}, which comes back {what}")
     return text
 

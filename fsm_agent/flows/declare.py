@@ -36,7 +36,7 @@ from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.functions.schema import deps_of_second
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 A1 = TypeVar("A1", default=Any)
 A2 = TypeVar("A2", default=Any)
@@ -92,9 +92,9 @@ def _pure(what: str, function: Any) -> Any:
         FlowError: It is not a function, or it is a coroutine function.
     """
     if not callable(function):
-        raise FlowError(f"{what}: expected a function of the data, got {shown(function)}")
+        raise FlowError(f"{what}: expected a function of the data, got {safe_repr(function)}")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise FlowError(f"{what}: expected a plain, pure function, got the coroutine function {shown(function)}")
+        raise FlowError(f"{what}: expected a plain, pure function, got the coroutine function {safe_repr(function)}")
     return function
 
 
@@ -227,14 +227,14 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
     if isinstance(asked, Agent):
         types = types or types_of(asked.output)
     elif not (isinstance(asked, str) or callable(asked)):
-        raise FlowError(f"ask: expected an Agent, as in @ask(agent, str), got {shown(asked)}")
+        raise FlowError(f"ask: expected an Agent, as in @ask(agent, str), got {safe_repr(asked)}")
     elif not types:
         name = repr(asked) if isinstance(asked, str) else getattr(asked, "__name__", "choose")
         right = f"add the types of the answer, as in @ask({name}, str)"
-        raise FlowError(f"ask: expected an Agent, got {shown(asked)} alone; {right}")
+        raise FlowError(f"ask: expected an Agent, got {safe_repr(asked)} alone; {right}")
     elif callable(asked):
         _pure("choice of ask", asked)
-    check("whole of ask", whole, isinstance(whole, bool), "True or False", FlowError)
+    require("whole of ask", whole, isinstance(whole, bool), "True or False", FlowError)
     return (_WholeCalls if whole else _Calls)(asked, types, _known("ask", options, (*STATE_OPTIONS, "whole")))
 
 
@@ -296,9 +296,9 @@ def _function_state(
     function: Any, name: str | None = None, on_error: Any = None, **options: Any
 ) -> FunctionState[Any, Any]:
     if not callable(function):
-        raise FlowError(f"execute: expected a function of the data, got {shown(function)}")
+        raise FlowError(f"execute: expected a function of the data, got {safe_repr(function)}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise FlowError(f"execute: expected a function that returns, got the generator {shown(function)}")
+        raise FlowError(f"execute: expected a function that returns, got the generator {safe_repr(function)}")
     name = name or str(getattr(function, "__name__", ""))
     answer_types = AnswerTypes(name, returned_types(function))
     parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
@@ -359,11 +359,11 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
     """
     if len(types) == 1 and inspect.isfunction(types[0]):
         right = "the types of the answer, as in @wait(Approve, Change)"
-        raise FlowError(f"wait: expected {right}, got the function {shown(types[0])}")
+        raise FlowError(f"wait: expected {right}, got the function {safe_repr(types[0])}")
     if not types:
         raise FlowError("wait: expected the types of the answer, as in @wait(Approve, Change), got none")
     early = options.get("early", False)
-    check("early of wait", early, isinstance(early, bool), "True or False", FlowError)
+    require("early of wait", early, isinstance(early, bool), "True or False", FlowError)
     return _Waits(types, _known("wait", options, WAIT_OPTIONS))
 
 
@@ -485,7 +485,7 @@ def _gathered(
     _name(word, name)
     for member in members:
         if not isinstance(member, LiveState):
-            raise FlowError(f"member of {name!r}: expected a state with rows, got {shown(member)}")
+            raise FlowError(f"member of {name!r}: expected a state with rows, got {safe_repr(member)}")
     if len(members) < 2:
         raise FlowError(f"members of {name!r}: expected two states or more, got {len(members)}")
     return GatherState(name, members, **ends, **_known(word, options))
@@ -553,9 +553,9 @@ def each(
     """
     _name("each", name)
     if not isinstance(member, LiveState):
-        raise FlowError(f"member of {name!r}: expected a state with rows, got {shown(member)}")
+        raise FlowError(f"member of {name!r}: expected a state with rows, got {safe_repr(member)}")
     _pure(f"over of {name!r}", over)
-    check(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
+    require(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
     _known("each", options, (*TIME_OPTIONS, "parallel", "settled", "enough"))
     return EachState(name, member, over, parallel, settled, enough, **options)
 
@@ -585,7 +585,7 @@ def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack
     """
     _name("subflow", name)
     if not isinstance(flow, Flow):
-        raise FlowError(f"flow of the subflow {name!r}: expected a Flow, got {shown(flow)}")
+        raise FlowError(f"flow of the subflow {name!r}: expected a Flow, got {safe_repr(flow)}")
     return SubflowState(name, flow, _pure(f"given of the subflow {name!r}", given), **_known("subflow", {**options}))
 
 
@@ -615,11 +615,11 @@ def end(name: str, *, failed: bool | str = False) -> End:
         ...     print(error.run.state, "-", error.run.record.ending.detail)
         silent - nothing to say
     """
-    check("failed of end", failed, isinstance(failed, bool | str), "True, or a string that says why", FlowError)
+    require("failed of end", failed, isinstance(failed, bool | str), "True, or a string that says why", FlowError)
     return End(_name("end", name), failed if isinstance(failed, str) else "", is_failure=failed is not False)
 
 
 def _name(word: str, name: Any) -> str:
     """Return the name of a state, the first argument."""
-    check(f"first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
+    require(f"first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
     return str(name)

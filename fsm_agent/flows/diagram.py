@@ -40,7 +40,7 @@ from fsm_agent.flows.states import (
 )
 from fsm_agent.flows.table import EDITED, TableEntry
 from fsm_agent.messages.events import Stepped
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 _N = TypeVar("_N", Node, Box)
 
@@ -97,15 +97,15 @@ def flow_diagram(
         >>> "greet" in render(flow_diagram(Flow("hello", str, start=greet, rows=[greet.done(end("said"))])), "mermaid")
         True
     """
-    check("the flow", flow, isinstance(flow, Flow), "a Flow")
-    check("depth", depth, depth is None or is_whole(depth, 0), "a whole number from 0 on, or None for all")
-    check("hops", hops, is_whole(hops, 0), "a whole number from 0 on")
+    require("the flow", flow, isinstance(flow, Flow), "a Flow")
+    require("depth", depth, depth is None or is_whole(depth, 0), "a whole number from 0 on, or None for all")
+    require("hops", hops, is_whole(hops, 0), "a whole number from 0 on")
     right = "a list of states, such as [review]"
-    check("around", around, isinstance(around, Collection) and not isinstance(around, str), right)
+    require("around", around, isinstance(around, Collection) and not isinstance(around, str), right)
     for state in around:
         name = getattr(state, "name", "")
         right = f"a state of the flow {flow.name!r}"
-        check("state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
+        require("state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
     level_for(level, 0)  # checks it
     drawing = _Drawing(level, shows_defaults, shows_actions, depth)
     _draw(flow, drawing, "", "", 0, [state.name for state in around], hops)
@@ -130,7 +130,7 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
         True
     """
     right = "a FlowRun, such as result.run or the run of FlowSuspended"
-    check("the run", run, isinstance(run, FlowRun), right)
+    require("the run", run, isinstance(run, FlowRun), right)
     flow, trace = run.flow, run.record.trace
     drawn = _Drawing()
     _draw(flow, drawn, "", "")

@@ -62,7 +62,7 @@ from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.runtime.environment import Approve
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
-from fsm_agent.validation import check, plain_json, shown
+from fsm_agent.validation import plain_json, require, safe_repr
 
 TABLE_BYTES = 16_384  # of the tables in the header of a journal
 MOST_NAMED = 5  # members of a state, in words
@@ -244,7 +244,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         try:
             return self.adapter.validate_json(document)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
-            what = f"expected JSON of {self.data.__name__}, got {shown(document)}"
+            what = f"expected JSON of {self.data.__name__}, got {safe_repr(document)}"
             raise FlowError(f"flow {self.name!r}: {what}: {describe_json_error(error)}") from None
 
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None, by: str = "") -> FlowRecord:
@@ -259,7 +259,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
             raise FlowError(f"flow {self.name!r}: {error}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
         if by:
-            check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
+            require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
             kept["by"] = by
         stage: Any = self.state_enum
         return FlowRecord(
@@ -290,7 +290,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         Raises:
             FlowError: A role has no agent, or one with the wrong output; or the flow has no such role.
         """
-        check("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
+        require("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
         check_names(self, by_role)
         bound = {**self.agents, **agents, **by_role}
         check_agents(self, bound)

@@ -25,7 +25,7 @@ from fsm_agent.flows.states import (
 )
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Event
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -73,11 +73,11 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
     known = [known_key for state in asking for known_key in state.client_keys]
     for key, client in clients.items():
         is_client = hasattr(client, "acomplete") and not isinstance(client, type)
-        check(f"clients[{shown(key)}]", client, is_client, "a client, such as Script('…') in tests")
+        require(f"clients[{safe_repr(key)}]", client, is_client, "a client, such as Script('…') in tests")
         if not any(key is known_key for known_key in known):
             names = ", ".join([state.name for state in asking]) or "none"
             right = f"states of the flow {flow.name!r} that ask an agent ({names})"
-            raise UsageError(f"clients: expected {right}, got {shown(key)}")
+            raise UsageError(f"clients: expected {right}, got {safe_repr(key)}")
 
 
 def has_listener(flow: Flow[Any]) -> bool:
@@ -185,5 +185,5 @@ def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
     if not isinstance(state, LiveState):
-        raise OutcomeError(f"answer {shown(value)}: expected the key of a state that asks, got {shown(key)}")
+        raise OutcomeError(f"answer {safe_repr(value)}: expected the key of a state that asks, got {safe_repr(key)}")
     return outcome_of(state, value)

@@ -47,7 +47,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -504,7 +504,7 @@ class FlowProcess(Parent):
         if len(keys) != 1:
             open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
             what = f"{len(keys)} of them" if keys else "none"
-            asked = f"expected one open question to give {shown(value)} to, got {what}"
+            asked = f"expected one open question to give {safe_repr(value)} to, got {what}"
             raise OutcomeError(f"{state!r}: {asked} (the run waits for {open_keys})")
         return keys[0]
 

@@ -23,7 +23,7 @@ from fsm_agent.functions.function import result_text
 from fsm_agent.messages.events import Question, Stepped
 from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.run import FlowRun
@@ -185,9 +185,9 @@ class FlowLimits(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("steps", "inbox"):
-            check(f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number from 1 on")
+            require(f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number from 1 on")
         is_right = self.deadline_s is None or is_amount(self.deadline_s)
-        check("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None")
+        require("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None")
         if self.deadline_s is not None:  # as JSON gives it back, so that a record is written as it was
             force_setattr(self, "deadline_s", float(self.deadline_s))
 

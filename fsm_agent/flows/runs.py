@@ -26,7 +26,7 @@ from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import ProcessFactory, aclaim
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -433,5 +433,5 @@ def _names(after: Any) -> tuple[str, ...]:
         UsageError: It names no runs.
     """
     before = () if after is None else runs_named(after)
-    check("after", after, before is not None, "the name or the handle of a run, or a list of them")
+    require("after", after, before is not None, "the name or the handle of a run, or a list of them")
     return before or ()

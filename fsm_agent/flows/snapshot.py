@@ -24,7 +24,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import case_name
-from fsm_agent.validation import check, plain_json, shown
+from fsm_agent.validation import plain_json, require, safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -322,7 +322,7 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         raise FlowError("renamed: expected old names with new ones, as in renamed(old='new'), got none")
     for old, new in states.items():
         if not isinstance(new, str) or not new.isidentifier():
-            raise FlowError(f"renamed: expected a Python identifier for {old}, got {shown(new)}")
+            raise FlowError(f"renamed: expected a Python identifier for {old}, got {safe_repr(new)}")
 
     def upgrade(record: dict[str, Any]) -> dict[str, Any]:
         stands = record.get("state", "")
@@ -382,7 +382,7 @@ def reshaped(
         >>> callable(upgrade)
         True
     """
-    check(
+    require(
         "add of reshaped",
         add,
         isinstance(add, Mapping),
@@ -390,8 +390,8 @@ def reshaped(
         FlowError,
     )
     is_list = isinstance(drop, Sequence | frozenset | set) and not isinstance(drop, str)
-    check("drop of reshaped", drop, is_list, "a list of fields, such as ['old']", FlowError)
-    check(
+    require("drop of reshaped", drop, is_list, "a list of fields, such as ['old']", FlowError)
+    require(
         "rename of reshaped", rename, isinstance(rename, Mapping), "a mapping of old field names to new ones", FlowError
     )
     if not (add or drop or rename):
@@ -399,15 +399,15 @@ def reshaped(
     made, gone = [*add, *rename.values()], [*drop, *rename]
     for names in (made, gone):
         for name in names:
-            check("a field of reshaped", name, isinstance(name, str) and bool(name), "a field name", FlowError)
-            check("a field of reshaped", name, names.count(name) == 1, "one change of each field", FlowError)
+            require("a field of reshaped", name, isinstance(name, str) and bool(name), "a field name", FlowError)
+            require("a field of reshaped", name, names.count(name) == 1, "one change of each field", FlowError)
     added = plain_json("add of reshaped", add) if add else {}
 
     def upgrade(record: dict[str, Any]) -> dict[str, Any]:
         data = record["data"]
         where = f"data of version {record.get('version', 1)} of the flow {record['flow']!r}"
         if not isinstance(data, dict):
-            raise SnapshotError(f"{where}: expected fields for reshaped to change, got {shown(data)}")
+            raise SnapshotError(f"{where}: expected fields for reshaped to change, got {safe_repr(data)}")
         for name in gone:
             if name not in data:
                 raise SnapshotError(f"{where}: expected one of its fields ({', '.join(data)}), got {name!r}")

@@ -25,7 +25,7 @@ from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_
 from fsm_agent.functions.function import Function
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -318,7 +318,7 @@ class CallState(_Failing[D, A]):
                 )
             found = agents[found]
         if not isinstance(found, Agent):
-            raise FlowError(f"{self.name}: expected its function to return an Agent, got {shown(found)}")
+            raise FlowError(f"{self.name}: expected its function to return an Agent, got {safe_repr(found)}")
         self.check_agent(self.name, found)
         return found
 
@@ -601,7 +601,7 @@ class EachState(ParallelState[D, A]):
         found: Any = self.over(data)
         if isinstance(found, str | bytes | Set | Mapping) or not isinstance(found, Iterable):
             right = "a sequence, which has the same order in every process"
-            raise FlowError(f"items of {self.name}: expected {right}, got {shown(found)}")
+            raise FlowError(f"items of {self.name}: expected {right}, got {safe_repr(found)}")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
 
 

@@ -40,7 +40,7 @@ from fsm_agent.flows.states import (
     event_name,
 )
 from fsm_agent.flows.values import ANY, Failure
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -309,7 +309,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         if isinstance(state, End):
             raise FlowError(f"any_state: expected states with rows, got the end {state.name!r}; leave it out")
         if not isinstance(state, LiveState):
-            raise FlowError(f"any_state: expected states with rows, got {shown(state)}")
+            raise FlowError(f"any_state: expected states with rows, got {safe_repr(state)}")
         if any(state is other for other in states[:number]):
             raise FlowError(f"any_state: expected each state once, got {state.name!r} twice; leave one out")
     return AnyState(*states)
@@ -421,7 +421,7 @@ def _guard(row: Row[Any]) -> Any:
             return held
         if held is None or isawaitable(held):
             what = f"flow {run.flow.name!r}: guard of the row {row!r}"
-            raise FlowError(f"{what}: expected True or False, got {shown(held)}")
+            raise FlowError(f"{what}: expected True or False, got {safe_repr(held)}")
         return bool(held)
 
     return guard
@@ -482,12 +482,12 @@ def check_time(here: str, state: LiveState[Any, Any]) -> None:
     for name, time, right in (("within_s", within_s, _SECONDS), ("until", until, _MOMENT)):
         if inspect.iscoroutinefunction(time):
             right = "a plain, pure function"
-            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {shown(time)}")
+            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {safe_repr(time)}")
         is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
         if time is not None and not is_right:
-            raise FlowError(f"{here}: {name}: expected {right}, got {shown(time)}")
+            raise FlowError(f"{here}: {name}: expected {right}, got {safe_repr(time)}")
     if not isinstance(state.restart, bool):
-        raise FlowError(f"{here}: restart: expected True or False, got {shown(state.restart)}")
+        raise FlowError(f"{here}: restart: expected True or False, got {safe_repr(state.restart)}")
     if not (state.restart or state.is_timed):
         raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
 
@@ -526,4 +526,4 @@ def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> 
     if not isinstance(state, PauseState):
         right += ", or None"
     by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
-    raise FlowError(f"{where}: {name} of {state.name}: expected {right}, got {shown(time)}{by}")
+    raise FlowError(f"{where}: {name} of {state.name}: expected {right}, got {safe_repr(time)}{by}")

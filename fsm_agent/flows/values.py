@@ -32,7 +32,7 @@ from fsm_agent.flows.data_json import DataError, always_kept, describe_json_erro
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 S = TypeVar("S", default=Any)  # the data of a flow inside of a state
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class AnswerTypes:
             for case in self.cases:
                 if case is ANY or value is case or value == case or is_case(value, case):
                     return case
-        raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
+        raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     @cached_property
     def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
@@ -141,7 +141,7 @@ class AnswerTypes:
             for index, kind in enumerate(self.types):
                 if is_kind(value, kind):
                     return index
-        raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
+        raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     def load(self, text: str) -> Any:
         """Return the value that JSON holds: with the name of its type, as `dump` writes it, or without.
@@ -157,7 +157,7 @@ class AnswerTypes:
                 return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
             return self._either.validate_json(text)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
-            problem = f"{self.state}: expected JSON of {self!r}, got {shown(text)}"
+            problem = f"{self.state}: expected JSON of {self!r}, got {safe_repr(text)}"
             raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None
 
     @cached_property
@@ -267,13 +267,13 @@ class ResultTypes(AnswerTypes):
             OutcomeError: It is not a result, or the call gave no output.
         """
         if not isinstance(value, CallResult):
-            raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
+            raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
         if value.state is not State.COMPLETED:
             raise OutcomeError(f"{self.state}: expected the result of an answered call, got one in {value.state}")
         return value.call.output
 
     def _refused(self, value: object, error: Exception) -> OutcomeError:
-        problem = f"{self.state}: expected JSON of {self!r}, got {shown(value)}"
+        problem = f"{self.state}: expected JSON of {self!r}, got {safe_repr(value)}"
         return OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> pydantic_core.CoreSchema:
@@ -429,7 +429,7 @@ class DataCheck:
         """
         kind = self._kind
         if not isinstance(data, kind):
-            raise DataError("", f"expected {kind.__name__}, got {shown(data)}")
+            raise DataError("", f"expected {kind.__name__}, got {safe_repr(data)}")
         if data is before:
             return
         if type(data) is not kind or not self._fields:
@@ -496,7 +496,7 @@ def into(field: str, /) -> IntoField:
         >>> letters.call(Letter("a lamp")).output.text
         'Dear Ada: a lamp'
     """
-    check("field of into", field, isinstance(field, str), "the name of a field of the data", FlowError)
+    require("field of into", field, isinstance(field, str), "the name of a field of the data", FlowError)
     return IntoField(field)
 
 

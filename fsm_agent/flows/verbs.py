@@ -44,7 +44,7 @@ from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -356,7 +356,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """
         right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
-        check("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
+        require("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
         if models:
             check_clients(self._flow, models)
         check_agents(self._flow, self._flow.agents)

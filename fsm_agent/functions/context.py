@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.structs import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -139,7 +139,7 @@ def check_deps(deps: object) -> None:
         )
     if not is_maker(deps):
         return
-    name = getattr(deps, "__name__", "") or shown(deps)
+    name = getattr(deps, "__name__", "") or safe_repr(deps)
     if inspect.iscoroutinefunction(deps) or inspect.isasyncgenfunction(deps):
         raise UsageError(f"deps=: expected {EXPECTED}, got the coroutine function {name}; pass a plain function")
     try:
@@ -322,7 +322,7 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
     """
     found: Any = None if isinstance(agent, type) else getattr(agent, f"_{verb}_inside", None)
     if found is None:
-        raise UsageError(f"context.{verb}: expected an agent, and then its task, got {shown(agent)}")
+        raise UsageError(f"context.{verb}: expected an agent, and then its task, got {safe_repr(agent)}")
     return found if is_inside else getattr(agent, verb)  # type: ignore[no-any-return]
 
 
@@ -379,4 +379,4 @@ def _is_context(annotation: object) -> bool:
 
 
 def _unfit(decide: object, owner: str, first: str) -> UsageError:
-    return UsageError(f"{owner}: expected a callable of ({first}) or ({first}, context), got {shown(decide)}")
+    return UsageError(f"{owner}: expected a callable of ({first}) or ({first}, context), got {safe_repr(decide)}")

@@ -21,7 +21,7 @@ from fsm_agent.functions.context import Context, Delegate, accepts_context
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, Validator, described, passing, refused
 from fsm_agent.messages.message import FunctionCall, object_text
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
@@ -154,7 +154,7 @@ class Function(Policy, Generic[P, R, Deps]):
         """
         check_names(policy)
         for what, text in (("name", name), ("description", description)):
-            check(f"{what} of a function", text, text is None or isinstance(text, str), "a string")
+            require(f"{what} of a function", text, text is None or isinstance(text, str), "a string")
         if isinstance(call, Function):
             return call._changed(name, description, policy)
         if not callable(call):

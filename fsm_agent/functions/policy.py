@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from fsm_agent._internal.structs import Value, is_amount, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.validation import check_fields
+from fsm_agent.validation import require_fields
 
 # Handling of an exception of a function: the model is shown it, the function is first run again (`Retries`), or the
 # agent call fails.
@@ -60,7 +60,7 @@ class Retries(Value, frozen=True, kw_only=True):
     retry_if: Callable[[Exception], bool] | None = None  # None: any exception
 
     def __post_init__(self) -> None:
-        check_fields(self, "Retries", _RETRIES)
+        require_fields(self, "Retries", _RETRIES)
         if self.delay_s > self.max_delay_s:
             raise UsageError(
                 f"delay_s of Retries: expected at most max_delay_s={self.max_delay_s!r}, got {self.delay_s!r}"
@@ -115,7 +115,7 @@ def check_policy(policy: Policy, owner: str) -> None:
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
             object.__setattr__(policy, name, tuple(value))
-    check_fields(policy, owner, _POLICY)
+    require_fields(policy, owner, _POLICY)
     if policy.once and (policy.retries or policy.on_error == "retry"):
         raise UsageError(
             f"{owner}: expected no retries beside once=True, since it must not run twice; remove one of them"

@@ -19,7 +19,7 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PolicyOptions, is_plain
-from fsm_agent.validation import wrong
+from fsm_agent.validation import invalid
 
 _PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
 Deps = TypeVar("Deps", default=Any, contravariant=True)
@@ -93,13 +93,13 @@ def sources(items: Any) -> tuple[Any, ...]:
         name = getattr(items, "name", None) or getattr(items, "__name__", type(items).__name__)
         raise UsageError(f"functions: expected a list, got {name!r} itself; pass [{name}]")
     if isinstance(items, str | Mapping) or not isinstance(items, Iterable):
-        raise wrong("functions", items, "a list of functions")
+        raise invalid("functions", items, "a list of functions")
     return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in items])
 
 
 def _as_function(agent: Any) -> Function:
     if isinstance(agent, type):
-        raise wrong("one of the functions", agent, "an agent, not its class")
+        raise invalid("one of the functions", agent, "an agent, not its class")
     return agent.as_function()  # type: ignore[no-any-return]
 
 

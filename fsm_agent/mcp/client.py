@@ -25,7 +25,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.mcp.session import Connection, MCPToolError, Target, background
 from fsm_agent.mcp.transports import Http, Stdio, Transport
 from fsm_agent.messages.message import Document, Image
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, ResourceLink, Tool
@@ -171,7 +171,7 @@ class MCPServer:
         adapt: Callable[[Function], Function | None] | None = None,
     ) -> None:
         right = "MCPServer.stdio('command', …) or MCPServer.http('https://…')"
-        check("transport of an MCP server", transport, hasattr(transport, "name"), right)
+        require("transport of an MCP server", transport, hasattr(transport, "name"), right)
         self.name = name or transport.name
         self._transport = transport
         self._prefix = prefix

@@ -26,7 +26,7 @@ from fsm_agent.mcp.transports import MAX_BYTES
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.store.sql.sqlite import MemoryStore
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -171,7 +171,7 @@ def serve(
             if isinstance(offered, Function):
                 _check(offered)
     right = "a number of seconds above 0"
-    check("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
+    require("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
     key = os.urandom(32) if signing_key is None else key_bytes(signing_key)
     server = ToolServer(agent, key, answer_within_s, deps, instructions=instructions, version=version)
     _ = server.official  # refuses a machine without the package

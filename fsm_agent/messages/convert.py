@@ -27,7 +27,7 @@ from fsm_agent.messages.message import (
     Text,
     check_messages,
 )
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 MAX_MESSAGES = 100_000
 _MAX_WORD = 40  # characters; for longer words no similar one is suggested
@@ -55,7 +55,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
     Raises:
         UsageError: One is not a message; the error names its index and key.
     """
-    check(
+    require(
         "messages",
         items,
         isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping),
@@ -91,7 +91,7 @@ class _Reader:
         """Return the message of a dictionary, or the message that it is."""
         if not isinstance(item, Message):
             if not isinstance(item, Mapping):
-                raise wrong("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
+                raise invalid("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
             item = self._convert(f"messages[{index}]", item, self._start + index)
         self._follow(item)
         return item
@@ -118,7 +118,7 @@ class _Reader:
         if role == "assistant":
             parts = [*_content_parts(where, item), *parts, *_calls(where, item, index)]
         if not parts and not (role == "assistant" and item.get("content") == ""):  # which APIs give, and take
-            raise wrong(f"{where}.content", item.get("content"), "a string or a list of parts")
+            raise invalid(f"{where}.content", item.get("content"), "a string or a list of parts")
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
@@ -136,7 +136,7 @@ class _Reader:
             raise UsageError(f"{where}.role: expected 'tool' with a 'tool_call_id', got 'function'")
         if not isinstance(role, str) or role not in _ROLES:
             raise UsageError(
-                f"{where}.role: unknown role {shown(role)}{remedy(str(role)[:_MAX_WORD], _ROLES, OUR_ROLES)}"
+                f"{where}.role: unknown role {safe_repr(role)}{remedy(str(role)[:_MAX_WORD], _ROLES, OUR_ROLES)}"
             )
         return _ROLES[role]
 
@@ -144,7 +144,7 @@ class _Reader:
         id = item.get("tool_call_id")
         if not isinstance(id, str) or id not in self._open:
             right = " or ".join(map(repr, list(self._open)[:5])) or "a result after the message that asks for it"
-            raise wrong(f"{where}.tool_call_id", id, right)
+            raise invalid(f"{where}.tool_call_id", id, right)
         call = self._open[id]
         texts, attachments = list[str](), list[Image | Document]()
         for part in _parts(f"{where}.content", item.get("content"), "tool"):
@@ -170,16 +170,16 @@ def _check_keys(where: str, item: ChatDict, role: Role) -> None:
         if key in _KEYS[role] or (key in _UNUSED and (value is None or value == [])):
             continue
         if key == "name":
-            raise UsageError(f"{where}.name: expected no name, got {shown(value)}; put the name into the content")
+            raise UsageError(f"{where}.name: expected no name, got {safe_repr(value)}; put the name into the content")
         meant = hint(str(key)[:_MAX_WORD], _KEYS[role])
-        raise UsageError(f"{where}: unknown key {shown(key)} of a message of role {role!r}{meant}")
+        raise UsageError(f"{where}: unknown key {safe_repr(key)} of a message of role {role!r}{meant}")
 
 
 def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
     """Return the parts of a model's message outside its ``content``: reasoning and refusal."""
     for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
         if (value := item.get(key)) is not None:
-            check(f"{where}.{key}", value, isinstance(value, str), "a string")
+            require(f"{where}.{key}", value, isinstance(value, str), "a string")
             yield make(value)
 
 
@@ -191,19 +191,21 @@ def _calls(where: str, item: ChatDict, index: int) -> Iterator[FunctionCall]:
     calls = item.get("tool_calls")
     if calls is None:
         return
-    check(f"{where}.tool_calls", calls, isinstance(calls, list | tuple), "a list of calls")
+    require(f"{where}.tool_calls", calls, isinstance(calls, list | tuple), "a list of calls")
     seen = set[str]()
     for number, call in enumerate(calls):
         path = f"{where}.tool_calls[{number}]"
         right = "{'id': 'call_1', 'type': 'function', 'function': {'name': …, 'arguments': '{…}'}}"
-        check(path, call, isinstance(call, Mapping), right)
+        require(path, call, isinstance(call, Mapping), right)
         kind, id, function = call.get("type", "function"), call.get("id"), call.get("function")
-        check(f"{path}.type", kind, kind == "function", "'function'")
-        check(f"{path}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a string that no other call has")
-        check(f"{path}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
+        require(f"{path}.type", kind, kind == "function", "'function'")
+        require(
+            f"{path}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a string that no other call has"
+        )
+        require(f"{path}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
         name, arguments = function.get("name"), function.get("arguments", "{}")
-        check(f"{path}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")
-        check(f"{path}.function.arguments", arguments, isinstance(arguments, str), "a string of JSON")
+        require(f"{path}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")
+        require(f"{path}.function.arguments", arguments, isinstance(arguments, str), "a string of JSON")
         seen.add(id)
         yield FunctionCall(name=name, arguments_json=arguments, id=f"{index}.{number}", provider_id=id)
 
@@ -215,21 +217,21 @@ def _parts(where: str, content: Any, role: Role) -> Iterator[Part]:
         if content or role != "assistant":
             yield Text(content)
         return
-    check(where, content, isinstance(content, list | tuple), "a string or a list of parts")
+    require(where, content, isinstance(content, list | tuple), "a string or a list of parts")
     for number, part in enumerate(content):
         path = f"{where}[{number}]"
-        check(path, part, isinstance(part, Mapping), "a part such as {'type': 'text', 'text': '…'}")
+        require(path, part, isinstance(part, Mapping), "a part such as {'type': 'text', 'text': '…'}")
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in _PARTS:
             right = ", ".join(map(repr, _PARTS))
-            raise UsageError(f"{path}.type: expected one of {right}, got {shown(kind)}")
+            raise UsageError(f"{path}.type: expected one of {right}, got {safe_repr(kind)}")
         yield _PARTS[kind](path, part)
 
 
 def _text(where: str, part: ChatDict) -> Part:
     key = "refusal" if part["type"] == "refusal" else "text"
     text = part.get(key)
-    check(f"{where}.{key}", text, isinstance(text, str), "a string")
+    require(f"{where}.{key}", text, isinstance(text, str), "a string")
     return Text(str(text))
 
 
@@ -238,16 +240,16 @@ def _image(where: str, part: ChatDict) -> Part:
     path, url = f"{where}.image_url", image
     if isinstance(image, Mapping):
         path, url = f"{where}.image_url.url", image.get("url")
-    check(path, url, _is_address(url), "an http(s) URL, or 'data:image/png;base64,…'")
+    require(path, url, _is_address(url), "an http(s) URL, or 'data:image/png;base64,…'")
     return _convert(path, lambda: Image.of(str(url)))
 
 
 def _file(where: str, part: ChatDict) -> Part:
     file = part.get("file")
-    check(f"{where}.file", file, isinstance(file, Mapping), "{'file_data': 'data:application/pdf;base64,…'}")
+    require(f"{where}.file", file, isinstance(file, Mapping), "{'file_data': 'data:application/pdf;base64,…'}")
     data, name = (file or {}).get("file_data"), (file or {}).get("filename")
-    check(f"{where}.file.file_data", data, _is_address(data), "'data:application/pdf;base64,…'")
-    check(f"{where}.file.filename", name, name is None or isinstance(name, str), "a string")
+    require(f"{where}.file.file_data", data, _is_address(data), "'data:application/pdf;base64,…'")
+    require(f"{where}.file.filename", name, name is None or isinstance(name, str), "a string")
     return _convert(f"{where}.file.file_data", lambda: Document.of(str(data), name=name))
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import astuple
 from fsm_agent._internal.structs import Tagged, Value, from_json, schema_of, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
-from fsm_agent.validation import shown, wrong
+from fsm_agent.validation import invalid, safe_repr
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -439,7 +439,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
             elif isinstance(part, _PARTS):
                 parts.append(part)
             else:
-                raise wrong("a part of a message", part, "a string, or a part such as Image.of(…)")
+                raise invalid("a part of a message", part, "a string, or a part such as Image.of(…)")
         return cls(role=role, parts=tuple(parts))
 
     @classmethod
@@ -481,10 +481,10 @@ def check_messages(messages: Sequence[Any]) -> None:
         if type(message) is not Message:
             continue
         if type(message.parts) is not tuple:
-            raise wrong(f"messages[{index}].parts", message.parts, f"a tuple of parts, as {_MADE} makes it")
+            raise invalid(f"messages[{index}].parts", message.parts, f"a tuple of parts, as {_MADE} makes it")
         for part in message.parts:
             if type(part) not in _PARTS:
-                raise wrong(f"a part of messages[{index}]", part, f"a part such as Text(…), as {_MADE} makes it")
+                raise invalid(f"a part of messages[{index}]", part, f"a part such as Text(…), as {_MADE} makes it")
 
 
 def check_roles(messages: Sequence[Any]) -> None:
@@ -495,7 +495,7 @@ def check_roles(messages: Sequence[Any]) -> None:
     """
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:
-            role = shown(message.role)
+            role = safe_repr(message.role)
             raise UsageError(
                 f"messages[{index}].role: unknown role {role}{remedy(str(message.role), _ROLES, OUR_ROLES)}"
             )

@@ -7,7 +7,7 @@ from typing import Self
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.messages.message import PDF, Document, Image, Message, Text
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 
 class Payload(Value, frozen=True):
@@ -55,7 +55,7 @@ class Payload(Value, frozen=True):
         Raises:
             UsageError: They are no PNG, JPEG, GIF or WebP image.
         """
-        check("data of an image", data, isinstance(data, bytes | bytearray), "bytes (with_image takes a path)")
+        require("data of an image", data, isinstance(data, bytes | bytearray), "bytes (with_image takes a path)")
         return self._with(Image.of(data))
 
     def with_document(self, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Self:
@@ -106,12 +106,12 @@ class Payload(Value, frozen=True):
             else:
                 joined.append(part)
         is_something = not self.is_text_only or bool(self.to_text().strip())
-        check("the task", self, is_something, "a payload with an image or with text that asks for something")
+        require("the task", self, is_something, "a payload with an image or with text that asks for something")
         return Message(role="user", parts=tuple(joined))
 
 
 def _text(text: str) -> Text:
-    check("a text of a payload", text, isinstance(text, str), "a string")
+    require("a text of a payload", text, isinstance(text, str), "a string")
     return Text(text)
 
 

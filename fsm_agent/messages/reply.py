@@ -10,7 +10,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.validation import Rights, shown, wrong
+from fsm_agent.validation import Rules, invalid, safe_repr
 
 # Why a model stopped, in one vocabulary for all providers; None: not reported.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
@@ -68,7 +68,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
         for count, name in counts:
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
-                return f"Usage.{name}: expected a whole number from 0 to {MOST}, or None, got {shown(count)}"
+                return f"Usage.{name}: expected a whole number from 0 to {MOST}, or None, got {safe_repr(count)}"
         return None
 
     @property
@@ -166,7 +166,7 @@ class Settings(Value, frozen=True, kw_only=True):
         for name, is_right, right in _RIGHTS:
             value = getattr(self, name)
             if not (is_right(value) or (value is None and name not in _NEVER_NONE)):
-                raise wrong(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None")
+                raise invalid(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None")
         check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
@@ -188,7 +188,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
-_RIGHTS: Rights = (  # types only: the provider decides which numbers are valid
+_RIGHTS: Rules = (  # types only: the provider decides which numbers are valid
     ("temperature", is_finite, "a number"),
     ("top_p", is_finite, "a number"),
     ("max_tokens", is_whole, "a whole number"),

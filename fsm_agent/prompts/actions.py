@@ -19,7 +19,7 @@ from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import is_name
 from fsm_agent.prompts.scanning import Element, elements, mentioned, unescaped
 from fsm_agent.prompts.type_text import name_of
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 _PART = "action_part"
 _ATTRIBUTE, _INNER_TEXT = "attribute", "inner_text"
@@ -99,7 +99,7 @@ class Action(pydantic.BaseModel):
     def __pydantic_init_subclass__(cls, *, tag: str | None = None, **config: Any) -> None:
         super().__pydantic_init_subclass__(**config)
         name = cls.__name__
-        check(
+        require(
             f"the tag of {name}",
             tag,
             tag is None or (isinstance(tag, str) and is_name(tag)),
@@ -194,11 +194,11 @@ class ActionSet(Parser[list[A]]):
     def __init__(
         self, *actions: type[A], prompt: str | None = None, strict: bool = True, **options: Unpack[PromptOptions]
     ) -> None:
-        check("the actions of an ActionSet", actions, bool(actions), "one or more classes")
+        require("the actions of an ActionSet", actions, bool(actions), "one or more classes")
         for action in actions:
             is_right = isinstance(action, type) and issubclass(action, Action) and action is not Action
-            check("an action of an ActionSet", action, is_right, "a subclass of Action")
-        check("strict of an ActionSet", strict, isinstance(strict, bool), "True or False")
+            require("an action of an ActionSet", action, is_right, "a subclass of Action")
+        require("strict of an ActionSet", strict, isinstance(strict, bool), "True or False")
         self.actions, self.strict = {action.action_tag: action for action in actions}, strict
         if len(self.actions) < len(actions):
             raise UsageError(f"expected actions with different tags, got the same tag twice in {actions!r:.300}")
@@ -271,7 +271,7 @@ class ActionSet(Parser[list[A]]):
             if action is None:
                 continue
             value: Any = transformer(action)
-            check(f"what the transformer made of {action!r:.80}", value, isinstance(value, str), "a string")
+            require(f"what the transformer made of {action!r:.80}", value, isinstance(value, str), "a string")
             pieces += [text[end : element.start], value]
             end = element.end
         return "".join([*pieces, text[end:]])

@@ -14,7 +14,7 @@ from fsm_agent.errors import SnapshotError, UsageError
 from fsm_agent.messages.convert import messages_of, overview
 from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -36,7 +36,7 @@ def task_message(text: str, *parts: Part) -> Message:
     Raises:
         UsageError: It is empty.
     """
-    check("the task", text, bool(parts or text.strip()), "text that asks for something")
+    require("the task", text, bool(parts or text.strip()), "text that asks for something")
     return Message.of("user", text, *parts)
 
 
@@ -81,7 +81,7 @@ class Dialog(Sequence[Message]):
         summary: HistorySummary | None = None,
     ) -> None:
         held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(messages_of(messages))
-        check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
+        require("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
         self.messages = held
         self.top_prompt = top_prompt
         self.system_args = system_args
@@ -115,7 +115,7 @@ class Dialog(Sequence[Message]):
         """
         if isinstance(turn, str):
             return self._with(self.messages.push(task_message(turn, *parts)), None)
-        check("what is put into a dialog", turn, isinstance(turn, Prompt | Task), "a string or a Prompt")
+        require("what is put into a dialog", turn, isinstance(turn, Prompt | Task), "a string or a Prompt")
         prompt = turn.prompt if isinstance(turn, Task) else turn
         rendered = turn.render()
         message = task_message(rendered.text, *rendered.parts[1:], *parts)
@@ -132,8 +132,8 @@ class Dialog(Sequence[Message]):
         Raises:
             UsageError: One of them is no such number.
         """
-        check("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all")
-        check("first_k", first_k, is_whole(first_k), "a whole number")
+        require("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all")
+        require("first_k", first_k, is_whole(first_k), "a whole number")
         if last_n is None:
             return self._with(self.messages, self.top_prompt)
         first, start = max(0, first_k), max(0, len(self) - max(0, last_n))
@@ -247,16 +247,16 @@ class Dialogs(Mapping[str, Dialog]):
         held, origins = dict(dialogs or {}), dict(forks or {})
         for name, dialog in held.items():
             is_name = isinstance(name, str) and name != "" and name.isprintable()
-            check("the name of a dialog", name, is_name, "a string such as 'main'")
-            check(f"the dialog {name!r}", dialog, isinstance(dialog, Dialog), "a Dialog")
+            require("the name of a dialog", name, is_name, "a string such as 'main'")
+            require(f"the dialog {name!r}", dialog, isinstance(dialog, Dialog), "a Dialog")
         for name, origin in origins.items():
-            check(
+            require(
                 f"the origin of the fork {name!r}",
                 origin,
                 isinstance(origin, str) and origin != "",
                 "a string such as 'main'",
             )
-            check(
+            require(
                 "the name of a fork",
                 name,
                 name in held,

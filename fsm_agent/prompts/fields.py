@@ -16,7 +16,7 @@ from typing_extensions import ReadOnly, is_typeddict
 
 from fsm_agent._internal.structs import Value, differing
 from fsm_agent.errors import PromptError
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 
 class PromptChoice(str):
@@ -111,12 +111,12 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
         for name in ("description", "rename", "target"):
             value = getattr(self, name)
             is_right = value is None or (isinstance(value, str) and value != "")
-            check(f"{name} of a PromptField", value, is_right, "a string")
+            require(f"{name} of a PromptField", value, is_right, "a string")
         for name in ("skip", "image"):
             value = getattr(self, name)
-            check(f"{name} of a PromptField", value, isinstance(value, bool), "True or False")
+            require(f"{name} of a PromptField", value, isinstance(value, bool), "True or False")
         is_callable = self.format_with is None or callable(self.format_with)
-        check("format_with of a PromptField", self.format_with, is_callable, "a function of the value")
+        require("format_with of a PromptField", self.format_with, is_callable, "a function of the value")
 
 
 def merged(marks: Iterable[PromptField]) -> PromptField:

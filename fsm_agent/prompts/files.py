@@ -36,7 +36,7 @@ from fsm_agent.prompts.template import (
     read,
     template_in,
 )
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 _TYPES: Mapping[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)}
 _PARSERS: Mapping[str, Any] = {"json_anywhere": json_anywhere, "json_block": json_block, "verbatim": verbatim}
@@ -56,7 +56,7 @@ class Names:
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
         right = "a mapping such as {'Order': Order}, or None"
-        check("names", names, names is None or isinstance(names, Mapping), right, PromptError)
+        require("names", names, names is None or isinstance(names, Mapping), right, PromptError)
         self.names: Mapping[str, Any] = names or {}
 
     def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
@@ -70,14 +70,14 @@ class Names:
             PromptError: The name is unknown, or its module cannot be imported.
         """
         if not isinstance(name, str):
-            raise PromptError(f"expected 'module:name', got {shown(name)}")
+            raise PromptError(f"expected 'module:name', got {safe_repr(name)}")
         both = {**(known or {}), **self.names}
         if name in both:
             return both[name]
         module, colon, path = name.partition(":")
         if not (colon and module and path):
             others = hint(name, both) if both else ""
-            raise PromptError(f"expected a known name or 'module:name', got {shown(name)}{others}")
+            raise PromptError(f"expected a known name or 'module:name', got {safe_repr(name)}{others}")
         return _within(_imported(module, name), path, name)
 
     def type(self, named: Any) -> Any:
@@ -89,7 +89,7 @@ class Names:
         if not isinstance(named, list):
             return self.object(named, _TYPES)
         if not named or not all(isinstance(value, str | int) for value in named):
-            raise PromptError(f"expected strings or whole numbers, such as ['yes', 'no'], got {shown(named)}")
+            raise PromptError(f"expected strings or whole numbers, such as ['yes', 'no'], got {safe_repr(named)}")
         return Literal[tuple(named)]
 
     def parser(self, named: Any) -> Any:
@@ -103,7 +103,7 @@ class Names:
             return first_of(*parsers)
         if isinstance(named, dict):
             if len(named) != 1:
-                raise PromptError(f"expected one strategy, such as {{tagged = 'answer'}}, got {shown(named)}")
+                raise PromptError(f"expected one strategy, such as {{tagged = 'answer'}}, got {safe_repr(named)}")
             [(name, value)] = named.items()
             if name not in _MAKERS:
                 raise PromptError(f"expected a strategy, got {name!r}{hint(name, _MAKERS)}")
@@ -112,7 +112,9 @@ class Names:
             return made
         found = self.object(named, _PARSERS)
         if not callable(found):
-            raise PromptError(f"{shown(named)}: expected a parser or a function of the text, got {shown(found)}")
+            raise PromptError(
+                f"{safe_repr(named)}: expected a parser or a function of the text, got {safe_repr(found)}"
+            )
         return found
 
 
@@ -312,7 +314,7 @@ class Loading:
         found = self.names.object(name)
         if not (callable(found) or hasattr(type(found), "functions") or hasattr(type(found), "as_function")):
             right = "a function, a toolset, an agent or an MCP server"
-            raise PromptError(f"{shown(name)}: expected {right}, got {shown(found)}")
+            raise PromptError(f"{safe_repr(name)}: expected {right}, got {safe_repr(found)}")
         return found
 
     def _hosted(self, item: Any) -> Any:
@@ -327,7 +329,7 @@ class Loading:
 
     def _settings(self, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise PromptError(f"expected a table such as [settings], got {shown(value)}")
+            raise PromptError(f"expected a table such as [settings], got {safe_repr(value)}")
         start, problems = max(self._line("settings") - 1, 0), list[PromptFileProblem]()
         for name, item in value.items():
             try:
@@ -349,12 +351,12 @@ class Loading:
             return value
         if not isinstance(value, dict) or len(value) != 1:
             right = "text, {file = …}, {function = …} or {prompt = …}"
-            raise PromptError(f"expected {right}, got {shown(value)}")
+            raise PromptError(f"expected {right}, got {safe_repr(value)}")
         [(word, name)] = value.items()
         if word not in _HANDLER_WORDS:
             raise PromptError(f"expected a word of a handler, got {word!r}{hint(word, _HANDLER_WORDS)}")
         if not isinstance(name, str):
-            raise PromptError(f"{word}: expected a string, got {shown(name)}")
+            raise PromptError(f"{word}: expected a string, got {safe_repr(name)}")
         if word == "file":
             check_part(name)
             return self._handler_in((self.within or self.file.parent) / name)
@@ -363,5 +365,5 @@ class Loading:
 
 def _listed(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise PromptError(f"expected a list such as ['module:name'], got {shown(value)}")
+        raise PromptError(f"expected a list such as ['module:name'], got {safe_repr(value)}")
     return value

@@ -22,7 +22,7 @@ from fsm_agent.prompts.quoting import guard_of, is_name, quoted, unquoted
 from fsm_agent.prompts.scanning import elements, mentioned, unescaped
 from fsm_agent.prompts.template import check_used, render, variables
 from fsm_agent.prompts.type_text import prompt_schema
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 T = TypeVar("T")
 
@@ -50,10 +50,10 @@ class IntentExtractor(Parser[T]):
     @overload
     def __init__(self, tag: str, intent: TypeForm[T]) -> None: ...
     def __init__(self, tag: str, intent: Any = str) -> None:
-        check("the tag of an intent", tag, isinstance(tag, str) and is_name(tag), "a name such as 'intent'")
+        require("the tag of an intent", tag, isinstance(tag, str) and is_name(tag), "a name such as 'intent'")
         right = "an Enum or a Literal with something to choose"
         self.tag, self.intent, self.output = tag, intent, Output(intent)
-        check("the intent of a frame", intent, intent is str or bool(self.choices), right)
+        require("the intent of a frame", intent, intent is str or bool(self.choices), right)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tag, self.intent)
@@ -125,7 +125,7 @@ class IntentFrame(Generic[T]):
     def __init__(self, input_tag: str, extractor_tag: str, intent: TypeForm[T]) -> None: ...
     def __init__(self, input_tag: str, extractor_tag: str, intent: Any = str) -> None:
         right = "a name such as 'query'"
-        check("the input tag of a frame", input_tag, isinstance(input_tag, str) and is_name(input_tag), right)
+        require("the input tag of a frame", input_tag, isinstance(input_tag, str) and is_name(input_tag), right)
         self.input_tag, self.extractor_tag = input_tag, extractor_tag
         self.extractor: IntentExtractor[T] = IntentExtractor(extractor_tag, intent)
         self._names = (input_tag, extractor_tag)
@@ -136,7 +136,7 @@ class IntentFrame(Generic[T]):
         What could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``, also where it is
         written with other letters, marks that cannot be seen, or escapes.  All other text is left as it is.
         """
-        check("the text of a frame", text, isinstance(text, str), "a string")
+        require("the text of a frame", text, isinstance(text, str), "a string")
         return f"<{self.input_tag}>{quoted(text, self._names)}</{self.input_tag}>"
 
     def unwrap(self, wrapped: str) -> str:
@@ -148,7 +148,7 @@ class IntentFrame(Generic[T]):
         start, end = f"<{self.input_tag}>", f"</{self.input_tag}>"
         right = f"what wrap returned, {start}…{end}"
         is_framed = isinstance(wrapped, str) and wrapped.startswith(start) and wrapped.endswith(end)
-        check("the wrapped text", wrapped, is_framed and len(wrapped) >= len(start + end), right)
+        require("the wrapped text", wrapped, is_framed and len(wrapped) >= len(start + end), right)
         try:
             return unquoted(wrapped[len(start) : -len(end)], self._names)
         except ValueError as error:
@@ -193,7 +193,7 @@ def framed_prompt(
     Raises:
         PromptError: The template does not say ``{{ name }}``, or its syntax is wrong.
     """
-    check(
+    require(
         "the prompt of an intent", template, isinstance(template, str), f"a string with {{{{ {name} }}}}", PromptError
     )
     plain = _JINJA.sub(lambda syntax: f"{{{{ {syntax[0]!r} }}}}", doc)
@@ -236,7 +236,7 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
 
     def declare(kind: type[E]) -> type[E]:
         is_right = isinstance(kind, type) and issubclass(kind, Enum) and bool(kind.__members__)
-        check("the class of an intent", kind, is_right, "an enumeration with members, such as a PromptEnum")
+        require("the class of an intent", kind, is_right, "an enumeration with members, such as a PromptEnum")
         extractor = IntentExtractor(tag, kind)
         made = framed_prompt(prompt, "intents_doc", prompt_schema(kind), (tag,), extractor, **options)
 

@@ -14,7 +14,7 @@ from fsm_agent.messages.message import Attachment, Text
 from fsm_agent.prompts.fields import TYPE_MARK, UNMARKED, text_of_member
 from fsm_agent.prompts.type_text import GuideMode, prompt_example, prompt_guide, prompt_schema
 from fsm_agent.prompts.values import check_declarations, prompt_parts, prompt_text, text_without_method
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 if TYPE_CHECKING:
     from fsm_agent.prompts.output import Parser
@@ -105,7 +105,7 @@ class TypeMarked(pydantic.BaseModel):
         if "type_name" in cls.model_fields:
             right = "use ClassVar[str], or rename the field"
             raise PromptError(f"{cls.__qualname__}: expected type_name to name its type, got a field; {right}")
-        check(f"type_name of {cls.__qualname__}", name, isinstance(name, str) and name != "", "a string", PromptError)
+        require(f"type_name of {cls.__qualname__}", name, isinstance(name, str) and name != "", "a string", PromptError)
         cls.type_name = name
 
     @pydantic.model_validator(mode="before")
@@ -114,7 +114,7 @@ class TypeMarked(pydantic.BaseModel):
         if not isinstance(data, Mapping) or TYPE_MARK not in data:
             return data
         if data[TYPE_MARK] != cls.type_name:
-            raise ValueError(f"{TYPE_MARK}: expected {cls.type_name!r}, or none, got {shown(data[TYPE_MARK])}")
+            raise ValueError(f"{TYPE_MARK}: expected {cls.type_name!r}, or none, got {safe_repr(data[TYPE_MARK])}")
         return {name: value for name, value in data.items() if name != TYPE_MARK}
 
     @pydantic.model_serializer(mode="wrap")

@@ -23,7 +23,7 @@ from fsm_agent.messages.reply import Finish, TokenLogprob
 from fsm_agent.prompts.repairs import MATCHED, granted, matched, only_close, repaired
 from fsm_agent.prompts.scanning import begins_with_opener, broken, documents, has_documents, is_row, without_thought
 from fsm_agent.prompts.unions import adapter_of, tags_of
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -165,7 +165,7 @@ def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
         >>> Agent(Script("42 because …")).call(Prompt("6 * 7?", parser=first_word)).output
         '42'
     """
-    check("the function of a parser", function, callable(function), "a function of a ParserInput")
+    require("the function of a parser", function, callable(function), "a function of a ParserInput")
     return _FunctionParser(function)
 
 
@@ -360,7 +360,7 @@ class Output:
                 again = read(document)
                 if again == value or (again != read(document) and self.document(again) == bare):
                     return document
-                error = ValueError(f"{CHANGED} {shown(again)}")
+                error = ValueError(f"{CHANGED} {safe_repr(again)}")
             except ValidationError as refused:
                 error = refused
             problem = problem or error
@@ -551,4 +551,4 @@ def check_type(output: object, what: str) -> None:
         right = "a type, or Prompt(…, parser=…) for a function of the text"
     else:
         right = f"its type, {kind.__name__}" if kind.__module__ != "builtins" else f"a type such as {kind.__name__}"
-    raise PromptError(f"{what}: expected {right}, got {shown(output)}, which has no JSON schema")
+    raise PromptError(f"{what}: expected {right}, got {safe_repr(output)}, which has no JSON schema")

@@ -47,7 +47,7 @@ from fsm_agent.prompts.scanning import (
     mentioned,
     without_thought,
 )
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -117,10 +117,10 @@ class _FirstOf(Parser[T_co]):
             for one in strategies
         )
         what = "one or more, such as tagged('answer'), json_anywhere, or a function that finds text in text"
-        check("the strategies of first_of", strategies, right, what)
+        require("the strategies of first_of", strategies, right, what)
         is_right = not isinstance(repairs, str) and set(repairs) <= {*get_args(Repair)}
-        check("the repairs of first_of", repairs, is_right, "a tuple of 'json' and 'names', or of one of them, or ()")
-        check(
+        require("the repairs of first_of", repairs, is_right, "a tuple of 'json' and 'names', or of one of them, or ()")
+        require(
             "max_length of first_of", max_length, type(max_length) is int and max_length > 0, "a whole number from 1 on"
         )
         self.strategies = tuple([one if isinstance(one, ParsingStrategy) else _Own(one) for one in strategies])
@@ -284,7 +284,7 @@ def _made_output(expect: Any) -> Output:
     try:
         return Output(expect)
     except PromptError as error:
-        raise UsageError(f"expect: expected dict, list or a type for pydantic, got {shown(expect)}") from error
+        raise UsageError(f"expect: expected dict, list or a type for pydantic, got {safe_repr(expect)}") from error
 
 
 _kept_output = lru_cache(maxsize=64)(_made_output)
@@ -316,7 +316,7 @@ class _Tagged(ParsingStrategy[str]):
     """The content of an element."""
 
     def __init__(self, tag: str) -> None:
-        check("the tag of tagged", tag, isinstance(tag, str) and is_tag(tag), "a name such as 'answer'")
+        require("the tag of tagged", tag, isinstance(tag, str) and is_tag(tag), "a name such as 'answer'")
         self.tag, self.name = tag, f"<{tag}>"
         self.opening = rf"<{re.escape(tag)}(?:\s[^<>]*+)?>"
 
@@ -329,7 +329,7 @@ class _Code(ParsingStrategy[str]):
 
     def __init__(self, language: str | None, *, is_json: bool = False) -> None:
         right = language is None or (isinstance(language, str) and language != "" and not language.split()[1:])
-        check("the language of code", language, right, "the word after the fence, such as 'python', or None")
+        require("the language of code", language, right, "the word after the fence, such as 'python', or None")
         self.language, self.is_json = language, is_json
         words = "(?:|json|jsonc|json5)" if is_json else re.escape(language or "")
         self.opening = rf"\n[ \t]*+(?:`{{3,}}+|~{{3,}}+)[ \t]*+(?i:{words})(?:[ \t][^\n`]*+)?\n"
@@ -361,7 +361,7 @@ class _Keyword(ParsingStrategy[str]):
 
     def __init__(self, words: tuple[str, ...]) -> None:
         right = bool(words) and all(isinstance(word, str) and word for word in words)
-        check("the words of keyword", words, right, "one or more strings")
+        require("the words of keyword", words, right, "one or more strings")
         self.words, self.name = words, f"one of {', '.join(map(repr, words))}"
 
     def candidates(self, text: str) -> Iterable[str]:
@@ -568,7 +568,7 @@ class TagParser(Parser[dict[str, Any]]):
     ) -> None:
         lists = {"xml": xml, "md": md, "signals": signals, "required": required}
         for name, value in lists.items():
-            check(f"{name} of a TagParser", value, not isinstance(value, str), "a list of names, such as ['answer']")
+            require(f"{name} of a TagParser", value, not isinstance(value, str), "a list of names, such as ['answer']")
         self.md, self.signals, self.required = tuple(md), tuple(signals), tuple(required)
         xml = tuple(xml)
         self.xml = (*xml, *[name for name in self.required if name not in (*xml, *self.md, *self.signals)])
@@ -577,7 +577,7 @@ class TagParser(Parser[dict[str, Any]]):
         if not names:
             raise UsageError("a TagParser: expected names to look for, got none; pass xml, md, signals or required")
         for name in names:
-            check("a name of a TagParser", name, isinstance(name, str) and is_tag(name), "a name such as 'answer'")
+            require("a name of a TagParser", name, isinstance(name, str) and is_tag(name), "a name such as 'answer'")
         if twice := sorted({name for name in names if names.count(name) > 1 or name == RAW}):
             raise UsageError(f"a TagParser: expected each name once, and not 'raw', got {', '.join(twice)} twice")
 

@@ -34,7 +34,7 @@ from fsm_agent.prompts.output import (
 )
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.template import check_used, handler_text, render, variables
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 Out = TypeVar("Out", default=Any)
 
@@ -192,25 +192,25 @@ class Prompt(Generic[Out]):
     __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
-        check("the template of a prompt", self.template, isinstance(self.template, str), "a string")
-        check("the path of a prompt", self.path, isinstance(self.path, str), "a string such as 'root/name'")
-        check(
+        require("the template of a prompt", self.template, isinstance(self.template, str), "a string")
+        require("the path of a prompt", self.path, isinstance(self.path, str), "a string such as 'root/name'")
+        require(
             "the parser of a prompt",
             self.parser,
             self.parser is None or callable(self.parser),
             "a function of the text",
         )
         if isinstance(self.parser, type) and hasattr(self.parser, "model_fields"):
-            raise wrong(
+            raise invalid(
                 "the parser of a prompt",
                 self.parser,
                 f"a function of the text (a type goes into output={self.parser.__name__})",
             )
         check_type(self.output, "the output of a prompt")
         modes = f"{', '.join(map(repr, get_args(Mode)))}, or None"
-        check("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
+        require("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
         is_right = type(self.max_length) is int and self.max_length > 0
-        check("max_length of a prompt", self.max_length, is_right, "a number of characters from 1 on")
+        require("max_length of a prompt", self.max_length, is_right, "a number of characters from 1 on")
         self._check_requests()
         listed = sources(self.functions)
         asked = [item for item in listed if is_asked_per_call(item)]
@@ -251,7 +251,9 @@ class Prompt(Generic[Out]):
         if self.finalizer is None:
             return
         right = "a string with {{ answer }} in it, a Prompt or None"
-        check(f"the finalizer of prompt {self.path!r}", self.finalizer, isinstance(self.finalizer, str | Prompt), right)
+        require(
+            f"the finalizer of prompt {self.path!r}", self.finalizer, isinstance(self.finalizer, str | Prompt), right
+        )
         template = self.finalizer if isinstance(self.finalizer, str) else self.finalizer.template
         if isinstance(self.finalizer, Prompt) and (self.finalizer.offers or self.finalizer.hosted_tools):
             raise PromptError(
@@ -268,7 +270,7 @@ class Prompt(Generic[Out]):
         if self.hosted_tools:
             check_hosted_tools(self.hosted_tools, f"hosted_tools of prompt {self.path!r}")
         right = "a mapping such as {'temperature': 0}"
-        check("the settings of a prompt", self.settings, isinstance(self.settings, Mapping), right)
+        require("the settings of a prompt", self.settings, isinstance(self.settings, Mapping), right)
         if self.settings:
             if "hosted_tools" in self.settings:
                 raise PromptError(
@@ -292,11 +294,12 @@ class Prompt(Generic[Out]):
                 self._check_handler_function(kind, template)
                 return
             right = "a string, a Prompt, a function or the path of a file"
-            raise PromptError(f"on_{kind} of prompt {self.path!r}: expected {right}, got {shown(handler)}")
+            raise PromptError(f"on_{kind} of prompt {self.path!r}: expected {right}, got {safe_repr(handler)}")
         names = variables(template)
         if kind in _NEEDED and _NEEDED[kind] not in names:
             raise PromptError(
-                f"on_{kind} of prompt {self.path!r}: expected {{{{ {_NEEDED[kind]} }}}} in it, got {shown(template)}"
+                f"on_{kind} of prompt {self.path!r}: "
+                f"expected {{{{ {_NEEDED[kind]} }}}} in it, got {safe_repr(template)}"
             )
         if unknown := sorted(names.difference(_ARGUMENTS[kind])):
             known = ", ".join(_ARGUMENTS[kind])
@@ -525,7 +528,9 @@ class Prompt(Generic[Out]):
         write: Any = handler  # a path was read when the prompt was made
         text: Any = write(**values)
         if not isinstance(text, str):
-            raise PromptError(f"what on_{kind} of prompt {self.path!r} returned: expected a string, got {shown(text)}")
+            raise PromptError(
+                f"what on_{kind} of prompt {self.path!r} returned: expected a string, got {safe_repr(text)}"
+            )
         return text
 
 

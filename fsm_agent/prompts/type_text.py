@@ -30,7 +30,7 @@ from fsm_agent.prompts.fields import (
     merged,
 )
 from fsm_agent.prompts.unions import tags_of
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 MAX_LINES = 5_000  # of a schema: types that contain others twice, which do so again, double with each level
 _WORDS = {str: "string", bool: "boolean", int: "number", float: "number", None: "null", Any: "any", object: "any"}
@@ -454,7 +454,7 @@ def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
         }
     """
     if mode not in MODES:
-        raise PromptError(f"mode: expected a known mode, got {shown(mode)}{hint(str(mode), MODES)}")
+        raise PromptError(f"mode: expected a known mode, got {safe_repr(mode)}{hint(str(mode), MODES)}")
     if mode == "schema_only":
         return prompt_schema(kind_of(kind))
     if mode == "example_only":

@@ -38,7 +38,7 @@ from fsm_agent.prompts.fields import (
 )
 from fsm_agent.prompts.template import attributes, found, names_replaced, read_template, render, variables
 from fsm_agent.prompts.type_text import MODES, prompt_guide
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 _FORM = re.compile(r"\{\{ *self *: *(\w+) *\}\}|\{ *self *: *(\w+) *\}")
 _SELF = "self_"  # Jinja2 has a meaning of its own for self
@@ -117,14 +117,14 @@ def templates_for(kind: type) -> Mapping[Any, str]:
     for base in reversed(kind.__mro__):
         declared = vars(base).get(FOR) or {}
         right = "a mapping of names or types to templates"
-        check(f"{FOR} of {base.__qualname__}", declared, isinstance(declared, Mapping), right, PromptError)
+        require(f"{FOR} of {base.__qualname__}", declared, isinstance(declared, Mapping), right, PromptError)
         found |= declared
     for target, template in found.items():
         owner = f"{FOR}[{getattr(target, '__qualname__', target)!r}] of {kind.__qualname__}"
         if isinstance(target, type):
             check_context(template, kind, target, owner)
         else:
-            check(
+            require(
                 f"a target of {kind.__qualname__}",
                 target,
                 isinstance(target, str),
@@ -158,7 +158,7 @@ def check_declarations(kind: type) -> None:
 
 def _checked(template: Any, kind: type, owner: str) -> str:
     """Return the template, all of whose variables are fields or properties of the class."""
-    check(owner, template, isinstance(template, str), "a string", PromptError)
+    require(owner, template, isinstance(template, str), "a string", PromptError)
     try:
         used = variables(template)
     except PromptError as error:
@@ -172,7 +172,7 @@ def _checked(template: Any, kind: type, owner: str) -> str:
 
 def _read_template_file(file: Any, base: type) -> str:
     """Return the text of a file beside the module of the class, or in the working directory."""
-    check(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
+    require(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
     origin = getattr(sys.modules.get(base.__module__), "__file__", None)
     folders = [*([Path(origin).absolute().parent] if origin else []), Path.cwd()]
     advice = (

@@ -22,7 +22,7 @@ from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.gemini import GeminiCodec, GeminiProfile
 from fsm_agent.providers.openai_chat import OpenAIChatCodec
 from fsm_agent.providers.openai_responses import OpenAIResponsesCodec
-from fsm_agent.validation import shown, wrong
+from fsm_agent.validation import invalid, safe_repr
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -555,7 +555,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     codecs = [new.codec] if new.other_wire is None else [new.codec, new.other_wire.codec]
     for codec in codecs:
         if not all(callable(getattr(codec, name, None)) for name in _CODEC):
-            raise wrong(
+            raise invalid(
                 f"the codec of provider {new.name!r}", codec, f"an object with {', '.join(_CODEC)}", ConfigError
             )
     if len({codec.name for codec in codecs}) < len(codecs):
@@ -578,16 +578,18 @@ def split_model(model: str) -> tuple[Provider, str]:
     prefix, colon, name = model.partition(":")
     if not colon:
         if prefix in PROVIDERS:
-            raise ConfigError(f"the model: expected {prefix + ':…'!r}, got {shown(model)}; add the name of the model")
+            raise ConfigError(
+                f"the model: expected {prefix + ':…'!r}, got {safe_repr(model)}; add the name of the model"
+            )
         if meant := _with_provider(model):
-            raise ConfigError(f"the model: expected 'provider:model', got {shown(model)}: did you mean {meant!r}?")
+            raise ConfigError(f"the model: expected 'provider:model', got {safe_repr(model)}: did you mean {meant!r}?")
         prefixes = ", ".join(f"{name}:" for name in sorted(PROVIDERS))
         raise ConfigError(
-            f"the model: expected 'provider:model', got {shown(model)}; put one of these before it: {prefixes}"
+            f"the model: expected 'provider:model', got {safe_repr(model)}; put one of these before it: {prefixes}"
         )
     named = provider(prefix)
     if not name.strip() and not named.is_embedded:
-        raise ConfigError(f"the model: expected {prefix + ':…'!r}, got {shown(model)}; add the name of the model")
+        raise ConfigError(f"the model: expected {prefix + ':…'!r}, got {safe_repr(model)}; add the name of the model")
     return named, name
 
 

@@ -60,7 +60,7 @@ from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
 from fsm_agent.runtime.verdicts import AskActivity
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 MAX_SHOWN_CHARS = 200  # of text from outside
@@ -173,7 +173,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
                 problem = usage.problem()
     if problem is not None:
         what = f"what {method}() of the client {getattr(environment.client, 'name', environment.client)!r} returned"
-        raise UsageError(f"{what}: {problem}, got {shown(reply)}")
+        raise UsageError(f"{what}: {problem}, got {safe_repr(reply)}")
     reply = without_halves(reply)  # as the journal will have it, so that a replay reads the same
     if effect.is_priced or environment.prices is not None:
         reply = environment.price_list.priced(reply)

@@ -27,7 +27,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.runtime.threads import abort_in_force
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -70,7 +70,7 @@ class PriceList:
             tariffs = {ANY_MODEL: prices}
         for model, price in tariffs.items():
             if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
-                raise wrong("prices", prices, _RIGHT)
+                raise invalid("prices", prices, _RIGHT)
         self._tariffs = tariffs
         self._models = models
         self._known: dict[str, Tariff] = {}
@@ -111,7 +111,7 @@ class PriceList:
                 self._known[asked] = known_price(asked)
             except ConfigError as error:
                 raise UsageError(
-                    f"{error}; pass prices={{{shown(asked)}: Price(input_micro_usd=…, output_micro_usd=…)}} to the"
+                    f"{error}; pass prices={{{safe_repr(asked)}: Price(input_micro_usd=…, output_micro_usd=…)}} to the"
                     " agent"
                 ) from None
         return self._known[asked]
@@ -170,7 +170,7 @@ def known_price(model: str) -> KnownPrice:
         >>> Agent(Script("Hi."), prices={"script": known_price("openai:gpt-5-mini")}).call("Hello").output
         'Hi.'
     """
-    check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
+    require("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     prefix, _, name = model.partition(":")
     try:
         from genai_prices.data_snapshot import get_snapshot

@@ -28,7 +28,7 @@ from fsm_agent.messages.events import (
     Suspended,
     Where,
 )
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 MAX_WORDS = 300  # characters of a detail
 MAX_TRACEBACK = 10_000  # characters
@@ -183,11 +183,11 @@ class LoggingHook:
         self, logger: str | logging.Logger = "fsm_agent.calls", *, levels: Mapping[str, int | None] | None = None
     ) -> None:
         is_logger = isinstance(logger, str | logging.Logger)
-        check("logger", logger, is_logger, "a logger or its name")
+        require("logger", logger, is_logger, "a logger or its name")
         for name, level in (levels or {}).items():
-            check(f"levels[{name!r}]", level, name in LEVELS, f"one of {', '.join(LEVELS)}{hint(name, LEVELS)}")
+            require(f"levels[{name!r}]", level, name in LEVELS, f"one of {', '.join(LEVELS)}{hint(name, LEVELS)}")
             is_level = level is None or (isinstance(level, int) and not isinstance(level, bool))
-            check(f"levels[{name!r}]", level, is_level, "a level such as logging.INFO, or None")
+            require(f"levels[{name!r}]", level, is_level, "a level such as logging.INFO, or None")
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
 

@@ -21,7 +21,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import probes
 from fsm_agent.runtime import span_attributes as names
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -56,7 +56,7 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
         >>> [span["name"] for span in spans_of(result.record)]
         ['invoke_agent', 'chat']
     """
-    check("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
+    require("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
     if not record.trace:
         return []
     durations = {event.id: event.duration_s for event in events if isinstance(event, FunctionEnded)}
@@ -217,10 +217,12 @@ def instrument(
     except ImportError:
         raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
     right = "a TracerProvider of opentelemetry, or None"
-    check("tracer_provider", tracer_provider, tracer_provider is None or hasattr(tracer_provider, "get_tracer"), right)
+    require(
+        "tracer_provider", tracer_provider, tracer_provider is None or hasattr(tracer_provider, "get_tracer"), right
+    )
     right = "a MeterProvider of opentelemetry, or None"
-    check("meter_provider", meter_provider, meter_provider is None or hasattr(meter_provider, "get_meter"), right)
-    check("content", content, isinstance(content, bool), "True or False")
+    require("meter_provider", meter_provider, meter_provider is None or hasattr(meter_provider, "get_meter"), right)
+    require("content", content, isinstance(content, bool), "True or False")
     made = Instrumentation(tracer_provider, meter_provider, content)
     probes.install(made)
     return made

@@ -19,7 +19,7 @@ from fsm_agent.errors import OutcomeError, UsageError, hint
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, SignalExists, StoreError
 from fsm_agent.store.store import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Store, Suspension
@@ -41,7 +41,7 @@ def check_text(what: str, text: str) -> None:
     Raises:
         UsageError: It is not a string, or it holds half a surrogate pair.
     """
-    check(what, text, isinstance(text, str), "a string")
+    require(what, text, isinstance(text, str), "a string")
     if text.isascii():
         return
     try:
@@ -61,7 +61,7 @@ def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
     """
     check_text(what, name)
     if len(name) * 4 > limit and (size := len(name.encode())) > limit:
-        raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {shown(name)}; name it by its hash")
+        raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {safe_repr(name)}; name it by its hash")
 
 
 def check_time(what: str, at_s: float) -> None:
@@ -70,7 +70,7 @@ def check_time(what: str, at_s: float) -> None:
     Raises:
         UsageError: It is not finite, or after `MAX_TIME_S`.
     """
-    check(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for now")
+    require(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for now")
     if at_s > MAX_TIME_S:
         raise UsageError(f"{what}: expected a time up to {MAX_TIME_S:.0f} (the end of the year 9999), got {at_s!r}")
 
@@ -85,7 +85,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
         is_right = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
         is_right = False
-    check("the path of a store", os.fspath(path), is_right, "a path without zero characters and lone surrogates")
+    require("the path of a store", os.fspath(path), is_right, "a path without zero characters and lone surrogates")
 
 
 def check_line(what: str, line: str) -> None:
@@ -139,7 +139,7 @@ def check_create(
     if holder is not None:
         check_text("the name of a holder", holder)
         check_for_s(for_s)
-        check("start", start, start is None, "None, since a holder is given")
+        require("start", start, start is None, "None, since a holder is given")
     return _AT_ONCE if start is None else _checked_start(start)
 
 
@@ -148,7 +148,7 @@ def _checked_start(start: Start) -> Start:
     check_priority(start.priority)
     check_name("the name of a service", start.service)
     right = "a tuple of run names"
-    check("after", start.after, isinstance(start.after, tuple | list), right)
+    require("after", start.after, isinstance(start.after, tuple | list), right)
     for run in start.after:
         check_run(run)
     return start.changed(due_s=0.0) if start.due_s < 0.0 else start
@@ -157,7 +157,7 @@ def _checked_start(start: Start) -> Start:
 def check_priority(priority: int) -> None:
     """Refuse what is no priority."""
     is_right = is_whole(priority, -MAX_PRIORITY) and priority <= MAX_PRIORITY
-    check("priority", priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    require("priority", priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
@@ -182,7 +182,7 @@ def check_run(run: str) -> None:
 def check_after(after: int | None) -> None:
     """Refuse what is no number of an entry."""
     is_right = after is None or (isinstance(after, int) and after >= 0)
-    check("after", after, is_right, "a whole number from 0 on, or None")
+    require("after", after, is_right, "a whole number from 0 on, or None")
 
 
 def check_agent(agent: str) -> None:
@@ -201,7 +201,7 @@ def check_for_s(for_s: float) -> None:
     Raises:
         UsageError: It is not a finite number.
     """
-    check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
+    require("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
 def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:

@@ -24,7 +24,7 @@ from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.store.checks import check_text
 from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, Store
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 ALL = 1 << 31  # more runs than a store has
 LOOKED = 5_000  # runs among which a page looks for a text
@@ -131,10 +131,10 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
         if name in ("agent", "state", "waiting_for", "text", "prefix", "service"):
             check_text(name, value) if value is not None else None  # type: ignore[arg-type]
         elif name in ("ended", "failed", "asked"):
-            check(name, value, isinstance(value, bool | None), "True or False")
+            require(name, value, isinstance(value, bool | None), "True or False")
         else:
-            check(name, value, value is None or is_finite(value), "a Unix time")
-    check("limit", limit, is_whole(limit), "a whole number")
+            require(name, value, value is None or is_finite(value), "a Unix time")
+    require("limit", limit, is_whole(limit), "a whole number")
     return RunQuery(which, _place_in(after), max(0, min(limit, ALL)))
 
 

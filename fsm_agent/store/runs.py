@@ -38,7 +38,7 @@ from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_reques
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
 
@@ -72,8 +72,8 @@ class Runs:
         patience_s: float | None = None,
         read_only: bool = False,
     ) -> None:
-        check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
-        check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
+        require("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
+        require("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
         self.store: Store = _open_store(store, read_only)
         self.journals = Journals(self.store, signing_key)
         self.claims = Claims(self.journals, redact=redact, lease_s=lease_s, patience_s=patience_s)
@@ -193,7 +193,9 @@ class Runs:
                 not fit its schema; nothing is posted.
         """
         right = "a mapping of question keys to outcomes, such as {'ask:2.0': Approved()}"
-        check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
+        require(
+            "answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right
+        )
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r}: expected an outcome such as Approved(), got {outcome!r:.80}")
@@ -366,7 +368,7 @@ class Runs:
         if max_age_s is None and keep is None:
             raise UsageError("prune() needs to know which runs to delete: pass max_age_s=30 * 86400 or keep=1000")
         for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
-            check(name, value, value is None or is_amount(value), "a number from 0 on")
+            require(name, value, value is None or is_amount(value), "a number from 0 on")
         before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
         ended = self.store.list(ended=True, limit=ALL)  # the newest first
         old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
@@ -525,7 +527,7 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
     """
     right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):
-        check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
+        require("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
         if read_only:
             what = "read_only=True: expected a path or an address, got a store that is open"
             raise UsageError(f"{what}; pass Runs({type(store).__name__}(…, read_only=True))")
@@ -536,7 +538,7 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
         from fsm_agent.store.sql.postgres import PostgresStore  # few programs need it
 
         return PostgresStore(text, read_only=read_only)
-    check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
+    require("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
     if os.path.isdir(text):
         file = os.path.join(text, "runs.db")
         raise UsageError(f"store: expected a file, got the folder {text!r}; pass a file in it, such as {file!r}")

@@ -35,7 +35,7 @@ from fsm_agent.flows.states import (
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Inside, Stepped
 from fsm_agent.testing.purity import check_bodies, machine_of_tested
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 D = TypeVar("D")
 
@@ -129,21 +129,23 @@ def explore(
         >>> found.is_whole, found.configurations
         (True, 12)
     """
-    check("the flow", flow, isinstance(flow, Flow), "a Flow")
-    check(
+    require("the flow", flow, isinstance(flow, Flow), "a Flow")
+    require(
         "answers",
         answers,
         isinstance(answers, Mapping),
         "a mapping of states to lists, such as {review: [True, False]}",
     )
     is_plain = holds is None or (callable(holds) and not iscoroutinefunction(holds))
-    check("holds", holds, is_plain, "a plain function of state and data that returns True or False")
+    require("holds", holds, is_plain, "a plain function of state and data that returns True or False")
     known = set(_states_in(flow, {}))
     for state, examples in answers.items():
-        check("a state in answers", state, isinstance(state, LiveState), f"a state of the flow {flow.name!r} itself")
-        check("a state in answers", state, state in known, f"a state of the flow {flow.name!r}, or of a flow inside it")
+        require("a state in answers", state, isinstance(state, LiveState), f"a state of the flow {flow.name!r} itself")
+        require(
+            "a state in answers", state, state in known, f"a state of the flow {flow.name!r}, or of a flow inside it"
+        )
         is_list = isinstance(examples, Sequence) and not isinstance(examples, str)
-        check(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
+        require(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
     needed = [state for state in _states_in(flow, answers) if "done" in state.triggers and not _is_inner(state)]
     if missing := list(dict.fromkeys([state.name for state in needed if not answers.get(state)])):
         raise UsageError(

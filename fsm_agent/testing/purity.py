@@ -13,7 +13,7 @@ from typing import Any
 
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.states import CallState, EachState, LiveState, Row, SubflowState, WaitState
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NOT_LOOKED_INTO = (ModuleType, type)
@@ -38,13 +38,17 @@ def tested(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         first = function(*arguments)
         for variable, value in _outside(function):
             if variable in before and not _is_same(_copy(value), before[variable]):
-                raise AssertionError(f"{name} is not pure: it changes {variable}, which was {shown(before[variable])}")
+                raise AssertionError(
+                    f"{name} is not pure: it changes {variable}, which was {safe_repr(before[variable])}"
+                )
         try:
             second = function(*arguments)
         except Exception as error:
-            raise AssertionError(f"{name} is not pure: it returns {shown(first)}, and then raises {error!r}") from error
+            raise AssertionError(
+                f"{name} is not pure: it returns {safe_repr(first)}, and then raises {error!r}"
+            ) from error
         if not _is_same(first, second):
-            returns = f"it returns {shown(first)}, and then {shown(second)}"
+            returns = f"it returns {safe_repr(first)}, and then {safe_repr(second)}"
             raise AssertionError(f"{name} is not pure: {returns} for the same arguments")
         return first
 

@@ -38,7 +38,7 @@ from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, T
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 from fsm_agent.providers.codec import Profile, offered_functions
 from fsm_agent.runtime.environment import Clock, SystemClock
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 
 ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
@@ -150,7 +150,7 @@ class Delayed:
     """
 
     def __init__(self, delay_s: float, entry: ScriptEntry) -> None:
-        check("delay_s of Delayed", delay_s, is_amount(delay_s), "a number of seconds, followed by the reply")
+        require("delay_s of Delayed", delay_s, is_amount(delay_s), "a number of seconds, followed by the reply")
         self.delay_s = delay_s
         self.entry = entry
 
@@ -183,7 +183,7 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """
     tokens = []
     for distribution in distributions:
-        check("a token", distribution, _is_distribution(distribution), "probabilities of texts, such as {'yes': 0.7}")
+        require("a token", distribution, _is_distribution(distribution), "probabilities of texts, such as {'yes': 0.7}")
         likeliest_first = sorted(distribution.items(), key=lambda item: -item[1])
         top = tuple([(token, math.log(p)) for token, p in likeliest_first if p > 0])
         tokens.append(TokenLogprob(*top[0], top))
@@ -251,13 +251,13 @@ class Script(SyncVerbs):
     ) -> None:
         if by is not None:
             is_mapping = isinstance(by, Mapping) and bool(by) and all(isinstance(text, str) and text for text in by)
-            check(
+            require(
                 "by of a Script",
                 by,
                 is_mapping,
                 "a mapping of texts to replies, such as {'Paris': 'sunny', 'Rome': 'foggy'}",
             )
-            check("by of a Script", by, not entries, f"by=… without entries ({shown(entries)})")
+            require("by of a Script", by, not entries, f"by=… without entries ({safe_repr(entries)})")
             by = {text: entry if isinstance(entry, Script) else Script(entry) for text, entry in by.items()}
         self._by: Mapping[str, Any] | None = by
         self._entries = deque(entries)  # threads take from it

@@ -24,7 +24,7 @@ from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 _TASK = "?"
 _WHAT = "the output of example_result"
@@ -87,7 +87,7 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
         >>> example_result(7).output
         7
     """
-    check("the dialog of example_result", dialog, dialog is None or isinstance(dialog, Dialog), "a Dialog, or None")
+    require("the dialog of example_result", dialog, dialog is None or isinstance(dialog, Dialog), "a Dialog, or None")
     kinds = types or (type(output),)
     text = output if kinds == (str,) and isinstance(output, str) else _text(output, kinds)
     seeded = Dialog().put(_TASK) if dialog is None else dialog
@@ -98,9 +98,9 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
     call.advance(request.key, Replied(reply=Reply.of(text), at_s=0.0))
     if call.record.ending is None:
         problem = str(call.problem).partition("\n")[0]
-        raise wrong(_WHAT, output, f"an output that can be read from a model's answer ({problem})")
+        raise invalid(_WHAT, output, f"an output that can be read from a model's answer ({problem})")
     if type(call.output) is not type(output) or call.output != output:
-        raise wrong(_WHAT, output, f"its type as well, as in example_result({shown(output)}, tuple[Part, ...])")
+        raise invalid(_WHAT, output, f"its type as well, as in example_result({safe_repr(output)}, tuple[Part, ...])")
     return call.result()
 
 
@@ -115,4 +115,4 @@ def _text(output: Any, kinds: Sequence[Any]) -> str:
             continue
         return text if tag is None else f'{{"{tag}":{text}}}'
     names = " or ".join([getattr(kind, "__name__", str(kind)) for kind in kinds])
-    raise wrong(_WHAT, output, f"{names} that JSON can hold")
+    raise invalid(_WHAT, output, f"{names} that JSON can hold")

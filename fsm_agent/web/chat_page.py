@@ -36,7 +36,7 @@ from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed
 from fsm_agent.store.store import Run, RunFilter, Store
 from fsm_agent.store.turns import turns_back
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 from fsm_agent.web.ag_ui import HEADERS, AgUi
 from fsm_agent.web.auth import LOOPBACK, OriginCheck
 from fsm_agent.web.follow import RunFollower
@@ -80,7 +80,7 @@ def serve(
         >>> [route.path for route in app.routes][:2]
         ['/', '/static']
     """
-    check("at_once", at_once, is_whole(at_once, 1), "a whole number from 1 on")
+    require("at_once", at_once, is_whole(at_once, 1), "a whole number from 1 on")
     live = RunFollower(runnable, deps=deps, **options)
     pages = _Pages(live, user, task, at_once)
     known = LOOPBACK if hosts is None and user is None else hosts

@@ -32,7 +32,7 @@ from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed, is_settled
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 from fsm_agent.web.event_log import EventLog, is_last, is_step
 from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 
@@ -91,7 +91,7 @@ class RunFollower:
         deps: GivenDeps[Any] = None,
         **options: Any,
     ) -> None:
-        check("service", service, isinstance(service, str) and bool(service), "a name such as 'live'")
+        require("service", service, isinstance(service, str) and bool(service), "a name such as 'live'")
         self.has_store = getattr(runnable, "store", None) is not None
         self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
         self.has_conversations = hasattr(self.runnable, "conversation")
@@ -140,7 +140,7 @@ class RunFollower:
         elif self.has_conversations:
             of = self.runnable.conversation(conversation)
         else:
-            raise UsageError(f"expected an agent, which has conversations, got {shown(self.runnable)}")
+            raise UsageError(f"expected an agent, which has conversations, got {safe_repr(self.runnable)}")
         if self._drives:
             options = {"service": self._service, **options}
         run: str = (await of.runs.asubmit(task, run_id=run_id, **options)).run_id
@@ -451,7 +451,9 @@ def with_store(runnable: Any, store: Any) -> Any:
         UsageError: It is none, or of a class whose configuration says where its store is.
     """
     if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
-        raise UsageError(f"expected an agent or a flow with a store, got {shown(runnable)}; pass it store='runs.db'")
+        raise UsageError(
+            f"expected an agent or a flow with a store, got {safe_repr(runnable)}; pass it store='runs.db'"
+        )
     if hasattr(runnable, "changed"):
         return runnable.changed(store=store)
     return replace(runnable, store=store)  # type: ignore[type-var]

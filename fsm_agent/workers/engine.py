@@ -12,7 +12,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.sql.postgres import PostgresStore
-from fsm_agent.validation import check, shown
+from fsm_agent.validation import require, safe_repr
 from fsm_agent.workers.pool import LEAVE_S, StorePatience
 from fsm_agent.workers.worker import Worker
 
@@ -37,11 +37,11 @@ def engine_of(name: str, worker: Worker) -> Engine:
         ...     print("it needs Postgres")
         it needs Postgres
     """
-    check("engine", name, name in ("dbos", "temporal"), "'dbos' or 'temporal'")
+    require("engine", name, name in ("dbos", "temporal"), "'dbos' or 'temporal'")
     store = worker.runs.store
     if not isinstance(store, PostgresStore) or store.address.engine != name:
         right = f"open postgresql://…?engine={name}, also where runs are begun or answered"
-        what = f"expected a store that tells it which runs are due, got {shown(store)}"
+        what = f"expected a store that tells it which runs are due, got {safe_repr(store)}"
         raise UsageError(f"engine {name!r}: {what}; {right}")
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("engine 'temporal': expected a store with sessions, got one with pooled=yes; leave pooled out")
@@ -81,7 +81,7 @@ class Engine(ABC):
         Raises:
             Exception: The engine cannot be reached, or the store has failed for too long.
         """
-        check("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
+        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
         try:
             with self.serving(threads):

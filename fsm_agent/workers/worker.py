@@ -45,7 +45,7 @@ from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Lease, Run, Store, Suspension
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth
 from fsm_agent.workers.pool import LEAVE_S, WorkerPool
 
@@ -114,9 +114,9 @@ class Worker:
         max_age_s: float | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
-            check(what, value, is_amount(value), "a number of seconds")
-        check("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
-        check("on_change", on_change, on_change in get_args(OnChange), "'report', 'rest' or 'stop'")
+            require(what, value, is_amount(value), "a number of seconds")
+        require("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
+        require("on_change", on_change, on_change in get_args(OnChange), "'report', 'rest' or 'stop'")
         self.runs = opened(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
@@ -124,23 +124,23 @@ class Worker:
         self.on_change = on_change
         self._failure: Exception | None = None  # with on_change="stop"
         self._agents: dict[str, Runnable] = {}
-        check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
+        require("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         given = [*agents]
         for agent in given:
-            check("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
+            require("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
         for agent in chain.from_iterable(agent._sub_runnables for agent in given):
-            check(
+            require(
                 "name of an agent", agent.name, agent.name != UNNAMED, "a name of its own, by which it finds its runs"
             )
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(
                     f"agents: expected a name of its own for each, got two named {agent.name!r}; rename one"
                 )
-        check("agents", agents, bool(self._agents), "one agent or more")
+        require("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
             agent._check_deps(deps)
-        check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
-        check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
+        require("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
+        require("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
         self._keep, self._max_age_s = keep, max_age_s
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._known: tuple[str, ...] | None = None
@@ -205,7 +205,7 @@ class Worker:
         Raises:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
-        check("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
+        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
         try:
             return self._unless_failed(portal.call(self._pool(self._drive_in_thread, threads, once)))
@@ -225,7 +225,7 @@ class Worker:
         Raises:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
-        check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number from 1 on")
+        require("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
         try:
             return self._unless_failed(await self._pool(self.adrive_claimed, tasks, once))

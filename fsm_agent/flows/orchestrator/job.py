@@ -42,7 +42,7 @@ from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.values import is_worded, prompt_text
 from fsm_agent.runtime.environment import Client
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 T = TypeVar("T")
 P = TypeVar("P", Strategy, NewSteps)
@@ -335,8 +335,8 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
             expertise = member.expertise() if callable(member.expertise) else member.expertise
             return agent_of(name, execute, getattr(member, "output", str)), str(expertise)
     except UsageError as error:
-        raise FlowError(f"agents: expected members that can do a step, got {shown(member)}: {error}") from error
-    raise FlowError(f"agents: expected {_RIGHT}, got {shown(member)}")
+        raise FlowError(f"agents: expected members that can do a step, got {safe_repr(member)}: {error}") from error
+    raise FlowError(f"agents: expected {_RIGHT}, got {safe_repr(member)}")
 
 
 def models_of(member: Any) -> list[Any]:
@@ -515,7 +515,7 @@ class Team:
         self.can: dict[str, str] = {}
         self._models: list[Client | str] = []
         self.answer_types: dict[str, AnswerTypes] = {}  # by agent, since types of several may have the same shape
-        check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
+        require("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
             agent, can = agent_and_skill(member)
             if agent.name in self.agents:
@@ -562,7 +562,7 @@ class Team:
         for loop in plan.loops if isinstance(plan, Strategy) else ():
             if loop.max_iterations > config.max_loop_iterations:
                 right = f"{config.max_loop_iterations} (max_loop_iterations) or fewer"
-                raise wrong(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
+                raise invalid(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
         return plan
 
     def check_abandonment(self, timeout_s: float | None) -> None:

@@ -51,7 +51,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
-from fsm_agent.validation import check, shown, wrong
+from fsm_agent.validation import invalid, require, safe_repr
 
 AnyJob: TypeAlias = str | Payload | Job
 
@@ -391,13 +391,13 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         self.name = name
         self.config = config or OrchestratorConfig()
         if not isinstance(self.config, OrchestratorConfig):
-            raise wrong(
+            raise invalid(
                 "config", config, "an OrchestratorConfig such as OrchestratorConfig(max_step_remediations=3)", FlowError
             )
-        check("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a string or a Blueprint", FlowError)
-        check("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy or None", FlowError)
+        require("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a string or a Blueprint", FlowError)
+        require("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy or None", FlowError)
         for role, agent in (("planner", planner), (VALIDATOR, validator)):
-            check(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
+            require(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
         self.team = Team(agents, descriptions or {})
         self.strategy = strategy
@@ -463,7 +463,9 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
             FlowError: The table is wrong; see `Flow`.
         """
         for row in rows:
-            check("a row", row, isinstance(row, Row), "a row that a state makes, such as state.done(target)", FlowError)
+            require(
+                "a row", row, isinstance(row, Row), "a row that a state makes, such as state.done(target)", FlowError
+            )
         table = extended_rows(rows, self.flow.rows, self.flow.start)
         made = copy(self)
         made._rows = tuple([row for row in (*rows, *self._rows) if row in table])
@@ -481,7 +483,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         try:
             made: Job = preview.call(self.job(task)).output
         except FlowFailed as failed:
-            raise FlowError(f"no strategy was made for {shown(task)}: {failed}") from failed
+            raise FlowError(f"no strategy was made for {safe_repr(task)}: {failed}") from failed
         return made.plan
 
     def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
@@ -490,11 +492,11 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         Raises:
             FlowError: The task is empty.
         """
-        check("the task", task, isinstance(task, str | Payload) and bool(task), "a string or a Payload", FlowError)
+        require("the task", task, isinstance(task, str | Payload) and bool(task), "a string or a Payload", FlowError)
         if isinstance(task, str):
             return Job(task, self.config, strategy)
         text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])
-        check("the task", task, bool(text.strip()), "a Payload with text that asks for something", FlowError)
+        require("the task", task, bool(text.strip()), "a Payload with text that asks for something", FlowError)
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
     def as_function(
@@ -541,7 +543,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         for whom, client in clients.items():
             if isinstance(whom, str) and whom not in states:
                 known = ", ".join(map(repr, states))
-                raise FlowError(f"clients: expected names of agents ({known}), got {shown(whom)}")
+                raise FlowError(f"clients: expected names of agents ({known}), got {safe_repr(whom)}")
             found.update(dict.fromkeys(states[whom] if isinstance(whom, str) else [whom], client))
         return found
 

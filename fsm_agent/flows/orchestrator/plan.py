@@ -14,7 +14,7 @@ from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.message import Message
-from fsm_agent.validation import wrong
+from fsm_agent.validation import invalid
 
 MOST_STEPS = 200  # of a strategy
 MOST_TEXT = 50_000  # characters of each text of a step
@@ -81,14 +81,14 @@ class Step:
         if not self.step_id:
             raise FlowError("step_id: expected a name, got ''")
         if not self.intent_template.strip():
-            raise wrong(
+            raise invalid(
                 f"intent_template of {self.step_id!r}", self.intent_template, "text that asks for something", FlowError
             )
         names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
         texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
         for name, most in {**names, **texts}.items():
             if (size := len(getattr(self, name))) > most:
-                raise wrong(f"{name} of a step", size, f"{most} characters or fewer", FlowError)
+                raise invalid(f"{name} of a step", size, f"{most} characters or fewer", FlowError)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         if not is_whole(self.max_iterations) or self.max_iterations < 1:
-            raise wrong("max_iterations of a loop", self.max_iterations, "a whole number from 1 on", FlowError)
+            raise invalid("max_iterations of a loop", self.max_iterations, "a whole number from 1 on", FlowError)
 
 
 @dataclass(frozen=True)
@@ -302,18 +302,18 @@ class OrchestratorConfig:
             ("parallel", 1),
         ]:
             if not is_whole(value := getattr(self, name)) or value < least:
-                raise wrong(name, value, f"a whole number from {least} on", FlowError)
+                raise invalid(name, value, f"a whole number from {least} on", FlowError)
         for name in ("step_timeout_s", "deadline_s"):
             value = getattr(self, name)
             if value is not None and not (is_finite(value) and value > 0):
-                raise wrong(name, value, "a number of seconds above 0, or None", FlowError)
+                raise invalid(name, value, "a number of seconds above 0, or None", FlowError)
         if not is_finite(self.min_step_interval_s) or self.min_step_interval_s < 0:
-            raise wrong("min_step_interval_s", self.min_step_interval_s, "a number of seconds from 0 on", FlowError)
+            raise invalid("min_step_interval_s", self.min_step_interval_s, "a number of seconds from 0 on", FlowError)
         for name in ("llm_names", "llm_intents", "escalate"):
             if not isinstance(value := getattr(self, name), bool):
-                raise wrong(name, value, "True or False", FlowError)
+                raise invalid(name, value, "True or False", FlowError)
         if self.unmatched not in ("error", "empty"):
-            raise wrong("unmatched", self.unmatched, "'error' or 'empty'", FlowError)
+            raise invalid("unmatched", self.unmatched, "'error' or 'empty'", FlowError)
 
 
 # Placeholders of intents: the outputs of earlier steps, found by name, or by common words, without a model

@@ -18,7 +18,7 @@ from fsm_agent.prompts.files import KEYS
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render, variables
-from fsm_agent.validation import check
+from fsm_agent.validation import require
 
 MOST_QUOTED = 20_000  # characters of the outputs, intents or errors in one request, beside the output to validate
 
@@ -38,7 +38,7 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
             a template.
     """
     right = "Prompts('my_team') or a mapping such as {'deciding': 'The step {{ failed }} failed. Decide: …'}"
-    check("prompts", prompts, isinstance(prompts, Prompts | Mapping), right, FlowError)
+    require("prompts", prompts, isinstance(prompts, Prompts | Mapping), right, FlowError)
     packaged = Prompts("orchestrator", directory=packaged_prompts())
     templates = {name: packaged(name).template for name in packaged.names()}
     for name in prompts.names() if isinstance(prompts, Prompts) else prompts:
@@ -50,7 +50,7 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
 
 
 def _template(what: str, given: Any, replaced: str) -> str:
-    check(what, given, isinstance(given, Prompt | str), "a string or a Prompt", FlowError)
+    require(what, given, isinstance(given, Prompt | str), "a string or a Prompt", FlowError)
     prompt = Prompt(given) if isinstance(given, str) else given
     if more := [key for key in KEYS if getattr(prompt, key) != getattr(_BARE, key)]:
         raise FlowError(f"{what}: expected a template alone, got {more[0]} as well; the table says what is asked for")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from fsm_agent.errors import UsageError
-from fsm_agent.validation import shown
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:
     import psycopg
@@ -105,11 +105,11 @@ def address_of(url: str) -> Address:
     schema, pooled, engine = ours.get("schema", SCHEMA), ours.get("pooled", "no"), ours.get("engine")
     if not _NAME.fullmatch(schema):
         right = "a name of small letters, digits and underscores"
-        raise UsageError(f"the schema of the store: expected {right}, got {shown(schema)}")
+        raise UsageError(f"the schema of the store: expected {right}, got {safe_repr(schema)}")
     if pooled not in ("yes", "no"):
-        raise UsageError(f"pooled of the store: expected yes or no, got {shown(pooled)}")
+        raise UsageError(f"pooled of the store: expected yes or no, got {safe_repr(pooled)}")
     if engine not in (None, *ENGINES):
-        raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {shown(engine)}")
+        raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {safe_repr(engine)}")
     place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
     plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given, "client_encoding": "utf8"})  # others lack characters
     return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")
