@@ -29,7 +29,7 @@ import msgspec
 
 from fsm_agent._internal.structs import field_names
 from fsm_agent.call.budget import ANY_MODEL, Tariff
-from fsm_agent.call.process import Inner, along
+from fsm_agent.call.process import ChildHandle, along
 from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.events import (
@@ -146,7 +146,7 @@ class _Listener:
     """Passes the events of one drive of a process to its hooks, and to those of processes inside."""
 
     def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
-        self._outer = Inner(process, hooks, name=name)
+        self._outer = ChildHandle(process, hooks, name=name)
         self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
         # The hooks of calls by the hook that was asked and the path; with the former, so that its id is not reused.
         self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
@@ -173,14 +173,14 @@ class _Listener:
         if isinstance(event.event, Stepped) and record.ending is not None and event.event == record.trace[-1]:
             notify(own, Done(newest.process.result_so_far), record)
 
-    def _hooks_of(self, asked: Inner, about: Inner, path: str) -> Sequence[Any]:
+    def _hooks_of(self, asked: ChildHandle, about: ChildHandle, path: str) -> Sequence[Any]:
         """Return the hooks of a process for the events of itself, or of a process inside of it, at this path."""
         if not any(hasattr(hook, _OF_CALL) for hook in asked.hooks):
             return asked.hooks
         found = [self._hook_for(hook, about, path) if hasattr(hook, _OF_CALL) else hook for hook in asked.hooks]
         return [hook for hook in found if hook is not None]
 
-    def _hook_for(self, asked: Any, about: Inner, path: str) -> Any:
+    def _hook_for(self, asked: Any, about: ChildHandle, path: str) -> Any:
         key = id(asked), path
         if key not in self._made:
             where = Where(getattr(about.process.record, "id", ""), self._run, about.name, path)
@@ -197,7 +197,7 @@ def _check_anew(hooks: Iterable[Any]) -> None:
         check_hooks(unchecked)
 
 
-def _record_of(inner: Inner) -> Any:
+def _record_of(inner: ChildHandle) -> Any:
     record = inner.process.record
     return record.record if isinstance(record, ProcessRecord) else record
 

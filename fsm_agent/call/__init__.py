@@ -6,7 +6,7 @@ which `fsm_agent.runtime` performs.
 
 from fsm_agent.call.budget import Price
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.composite import Parent
+from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.effects import (
     AskApproval,
     AskSummary,
@@ -44,7 +44,7 @@ from fsm_agent.call.outcomes import (
     Stopped,
 )
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
-from fsm_agent.call.process import AnyEffect, EffectValue, Inner, Process
+from fsm_agent.call.process import AnyEffect, ChildHandle, EffectValue, Process
 from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
 from fsm_agent.call.result import CallResult, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
@@ -69,6 +69,8 @@ __all__ = [
     "CheckOutput",
     "CheckRefused",
     "Checked",
+    "ChildHandle",
+    "CompositeProcess",
     "Denied",
     "EffectValue",
     "Entry",
@@ -77,14 +79,12 @@ __all__ = [
     "FunctionFailed",
     "Header",
     "Injected",
-    "Inner",
     "Interrupted",
     "Journal",
     "Limits",
     "ModelFailed",
     "Modified",
     "Outcome",
-    "Parent",
     "PhaseDetector",
     "PhaseHook",
     "PhaseRule",

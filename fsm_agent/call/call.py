@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypedDict, Unpack, cast
 import pydantic_core
 
 from fsm_agent._internal.structs import New, Out, from_json, quick_json, to_json
-from fsm_agent.call.composite import Parent
+from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
@@ -26,7 +26,7 @@ from fsm_agent.call.interpret import (
 from fsm_agent.call.journal import Entry, Journal, own_state_json, own_step_json, why_json
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Cancelled, FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
-from fsm_agent.call.process import NARROWED, SEPARATOR, Deadline, Inner, Process
+from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
 from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
@@ -62,7 +62,7 @@ _UNPARSED = object()
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-class AgentCall(Parent, Generic[Out]):
+class AgentCall(CompositeProcess, Generic[Out]):
     """One run of the machine over a dialog: a mutable object around an immutable record.
 
     A driver performs its `effects`, and passes their outcomes to `advance`.  Its children are the calls and runs of the
@@ -309,7 +309,7 @@ class AgentCall(Parent, Generic[Out]):
         """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
         return with_history(self, before, steps if self.delegation is None else tuple(with_functions(self, steps)))
 
-    # Its children; see `Parent`
+    # Its children; see `CompositeProcess`
 
     def own_effects(self) -> tuple[Effect, ...]:
         """Return the effects of the call that no child performs."""
@@ -319,7 +319,7 @@ class AgentCall(Parent, Generic[Out]):
         """Return the process around the record of a child."""
         return self._agents(name).child(name, record)
 
-    def inside_of(self, name: str) -> Inner:
+    def inside_of(self, name: str) -> ChildHandle:
         """Return a present or former child, and its listeners."""
         return self._agents(name).inside_of(name)
 

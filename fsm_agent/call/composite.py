@@ -26,10 +26,10 @@ from fsm_agent.call.process import (
     SEPARATOR,
     STEP_WATCHES,
     AnyEffect,
+    BaseProcess,
     Change,
+    ChildHandle,
     Deadline,
-    Driven,
-    Inner,
     Owner,
     Process,
     along,
@@ -85,7 +85,7 @@ class Advanced(NamedTuple):
     children: dict[str, ChildEffects]  # by name
 
 
-class Parent(Driven, ABC):
+class CompositeProcess(BaseProcess, ABC):
     """A process with children, moved by a table.
 
     Guards and actions of its rows get the record, the outcome and the process itself as definition; triggers are the
@@ -103,7 +103,7 @@ class Parent(Driven, ABC):
         ... def drafting(about: str) -> str:
         ...     return f"Write about {about}."
         >>> letters = Flow("letters", str, start=drafting, rows=[drafting.done(end("over"), do=lambda d, text: text)])
-        >>> isinstance(letters.prepare("Write to Ann."), Parent)
+        >>> isinstance(letters.prepare("Write to Ann."), CompositeProcess)
         True
     """
 
@@ -146,7 +146,7 @@ class Parent(Driven, ABC):
         """Return a process around the record of a child."""
 
     @abstractmethod
-    def inside_of(self, name: str) -> Inner:
+    def inside_of(self, name: str) -> ChildHandle:
         """Return a child and its listeners; it may have ended by the last advance."""
 
     @abstractmethod

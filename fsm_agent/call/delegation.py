@@ -18,7 +18,7 @@ from fsm_agent.call.budget import Overrun, exceeded, has_budget, with_budget_lef
 from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.call.interpret import output_text
 from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEnded, Injected, Outcome, Returned
-from fsm_agent.call.process import SEPARATOR, Inner, Process
+from fsm_agent.call.process import SEPARATOR, ChildHandle, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.call.step import OF_ANSWERS, UNASKED, take_step
@@ -78,10 +78,10 @@ class Delegation:
             raise OutcomeError(call.refusal_of(call.effects, key, outcome))
         return key
 
-    def inside_of(self, name: str) -> Inner:
+    def inside_of(self, name: str) -> ChildHandle:
         """Return the call of a present or former child, and its listeners."""
         delegate, call = self.inners[name]
-        return Inner(call, delegate.hooks, delegate.hears_inside, name=delegate.agent_name)
+        return ChildHandle(call, delegate.hooks, delegate.hears_inside, name=delegate.agent_name)
 
     def own_effects(self) -> tuple[Effect, ...]:
         """Return the effects of the call that no child performs."""

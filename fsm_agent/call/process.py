@@ -223,7 +223,7 @@ class Process(Protocol):
         """Return the process that waits for the effect with this key: this one, or a descendant."""
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
-        """Return which rows a step had, or an outcome would have; see `Driven.explain`."""
+        """Return which rows a step had, or an outcome would have; see `BaseProcess.explain`."""
 
     # Its journal
 
@@ -253,12 +253,12 @@ class Process(Protocol):
         """
 
 
-class Inner(Value, frozen=True):
+class ChildHandle(Value, frozen=True):
     """A process inside of another, and its listeners.
 
     Examples:
         >>> process = Agent(Script("Hi.")).prepare("Hello")
-        >>> Inner(process, hooks=(), name="clerk").name
+        >>> ChildHandle(process, hooks=(), name="clerk").name
         'clerk'
     """
 
@@ -271,11 +271,11 @@ class Inner(Value, frozen=True):
     name: str = ""  # of its agent or flow; empty: it is of neither
 
 
-def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
+def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
     """Yield each process on a path, from the outside, and the rest of the path after it; it may have ended."""
     while path:
         name, _, path = path.partition(SEPARATOR)
-        inner: Inner = process.inside_of(name)
+        inner: ChildHandle = process.inside_of(name)
         process = inner.process
         yield inner, path
 
@@ -337,7 +337,7 @@ def wakes_at_s(process: Process) -> float | None:
     return min(moments, default=None)
 
 
-class Driven:
+class BaseProcess:
     """A base for processes: the attributes that a driver sets, and requests to end the process."""
 
     __slots__ = ("driver", "end_request", "journal", "traced", "waits_inside")

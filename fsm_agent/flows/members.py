@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from fsm_agent.call.machine import Row, machine_of
-from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner
+from fsm_agent.call.process import SEPARATOR, AnyEffect, ChildHandle
 from fsm_agent.call.record import OnceRun
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process import (
@@ -297,5 +297,5 @@ class MembersChild(StateChild):
 
     def process(
         self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
-    ) -> Inner:
-        return Inner(Members(state, data, record, run_context), (), hears_inside=True)
+    ) -> ChildHandle:
+        return ChildHandle(Members(state, data, record, run_context), (), hears_inside=True)

@@ -19,12 +19,12 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.builder import resolve_task
 from fsm_agent.call.budget import with_limits_left
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.composite import Parent
+from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
-from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
+from fsm_agent.call.process import SEPARATOR, AnyEffect, ChildHandle, Process, prefix_of
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import NO_AGENTS, Agents, once_of, refused
@@ -172,7 +172,7 @@ class StateChild:
         """
         return None
 
-    def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> Inner:
+    def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> ChildHandle:
         """Return the process around the record of the child, with its listeners and its environment.
 
         Raises:
@@ -216,16 +216,20 @@ class CallChild(StateChild):
         state.prompt_for(agent, task)  # it may refuse the task
         return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
 
-    def process(self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> Inner:
+    def process(
+        self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext
+    ) -> ChildHandle:
         agent = run_context.agent(state, data)
         prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
         parts = agent._call_parts(prompt, None, run_context.deps)
         parts["has_approver"] = parts["has_approver"] or run_context.has_approver
         call = AgentCall(record, prompt, **parts)
-        return Inner(call, agent.hooks, environment=partial(run_context.environment, state, agent), name=agent.name)
+        return ChildHandle(
+            call, agent.hooks, environment=partial(run_context.environment, state, agent), name=agent.name
+        )
 
 
-class FlowProcess(Parent):
+class FlowProcess(CompositeProcess):
     """A process whose states wait for children and effects.
 
     Args:
@@ -239,7 +243,7 @@ class FlowProcess(Parent):
     def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
         self.run_context = run_context
-        self._inners: dict[str, Inner] = {}
+        self._inners: dict[str, ChildHandle] = {}
         self._ended: list[str] = []  # children that ended in the last advance
 
     @property
@@ -251,7 +255,7 @@ class FlowProcess(Parent):
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state behind the name of a step or member, and the data that it sees."""
 
-    # What its children need; see `Parent`
+    # What its children need; see `CompositeProcess`
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.state_of(name)
@@ -274,7 +278,7 @@ class FlowProcess(Parent):
         for what in once_of(process.prompt.offers, is_late=True):
             raise refused(state.name, f"{what} of its agent")
 
-    def inside_of(self, name: str) -> Inner:
+    def inside_of(self, name: str) -> ChildHandle:
         """Return a child and its listeners; the child may have ended."""
         return self._inners[name]
 

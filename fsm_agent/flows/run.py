@@ -17,8 +17,8 @@ from fsm_agent.call.process import (
     SEPARATOR,
     TABLE_WATCHES,
     AnyEffect,
+    ChildHandle,
     Deadline,
-    Inner,
     Owner,
     open_effects,
     questions_of,
@@ -519,9 +519,12 @@ class SubflowChild(StateChild):
     def record_of(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
         return state.flow.record_of(state.given(data), depth)
 
-    def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
+    def process(
+        self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext
+    ) -> ChildHandle:
         flow = state.flow
-        return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
+        run = FlowRun(flow, record, run_context.inside(flow))
+        return ChildHandle(run, flow.hooks, hears_inside=True, name=flow.name)
 
 
 def _until(at_s: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Limits, function
-from fsm_agent.call import AgentCall, Begun, Parent, Replied, Returned, snapshot
+from fsm_agent.call import AgentCall, Begun, CompositeProcess, Replied, Returned, snapshot
 from fsm_agent.messages import Reply
 from fsm_agent.testing import Script, function_call
 
@@ -56,7 +56,7 @@ class Interrupter:
         self.left = at
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._line if frame.f_code.co_filename == inspect.getfile(Parent) else None
+        return self._line if frame.f_code.co_filename == inspect.getfile(CompositeProcess) else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":

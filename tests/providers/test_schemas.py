@@ -234,13 +234,13 @@ def test_a_type_that_would_be_too_long_is_told_as_json_schema() -> None:
     assert json.loads(schema) == output.schema
 
 
-class Inner(BaseModel):
+class ChildHandle(BaseModel):
     size: int = 0
 
 
 class Outer(BaseModel):
-    inner: Inner | None = None
-    items: list[Inner] = []
+    inner: ChildHandle | None = None
+    items: list[ChildHandle] = []
     by_name: dict[str, int] = {}
 
 

@@ -24,11 +24,11 @@ from fsm_agent.call import (
     Begun,
     CallRecord,
     Cancelled,
+    ChildHandle,
+    CompositeProcess,
     EffectValue,
     Expired,
-    Inner,
     Limits,
-    Parent,
     State,
     machine_of,
 )
@@ -198,7 +198,7 @@ ROWS = (
 )
 
 
-class Team(Parent):
+class Team(CompositeProcess):
     """A process whose members are agent calls and teams."""
 
     machine = machine_of(ROWS, Stage)
@@ -207,7 +207,7 @@ class Team(Parent):
         super().__init__(record)
         self.plan = plan
         self.deadline_s = deadline_s
-        self.inners: dict[str, Inner] = {}
+        self.inners: dict[str, ChildHandle] = {}
 
     def seeds(self) -> dict[str, Any]:
         dialog = Dialog().put("Write.").messages
@@ -227,10 +227,10 @@ class Team(Parent):
     def child(self, name: str, record: Any) -> Any:
         member = self.plan[name]
         made: Any = AgentCall(record, member.prompt) if isinstance(member, Solo) else Team(record, member)
-        self.inners[name] = Inner(made, ())
+        self.inners[name] = ChildHandle(made, ())
         return made
 
-    def inside_of(self, name: str) -> Inner:
+    def inside_of(self, name: str) -> ChildHandle:
         return self.inners[name]
 
     def environment_of(self, name: str) -> Environment | None:
