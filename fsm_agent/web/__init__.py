@@ -1,8 +1,8 @@
 """Web pages and services: runs that many connections follow, the chat page, the inspector of a store.
 
-`RunFollower` drives runs and lets clients follow them.  An `EventTranslator`, such as `AgUi`, says each event in the
-words of a protocol.  Only JSON goes in and out, so that no web framework is needed for them, and any can be used.
-`serve` and `inspector_app` are applications of Starlette, which comes with an extra.
+`RunFollower` drives runs and lets clients follow them.  An `EventTranslator`, such as `AgUi`, translates each event
+into a protocol.  Both take and return JSON data, so they work with any web framework or without one.
+`serve` and `inspector_app` return applications of Starlette, which comes with an extra.
 """
 
 from typing import TYPE_CHECKING

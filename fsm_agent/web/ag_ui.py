@@ -47,13 +47,13 @@ class AgUi(ProtocolTranslator):
 
     @staticmethod
     def read(body: Any) -> ClientRequest:
-        """Return what a client says in the body of its request.
+        """Return the message or the answers in the body of a client's request.
 
         Args:
             body: The body, as JSON data.
 
         Raises:
-            BadRequest: The body is wrong; the error names where.
+            BadRequest: If the body is invalid; the error names the place.
         """
         found: _Body = convert_body(body, _Body)
         thread, run = check_name("threadId", found.threadId), check_name("runId", found.runId)
@@ -70,11 +70,11 @@ class AgUi(ProtocolTranslator):
         return ClientRequest(thread, run, Message.of("user", *parts), {})
 
     def begin(self) -> list[Data]:
-        """Return what the stream begins with."""
+        """Return the first events of the stream."""
         return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": "1.0"}]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the end of a stream that failed."""
+        """Return the last events of a stream that failed."""
         return [*self._step_ended(), {"type": "RUN_ERROR", "message": text, **({"code": code} if code else {})}]
 
     def _id(self, path: str, number: int) -> str:
@@ -130,7 +130,7 @@ class AgUi(ProtocolTranslator):
         return [self._result(path, id, f"denied: {reason}".rstrip(": "), {"outcome": "denied"})]
 
     def _result(self, path: str, id: str, text: str, facts: Data) -> Data:
-        """Return the result of a function; ``rawEvent`` has what the protocol has no word for."""
+        """Return the result of a function; ``rawEvent`` holds what the protocol cannot express."""
         about = {"messageId": f"{self._id(path, 0)}:{id}", "toolCallId": id, **self._of(path)}
         return {"type": "TOOL_CALL_RESULT", "content": text, "role": "tool", **about, "rawEvent": facts}
 

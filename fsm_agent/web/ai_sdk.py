@@ -38,7 +38,7 @@ class AiSdk(ProtocolTranslator):
 
     Args:
         message: The id of the reply; it must differ from the id of the user's message.
-        is_continued: As `ClientRequest.is_continued`: the client continues the message in which it was asked.
+        is_continued: Whether the client continues the message in which it was asked; see `ClientRequest.is_continued`.
 
     Examples:
         >>> translator = AiSdk("m1-reply")
@@ -54,10 +54,10 @@ class AiSdk(ProtocolTranslator):
 
     @staticmethod
     def read(body: Any) -> ClientRequest:
-        """Return what a client says in the body of its request; see `AgUi.read`.
+        """Return the message or the answers in the body of a client's request; see `AgUi.read`.
 
-        A part ``data-answer`` of a user's message answers a question: its data have the ``key``, and the ``value``; or
-        ``approved``, with ``arguments`` if they were edited.
+        A part ``data-answer`` of a user's message answers a question.  Its data hold the ``key`` and the ``value``.
+        For an approval they hold ``approved`` instead of the value, and ``arguments`` if they were edited.
         """
         found: _Body = convert_body(body, _Body)
         chat = check_name("id", found.id)
@@ -83,11 +83,11 @@ class AiSdk(ProtocolTranslator):
         return ClientRequest(chat, check_name("id of the message", last.id), Message.of("user", *texts), {})
 
     def begin(self) -> list[Data]:
-        """Return what the stream begins with."""
+        """Return the first chunks of the stream."""
         return [{"type": "start", "messageId": self._message}]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the end of a stream that failed."""
+        """Return the last chunks of a stream that failed."""
         return [{"type": "error", "errorText": text}, *self._finish("error")]
 
     def _finish(self, reason: str) -> list[Data]:

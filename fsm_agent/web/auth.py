@@ -46,7 +46,7 @@ def page_headers(*, forms: bool = False) -> dict[str, str]:
 
 
 async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Begin or end the application, and close a web socket: any site may open one, and no page of ours has any."""
+    """Begin or end the application, or close a web socket: any site may open one, and our pages use none."""
     if scope["type"] == "lifespan":
         await app(scope, receive, send)
     else:
@@ -54,14 +54,15 @@ async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: S
 
 
 class OriginCheck:
-    """Refuses what another site asks, and adds the headers of a page to each answer.
+    """Refuses requests of other sites, and adds the headers of a page to each answer.
 
     Args:
         app: The application behind it.
-        hosts: The names of the service, without a port; None: any, for a service whose proxy checks them.
-        origins: The origins of its pages, as ``https://ops.example.com``; empty: that of the Host of the request.
-        forms: Whether its pages send forms, which any page could send: they have to bring our Origin.  Else what
-            changes something is JSON, which no form is; a program sends it without an Origin.
+        hosts: The names of the service, without a port.  None allows any name, for a service whose proxy checks them.
+        origins: The origins of its pages, as ``https://ops.example.com``.  If empty, the origin follows from the Host
+            of the request.
+        forms: Whether its pages send forms.  Any site could send a form, so each must bring our Origin.  Without
+            forms, requests that change something must be JSON, which a program may send without an Origin.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class OriginCheck:
         await (self._refusal(Request(scope)) or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return what refuses a request; None: it is let in."""
+        """Return the answer that refuses a request, or None to let it in."""
         headers = request.headers
         host = headers.get("host", "")
         if self._hosts is not None and _without_port(host) not in self._hosts:
@@ -123,7 +124,7 @@ def new_token() -> str:
 
 
 def derive_token(token: str, use: str) -> str:
-    """Return a token for one use, from which the first one cannot be found out."""
+    """Return a token for one use, which does not reveal the token that it is derived from."""
     return hmac.new(token.encode(), use.encode(), "sha256").hexdigest()[:32]
 
 
@@ -133,7 +134,7 @@ def is_same(given: str, right: str) -> bool:
 
 
 class TokenAuth:
-    """Lets in who has the token; for a server on this machine alone.
+    """Lets in only requests with the token, for a server that only this machine reaches.
 
     Args:
         app: The application behind it.
@@ -141,7 +142,7 @@ class TokenAuth:
         port: The port of the server.
         path: The path of the application: no page at another path or port gets the cookie, save one that knows it.
         command: The command that prints the address.
-        names: The names of this machine that are answered to.
+        names: The names of this machine that a request may use as its host.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class TokenAuth:
         await (self._refusal(Request(scope)) or self._app)(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return what is answered in place of the application; None: the request is let in."""
+        """Return the answer that replaces the application's, or None to let the request in."""
         if request.headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse(f"expected {' or '.join(self._names)} as the host, at this port", 421)
         if request.method in READS and (given := request.query_params.get("token")) is not None:
@@ -200,7 +201,7 @@ def require_token(
         host: The address of the server, of this machine alone.
         port: The port of the server.
         command: The command that prints the address.
-        token: The token, of characters that a URL may have; None: a new one.
+        token: The token, of characters that are valid in a URL.  None makes a new one.
     """
     token = token or new_token()
     path, name = f"/{derive_token(token, 'path')[:12]}", f"[{host}]" if ":" in host else host

@@ -62,18 +62,21 @@ def serve(
 ) -> Starlette:
     """Return an application with a chat page for an agent or a flow: conversations, approvals, forms, pictures.
 
-    Each user has conversations of their own; who answers a question is the user.  Without ``user`` there is one user,
-    and only names of this machine are answered to; let no other machine connect then.  ``POST agui`` speaks AG-UI.
+    Each user sees only their own conversations, and is recorded as the author of their answers.  Without ``user``
+    there is one user, and the application answers only to names of this machine; let no other machine connect then.
+    ``POST agui`` speaks AG-UI.
 
     Args:
         runnable: The agent or flow; with a store, conversations survive restarts.
-        user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
-        hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
-        task: Makes the task, or the data of a flow, of a message; None: as of `RunFollower.take`.
+        user: Returns the user who sends a request, as your login knows them, or None to refuse the request.  May be a
+            coroutine function.
+        hosts: The names under which the service is reached.  None allows any name with ``user``, and only names of
+            this machine without it.
+        task: Makes the task, or the data of a flow, from a message; by default as in `RunFollower.take`.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each run; ``user`` is who began it.
-        at_once: How many runs of a user may be under way at a time, in all OS processes; one more is refused.
-        options: Others of `RunFollower`.
+            each run; ``user`` is the user who began the run.
+        at_once: How many runs of a user may be under way at a time, in all OS processes; more are refused.
+        options: Further options of `RunFollower`.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
@@ -116,7 +119,7 @@ class _Pages:
         )
 
     async def _who(self, request: Request) -> str:
-        """Return the user; refuse whom the login does not know."""
+        """Return the user; refuse a request whose user the login does not know."""
         found = "" if self._user is None else self._user(request)
         who = await found if isawaitable(found) else found
         if who is None or (self._user is not None and not who):
@@ -129,7 +132,7 @@ class _Pages:
         return Response(self._html, media_type="text/html")
 
     async def ask(self, request: Request) -> Response:
-        """Begin or answer a run, and return its stream; what was refused has no start in it."""
+        """Begin or answer a run, and return its stream; the stream of a refused request has no start."""
         who = await self._who(request)
         try:
             body = read_json(await read_body(request, MAX_BODY))
@@ -152,13 +155,13 @@ class _Pages:
         return _stream(sse(self._live.follow(run, after=after), translator))
 
     async def conversations(self, request: Request) -> Response:
-        """Return the user's newest conversations, and whether there are more, which the page tells."""
+        """Return the user's newest conversations, and whether there are more."""
         who = await self._who(request)
         found, has_more = await to_thread.run_sync(self._conversations_of, who)
         return JSONResponse(found, headers={"x-has-more": "true"} if has_more else None)
 
     async def conversation(self, request: Request) -> Response:
-        """Return all turns of a conversation as one stream, the newest as it happens."""
+        """Return all turns of a conversation as one stream, the newest turn live."""
         who = await self._who(request)
         name = request.path_params["name"]
         try:
@@ -183,7 +186,7 @@ class _Pages:
         return JSONResponse({})
 
     def _is_full(self, who: str, run: str | None) -> bool:
-        """Return whether as many runs of a user are under way as may be, and this is one more."""
+        """Return whether this run would exceed the number of runs that a user may have under way."""
         which: RunFilter = {"agent": self._live.runnable.name, "prefix": _kept(who, ""), "ended": False}
         which["due_before"] = time.time()  # what waits for a person, or for a time, costs nothing
         store = self._live.runs.store
@@ -230,7 +233,7 @@ class _Pages:
 
 
 def _kept(who: str, conversation: str) -> str:
-    """Return the name of a user's conversation in the store; no name of one user is that of another."""
+    """Return the name of a user's conversation in the store; no two users share a name."""
     return f"{quote(who, safe='@.')}/{conversation}"
 
 
@@ -243,14 +246,14 @@ def _exists(store: Store, run: str) -> bool:
 
 
 def _shown(who: str, run: str, has_conversations: bool) -> str:
-    """Return the user's name for the conversation of a run; empty: it is of another."""
+    """Return the user's name for the conversation of a run, or "" if the run belongs to another user."""
     start = _kept(who, "")
     rest = run[len(start) :] if run.startswith(start) else ""
     return rest.rpartition(":")[0] if has_conversations else rest
 
 
 def _said(header: str) -> dict[str, Any]:
-    """Return what the person has said at the beginning of a run: its text and pictures."""
+    """Return the person's message at the beginning of a run: its text and pictures."""
     seed = json.loads(bytes(header_of(header).seed))
     if "dialog" not in seed:
         return {"text": json.dumps(seed.get("data")), "pictures": []}

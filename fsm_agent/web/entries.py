@@ -1,4 +1,4 @@
-"""What happened in a run, an item for each entry of its journal; its timeline; two runs side by side."""
+"""What happened in a run, as one item per entry of its journal; its timeline; two runs side by side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Item = dict[str, Any]  # what the template of an item needs
 
 
 def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
-    """Return what happened in a run, from the entry behind ``after`` to the entry ``until``; None: to the last."""
+    """Return what happened in a run, from the entry behind ``after`` to the entry ``until``, by default the last."""
     teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
     for entry in reading.entries[:until]:
@@ -65,12 +65,12 @@ def _undone(reading: RunHistory) -> set[int]:
 
 
 def name_processes(reading: RunHistory) -> dict[str, str]:
-    """Return the names of the processes for people: of an agent that is a function, its own."""
+    """Return the names of the processes for people; an agent that is a function has its own name."""
     return {path: shown(process.name or path.rpartition(SEPARATOR)[2]) for path, process in reading.processes.items()}
 
 
 def list_failures(items: Sequence[Item]) -> list[Item]:
-    """Return what went wrong on the way to the failure of a run."""
+    """Return the failures that led to the failure of a run."""
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
 
@@ -90,7 +90,7 @@ def _item(entry: HistoryEntry, names: dict[str, str]) -> Item:
 
 
 class EntryView:
-    """Tells what entries say, one after another.
+    """Describes entries, one after another.
 
     Args:
         reading: The run.
@@ -103,7 +103,7 @@ class EntryView:
         self._tries: dict[str, int] = {}  # by path: requests that failed, one after another
 
     def note(self, entry: HistoryEntry) -> None:
-        """Note what later entries are about."""
+        """Remember what the descriptions of later entries need."""
         if isinstance(entry.outcome, Replied):
             self._requested[entry.path] = entry.outcome.reply.message.function_calls
         if entry.kind in FAILURES:
@@ -112,7 +112,7 @@ class EntryView:
             self._tries.pop(entry.path, None)
 
     def item(self, entry: HistoryEntry) -> Item:
-        """Return what an entry says."""
+        """Return the description of an entry."""
         self.note(entry)
         item = _item(entry, self._names)
         prefix = prefix_of(entry.key)
@@ -224,7 +224,7 @@ def _failure(outcome: ModelFailed, tries: int, is_last: bool) -> Item:
 
 
 def _messages(found: Any) -> list[Item]:
-    """Return messages that were read as JSON; what cannot be read is shown as it is."""
+    """Return messages that were read as JSON; a message that cannot be read is shown unchanged."""
     shown_messages = []
     for one in found if isinstance(found, list) else ():
         try:
@@ -262,7 +262,7 @@ _MOST_DIFFERENCES = 40
 
 
 class Row(NamedTuple):
-    """Two entries of one key, or one alone."""
+    """Two entries with one key, or one entry without a counterpart."""
 
     a: Item | None
     b: Item | None
@@ -270,7 +270,7 @@ class Row(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What differs between two runs."""
+    """The differences between two runs."""
 
     beginning: Sequence[tuple[str, str, str]]  # where, and both values as text
     n: int | None  # of the first entry that differs; None: none does
@@ -297,7 +297,7 @@ def _numbered(a: RunHistory, b: RunHistory, after: int, until: int) -> list[Row]
 
 
 def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row]:
-    """Yield the entries of both runs in their order, those of one key beside each other."""
+    """Yield the entries of both runs in their order; entries with one key share a row."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
     matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
@@ -335,7 +335,7 @@ _MOST_TEXT = 600  # characters of one
 
 
 def timeline(reading: RunHistory) -> dict[str, Any]:
-    """Return the moves of each process, and the time and tokens of each entry, as small as they can be."""
+    """Return the moves of each process, and the time and tokens of each entry, in a compact form."""
     processes = {
         path: [[move.n, move.step.source, move.step.to, move.step.trigger == RETRIED] for move in one.moves]
         for path, one in reading.processes.items()

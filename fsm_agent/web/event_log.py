@@ -1,8 +1,7 @@
-"""What the driver of a run tells its listeners: one list for all, so that a listener is a position in it.
+"""The events that the driver of a run sends to its listeners: one list, in which each listener has a position.
 
-Steps, replies and results of functions stay, as the journal has them; the record holds the same objects.  Pieces of
-what has come to a step are dropped after a while, all pieces of a step at once: a listener that is slow gets the reply
-in one piece instead.
+Steps, replies and results of functions stay, as in the journal; the record holds the same objects.  The pieces of a
+reply are dropped some time after its step, all at once: a slow listener gets the whole reply in one piece instead.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def is_step(event: Event) -> bool:
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
-    """Return whether nothing follows an event before a person answers, or at all; a wait for a time is no end."""
+    """Return whether nothing follows an event, at least until a person answers; a wait for a time is no end."""
     return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
 
 
@@ -76,7 +75,7 @@ class EventLog:
         self._has_begun.set()
 
     def take(self, event: Event) -> None:
-        """Take what the driver tells."""
+        """Take an event from the driver."""
         path, inner = unwrap(event)
         if isinstance(inner, FunctionEnded):  # the journal has it with its step, and so has a listener
             self._ended[f"{path}/run:{inner.id}"] = event
@@ -104,7 +103,7 @@ class EventLog:
     # For listeners
 
     async def base(self) -> int | None:
-        """Return how many entries the journal had when the run was claimed; None: it was not claimed."""
+        """Return how many entries the journal had when the run was claimed, or None if it was not claimed."""
         await self._has_begun.wait()
         return self._base
 
@@ -127,7 +126,7 @@ class EventLog:
                 self._waiting.discard(waiting)
 
     def raise_error(self) -> None:
-        """Raise what ended the driver, if it was an error."""
+        """Raise the error that ended the driver, if any."""
         if self.error is not None:
             raise self.error
 
@@ -152,7 +151,7 @@ class EventLog:
                 self._log[latest.popleft()] = None
 
     def _close(self, path: str) -> None:
-        """Drop the oldest pieces, now that those on a path have come to a step."""
+        """Drop the oldest pieces, now that the process at a path has made a step."""
         self._latest.pop(path, None)
         if pieces := self._open.pop(path, None):
             self._closed.append(pieces)

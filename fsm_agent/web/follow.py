@@ -1,7 +1,7 @@
 """Runs that need no listener: many may follow one, from any step on, across broken connections and restarts.
 
-A place in a run is a number of steps, which the journal and a driver count alike.  What lies before is read from the
-journal; news come from the driver if it is in this OS process, else the journal is read again.  So a
+A position in a run is a number of steps, which the journal and a driver count alike.  Past events are read from the
+journal.  New events come from the driver if it is in this OS process; otherwise the journal is read again.  So a
 reload, a second tab, another server and a run that a worker drives are one case.  All of it happens in one event loop.
 """
 
@@ -50,23 +50,23 @@ class RunFollower:
     """The runs of an agent or a flow, for any number of listeners that come and go.
 
     A run is driven here, in a task of its own, or by workers.  With a store it continues without listeners, and the
-    next OS process takes it up.  Without one it is kept in memory, and cancelled when its last listener goes away.
-    Use it in one event loop, as ``async with RunFollower(agent) as live``, or call `close` in the end.
+    next OS process takes it up.  Without a store it is kept in memory, and cancelled when its last listener leaves.
+    Use a follower in one event loop, as ``async with RunFollower(agent) as live``, or call `close` in the end.
 
-    What others have put into the store is theirs: it is driven here only if `answer` or `cancel` continues it.
+    Runs that other programs have put into the store are driven here only if `answer` or `cancel` continues them.
 
     Args:
         runnable: The agent or flow.
-        drives: Whether runs are driven here; False: a `Worker` drives them.
+        drives: Whether runs are driven here; if False, a `Worker` drives them.
         service: The name under which runs are found again after a crash, and by other OS processes of the service.  Two
-            services of one agent in one store, with ``deps`` of their own, need two.
+            services of one agent in one store, with different ``deps``, need different names.
         deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
-            makes it for each.  With ``drives=False`` they are the worker's.
-        options: Others of `Agent.resume`, for each run.
+            makes it for each run.  With ``drives=False`` the worker's deps are used.
+        options: Further options of `Agent.resume`, for each run.
 
     Attributes:
-        kept_runs: How many runs stay in memory without a store; what has rested longest is forgotten first.
-        kept_bytes: How many bytes of their journals do.
+        kept_runs: How many runs stay in memory without a store; the one that has rested longest is forgotten first.
+        kept_bytes: How many bytes of their journals stay in memory.
 
     Examples:
         >>> async def main():
@@ -120,18 +120,18 @@ class RunFollower:
     async def begin(
         self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
     ) -> str:
-        """Begin a run, and return its name; with the name and task of a run that there is, it is that run.
+        """Begin a run, and return its name; the name and task of an existing run return that run.
 
         Args:
-            task: As of ``submit``: the task of an agent, or the data of a flow.
-            run_id: The name of the run; None: a new one.
-            conversation: The conversation of which it is the next turn; None: it is of none.
-            options: Of ``submit``, such as ``extra``, ``args``, and ``by``: who asks, by the login of your service.
+            task: The task of an agent, or the data of a flow, as for ``submit``.
+            run_id: The name of the run; None makes a new name.
+            conversation: The conversation whose next turn the run is, or None.
+            options: Options of ``submit``, such as ``extra``, ``args``, and ``by``: the user as your login knows them.
 
         Raises:
-            RunExists: Another run has this name.
-            Conflict: The newest turn of the conversation has not ended.
-            UsageError: The task or an option is wrong, or flows have no conversations.
+            RunExists: If another run has this name.
+            Conflict: If the newest turn of the conversation has not ended.
+            UsageError: If the task or an option is wrong, or a flow is given a conversation.
         """
         self._check_open()
         self._loop = asyncio.get_running_loop()
@@ -154,15 +154,15 @@ class RunFollower:
 
         Args:
             run: The name of the run.
-            answers: As of ``resume``.
-            by: Who answers; take it from the login of your service, never from what a client says.
+            answers: The answers, as for ``resume``.
+            by: Who answers; take it from the login of your service, never from the client's own data.
 
         Raises:
-            RunUnknown: There is no such run.
-            NotAsked: It asks no such question, or has ended.
-            AlreadyAnswered: Another answer came first.
-            OutcomeError: An answer does not fit its question.
-            ReplayError: The code has changed, and takes other steps than the run since its last rest.
+            RunUnknown: If no run has this name.
+            NotAsked: If the run asks no such question, or has ended.
+            AlreadyAnswered: If another answer came first.
+            OutcomeError: If an answer does not fit its question.
+            ReplayError: If the code has changed, and takes other steps than the run has taken since its last rest.
         """
         self._check_open()
         past = await self._past(run)
@@ -176,21 +176,21 @@ class RunFollower:
     async def take(
         self, asked: ClientRequest, *, by: str = "", task: Callable[[Message], Any] | None = None
     ) -> tuple[str, int]:
-        """Begin or answer what a client has asked; return the run, and after how many steps it is to be followed.
+        """Begin or answer a run for a client's request; return the run, and the number of steps to follow it after.
 
-        A run is named by its conversation and the client's name for it, so that no two conversations share one.  A
-        flow has one run for each conversation.
+        The name of a run joins its conversation and the client's name for it, so that no two conversations share a
+        run.  A flow has one run for each conversation.
 
         Args:
-            asked: What the client says, as a translator reads it.
-            by: Who says it; see `answer`.  A function of ``deps`` is told of who began the run.
-            task: Makes the task, or the data of a flow, of a message; None: the message is the task, and its text, or
-                the JSON that it is, the data.
+            asked: The client's request, as a translator reads it.
+            by: Who sends it; see `answer`.  A ``deps`` function gets the user who began the run.
+            task: Makes the task, or the data of a flow, from a message.  By default the message is the task of an
+                agent, and its text, read as JSON if it is JSON, is the data of a flow.
 
         Raises:
-            NotAsked: There is no such conversation, or it asks no such question.
-            AlreadyAnswered: Another answer came first.
-            UsageError: As `begin` and `answer` do.
+            NotAsked: If there is no such conversation, or it asks no such question.
+            AlreadyAnswered: If another answer came first.
+            UsageError: As `begin` and `answer` raise it.
         """
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
@@ -203,14 +203,14 @@ class RunFollower:
         return run, await self.answer(run, answer_questions(waits, asked), by=by)
 
     def run_of(self, asked: ClientRequest) -> str | None:
-        """Return the name of the run that a client begins, or has begun before; None: it gets a new one."""
+        """Return the name of the run that a client begins or has begun before, or None if it needs a new name."""
         if not self.has_conversations:
             return asked.conversation
         own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
         return f"{asked.conversation}:{own}" if own else None
 
     async def newest(self, conversation: str) -> str | None:
-        """Return the newest run of a conversation; None: there is none."""
+        """Return the newest run of a conversation, or None if it has no runs."""
         if self.has_conversations:
             return (await asyncio.to_thread(self.runs.store.head, conversation)).run or None
         try:
@@ -222,8 +222,8 @@ class RunFollower:
         """Cancel a run, here or in any other OS process.
 
         Raises:
-            RunUnknown: There is no such run.
-            NotAsked: It has ended.
+            RunUnknown: If no run has this name.
+            NotAsked: If the run has ended.
         """
         await asyncio.to_thread(partial(self.runs.cancel, run, reason, by=by))
         self._start(run)
@@ -231,19 +231,20 @@ class RunFollower:
     def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield the events of a run behind its first steps, each with the number of steps so far.
 
-        It ends with `Done`, or with `Suspended` when the run waits for a person; earlier without either only if this
-        is closed.  Of what lies in the past there are steps, complete replies and results of functions; from here on
-        also the pieces of replies.  A client that continues later drops what it got since the last step.
+        The events end with `Done`, or with `Suspended` when the run waits for a person; they end without either only
+        if the follower is closed.  Past events are steps, complete replies and results of functions; new events
+        include the pieces of replies.  A client that continues later drops what it received since the last step.
 
         Args:
             run: The name of the run.
-            after: How many steps are known already.
+            after: How many steps the client knows already.
             to_end: Go on after `Suspended`, until `Done`.
 
         Raises:
-            RunUnknown: There is no such run.
-            ReplayError: At the end, when the code has changed, and takes other steps than the run since its last rest.
-            JournalError: The journal is damaged, foreign or forged.
+            RunUnknown: If no run has this name.
+            ReplayError: At the end, if the code has changed, and takes other steps than the run has taken since its
+                last rest.
+            JournalError: If the journal is damaged, foreign or forged.
         """
         if self.has_store:
             return self._follow(run, after, to_end)
@@ -254,7 +255,7 @@ class RunFollower:
         return items
 
     async def close(self) -> None:
-        """Stop driving: each run is given back, due at once, for the next driver; questions stay open."""
+        """Stop driving.  Each run becomes due at once for the next driver; questions stay open."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -324,7 +325,7 @@ class RunFollower:
         told.raise_error()
 
     async def _read_on(self, run: str, place: _Cursor) -> AsyncGenerator[Item]:
-        """Yield what the journal of a run has besides, and the last event if it rests; or wait for more."""
+        """Yield the new events in the journal of a run, and the last event if it rests; otherwise wait for more."""
         for item in await asyncio.to_thread(place.read, None):
             yield item
         row = place.past.run
@@ -360,7 +361,7 @@ class RunFollower:
             raise UsageError("this RunFollower is closed, since the service ends")
 
     def _start(self, run: str) -> None:
-        """Drive a run here, unless it is or others do."""
+        """Drive a run here, unless it is driven already, here or elsewhere."""
         if self._drives and not self._is_closed and run not in self._driven:
             self._driven[run] = told = EventLog()
             self._keep(self._drive(run, told))
@@ -427,7 +428,7 @@ class RunFollower:
     # Without a store
 
     def _bound_memory(self, run: str, conversation: str = "") -> None:
-        """Note how large a run is by now; forget the conversations that have rested longest, beyond what is kept."""
+        """Note the size of a run; beyond the limits, forget the conversations that have rested longest."""
         store = self.runs.store
         with suppress(RunUnknown):
             loaded = store.load(run)
@@ -448,7 +449,7 @@ def with_store(runnable: Any, store: Any) -> Any:
     """Return an agent or flow with another store.
 
     Raises:
-        UsageError: It is none, or of a class whose configuration says where its store is.
+        UsageError: If it is neither, or its class determines its store by configuration.
     """
     if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
         raise UsageError(
@@ -460,7 +461,7 @@ def with_store(runnable: Any, store: Any) -> Any:
 
 
 def _task_of(runnable: Any, message: Message) -> Any:
-    """Return what a message asks of an agent; of a flow, the data that its text is."""
+    """Return the task of an agent in a message, or the data of a flow in its text."""
     adapter = getattr(runnable, "adapter", None)
     if adapter is None:
         return message if hasattr(runnable, "conversation") else message.text
@@ -473,7 +474,7 @@ def _task_of(runnable: Any, message: Message) -> Any:
 
 
 class _Kept:
-    """How large the conversations are that are kept in memory, the one that has rested longest first."""
+    """The sizes of the conversations in memory; the one that has rested longest comes first."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation; a run that is of none is one itself
@@ -488,7 +489,7 @@ class _Kept:
             del self._of[run]
 
     def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield conversations and their runs, to be dropped, until no more are left than there is room for."""
+        """Yield conversations and their runs, to be dropped, until the others fit into these limits."""
         for name in tuple(self._sizes):
             size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
             if len(self._of) <= most_runs and size <= most_bytes:
@@ -513,7 +514,7 @@ class _Cursor:
         self._after, self._to_end = after, to_end
 
     def read(self, base: int | None) -> list[Item]:
-        """Return what is new in the journal, up to the entry with this number; None: in all of it."""
+        """Return the new events in the journal, up to the entry with this number, by default the last."""
         found = [(self._count(event), event) for event in read_new_events(self.past, base)]
         new = [item for item in found if self.is_new(*item)]
         self._after = max(self._after, self.counted)
@@ -533,12 +534,12 @@ class _Cursor:
         return self.is_over
 
     def pass_by(self, steps: int, waits: Any) -> None:
-        """Note what a driver has told, which the journal has as well."""
+        """Note events from a driver, which the journal holds as well."""
         self._after, self.waits = max(self._after, steps), waits
 
 
 def read_new_events(past: Follower, base: int | None = None) -> list[Event]:
-    """Return the events of the entries that were not read yet, up to the entry with this number; None: of all."""
+    """Return the events of the entries not read yet, up to the entry with this number, by default the last."""
     if base is not None and past.n >= base:
         return []
     loaded = past.load()

@@ -1,4 +1,4 @@
-"""The inspector: its pages, their news, and what its forms do.  It has no state but a few runs that were read."""
+"""The inspector: its pages, their news, and what its forms do.  Its only state is a few runs that were read."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
     """Answer a question.
 
     Raises:
-        FormError: A field is wrong.
-        NotAsked: The question is not open any more.
+        FormError: If a field is wrong.
+        NotAsked: If the question is no longer open.
     """
     key = form.get("key", "")
     question = next((one for one in runs.store.get(run).waits if one.key == key), None)
@@ -88,7 +88,7 @@ def retry(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 
 def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Make another run that continues from an entry; with the code of its agent, it rests as the run did."""
+    """Make a new run that continues from an entry; with the code of its agent, it rests as the original did."""
     at, name = form.get("at", ""), form.get("name", "").strip()
     if not name:
         raise UsageError("expected a name for the fork, got none")
@@ -117,14 +117,14 @@ GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: no such run; the sto
 
 
 class News:
-    """Marks of runs, each another than the one before.
+    """Streams of marks: the mark of a run changes whenever the run does.
 
-    A stream carries marks, not contents: a page that sees another mark than its own asks for what is new.  So a slow
-    page holds up nothing.
+    A stream carries marks, not contents: a page that sees a new mark asks for the new contents.  So a slow page
+    blocks nothing.
 
     Args:
         runs: The runs; one thread looks at them for all pages.
-        file: The file of their store, if it is one.
+        file: The file of their store, if the store is a file.
     """
 
     def __init__(self, runs: Runs, file: Path | None = None) -> None:
@@ -135,15 +135,15 @@ class News:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many pages as may be."""
+        """Whether the number of pages has reached its limit."""
         return len(self._pages) >= MOST_PAGES
 
     def mark(self, run: str = ALL) -> str:
-        """Return what a run, or the newest of all, is known by as the store has it now."""
+        """Return the current mark of a run, by default of the newest one."""
         return self._mark_of(lambda: watched_run(self._runs.store, run))
 
     async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
-        """Yield the mark of a run, then each that follows; None: nothing has happened for a while."""
+        """Yield the mark of a run and each later one; yield None after 15 seconds without a change."""
         page = asyncio.get_running_loop().create_future()
         self._pages.add(page)
         mark = ""
@@ -188,7 +188,7 @@ class News:
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return what tells the file of the store from another one at its path; None: there is none."""
+        """Return what identifies the store's file, even if another takes its path; None without a file."""
         if self._file is None:
             return None
         try:
@@ -262,7 +262,7 @@ class Inspector:
     # Pages
 
     def html(self, request: Request, template: str, **values: Any) -> str:
-        """Return a template that is filled in."""
+        """Return a filled-in template."""
         rendered: str = (
             _templates()
             .get_template(template)
@@ -311,7 +311,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
     def _values(self, reading: RunHistory, inside: str, failed: Failed | None = None) -> dict[str, Any]:
-        """Return what the pieces of a run's page need."""
+        """Return the values that the pieces of a run's page need."""
         key, error, typed = failed or ("", None, {})
         asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
         return {
@@ -344,7 +344,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
     def moment(self, request: Request) -> Response:
-        """Answer with a run as it was after an entry: by its code, if it is known."""
+        """Answer with the state of a run after an entry, read with its code if that is known."""
         name, n = _name(request), _number(request, "n", 0)
         reading = self.read(name)
         if not 0 <= n <= len(reading.entries):
@@ -389,7 +389,7 @@ class Inspector:
         return counts
 
     def _definition(self, reading: RunHistory) -> Any:
-        """Return how the process of a run is made; None: its code is not known here."""
+        """Return how the process of a run is made, or None if its code is not known here."""
         agent = self._agents.get(reading.header.agent)
         return None if agent is None else agent._definition_of_run(reading.header, LATER, self._prompts)
 
@@ -403,7 +403,7 @@ class Inspector:
         return StreamingResponse(_as_events(marks), media_type="text/event-stream")
 
     def run_news(self, request: Request) -> Response:
-        """Answer with what is new in a run after an entry, as pieces of its page."""
+        """Answer with the news of a run after an entry, as pieces of its page."""
         name = _name(request)
         mark = self.news.mark(name)
         if mark == GONE:
@@ -421,7 +421,7 @@ class Inspector:
     # Acts
 
     async def do(self, request: Request) -> Response:
-        """Do what a form says, and show the run."""
+        """Carry out the act of a form, and show the run."""
         act = ACTS.get(request.path_params["act"])
         if act is None:
             return PlainTextResponse("unknown action", 404)
@@ -474,19 +474,20 @@ def inspector_app(
     user: Callable[[Mapping[str, Any]], str] | None = None,
     origins: Collection[str] = (),
 ) -> Starlette:
-    """Return the inspector as an ASGI application, to be mounted behind one's own authentication.
+    """Return the inspector as an ASGI application, to be mounted behind your own authentication.
 
-    It has none itself: all who reach it see all runs of the store, and may answer their questions.  Forms are taken
-    from its own pages only.  ``fsm-agent inspect`` serves it on this machine, behind a token.
+    It has no authentication itself: everyone who reaches it sees all runs of the store and may answer their questions.
+    It takes forms only from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a token.
 
     Args:
         runs: The runs to show.
-        name: The store, for people.
-        agents: Agents and flows.  Their runs are read with their code: dialogs and data as they were at each step.
-        read_only: Refuse all that writes; a store that was opened for reading only refuses it, too.
-        user: Returns who answers, from the ASGI scope; None: the name that `starlette`'s authentication has found.
-        origins: The origins of the pages, as ``https://ops.example.com``, where a proxy changes the Host of requests;
-            empty: that of the Host.
+        name: The name of the store that the pages show.
+        agents: Agents and flows whose code reads their runs, to show dialogs and data as they were at each step.
+        read_only: Refuse every act that writes; a store that was opened only for reading refuses them, too.
+        user: Returns the name of the person who answers, from the ASGI scope; by default the name that `starlette`'s
+            authentication has found.
+        origins: The origins of the pages, as ``https://ops.example.com``, if a proxy changes the Host of requests.
+            If empty, the origin follows from the Host.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
@@ -518,7 +519,7 @@ def _name(request: Request) -> str:
 
 
 def _inside(request: Request, reading: RunHistory) -> str:
-    """Return the process whose machine is wanted; the run itself, if there is no such."""
+    """Return the process whose machine is wanted, or the run itself if that process is unknown."""
     inside = request.query_params.get("inside", "")
     return inside if inside in reading.processes else ""
 
@@ -529,7 +530,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 async def _form(request: Request) -> Mapping[str, str] | None:
-    """Return the fields of a form; None: it is too large, or none."""
+    """Return the fields of a form, or None if the body is too large or no form."""
     body = await read_body(request, MOST_BODY)
     if len(body) > MOST_BODY:
         return None
@@ -542,7 +543,7 @@ async def _form(request: Request) -> Mapping[str, str] | None:
 def _filled(
     form: QuestionForm, error: FormError | None = None, typed: Mapping[str, str] | None = None
 ) -> tuple[QuestionForm, Mapping[str, str], Mapping[str, str]]:
-    """Return a form, what is wrong with its fields, and what was typed into them."""
+    """Return a form, the errors of its fields, and the texts that were typed into them."""
     return form, {} if error is None else error.errors, typed or {}
 
 

@@ -1,9 +1,9 @@
 """The picture of each machine in a run: its states placed, each way that it took or may take.
 
-Layers are by the longest way from the start without ways back; four sweeps by the median of the neighbours reduce
-crossings; ways back are arcs at the side.  Enough for tables that people write, which have a dozen states.  A machine
-whose boxes are placed by hand has straight ways, bowed where a box is in between.  No program and no library is
-needed, and what is drawn is bounded: a journal may be damaged.
+The layer of a state is its longest way from the start, without ways back.  Four sweeps by the median of the neighbours
+reduce crossings; ways back are arcs at the side.  This suffices for tables that people write, which have a dozen
+states.  A machine whose boxes are placed by hand has straight ways, bowed where a box is in between.  No program and
+no library is needed, and the size of a picture is bounded, because a journal may be damaged.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Picture(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What is to be drawn."""
+    """A machine to be drawn."""
 
     title: str
     start: str
@@ -246,7 +246,7 @@ def _across(way: tuple[str, str], boxes: Mapping[str, Box], ways: Collection[tup
 
 
 def _free(curves: Sequence[Curve], way: tuple[str, str], boxes: Mapping[str, Box]) -> Curve:
-    """Return the first curve that goes through no other box; the first of all, if each does."""
+    """Return the first curve that goes through no other box, or the first of all if each goes through one."""
     others = [box for name, box in boxes.items() if name not in way]
     free = (curve for curve in curves if not any(box.holds(point) for point in _points(curve) for box in others))
     return next(free, curves[0])
@@ -339,7 +339,7 @@ def _overview() -> Diagram:
 
 
 def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
-    """Return the machine of a process; None: it has too many states for one."""
+    """Return the machine of a process, or None if it has too many states for a picture."""
     taken: dict[tuple[str, str], list[Move]] = {}
     for move in process.moves:
         way = move.step.source, move.step.to
@@ -369,7 +369,7 @@ def _call(taken: Taken) -> Machine:
 
 
 def _flow(table: FlowTable | None, taken: Taken, process: ProcessView) -> Machine:
-    """Return the machine of a flow by its table; of one whose table is not known, what the run went through."""
+    """Return the machine of a flow by its table, or the states that the run went through if the table is unknown."""
     ways: dict[tuple[str, str], str] = {}
     words: dict[str, str] = {}
     if table is not None:

@@ -1,4 +1,4 @@
-"""What clients send, read with care: bounded, checked, and refused with an error that names what is wrong."""
+"""Reads the requests of clients: bounds and checks them, and refuses them with an error that names the fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLAIMS = ("by", "user", "user_id", "userId")  # the login says who the user is
 
 
 class BadRequest(UsageError):
-    """What a client sent is wrong; ``code`` is a word for programs.
+    """A client's request is invalid; ``code`` is a word for programs.
 
     Examples:
         >>> try:
@@ -38,7 +38,7 @@ class BadRequest(UsageError):
 
 
 class ClientRequest(NamedTuple):
-    """What a client says: something new, or answers.
+    """A client's request: a new message, or answers.
 
     Examples:
         >>> said = {"role": "user", "id": "m1", "content": "Hello"}
@@ -59,7 +59,7 @@ def read_json(body: bytes) -> Any:
     """Return the JSON data of a body.
 
     Raises:
-        BadRequest: It is too large, or no JSON.
+        BadRequest: If the body is too large or not JSON.
 
     Examples:
         >>> read_json(b'{"id": "c1"}')
@@ -74,7 +74,7 @@ def read_json(body: bytes) -> Any:
 
 
 async def read_body(request: Any, most: int) -> bytes:
-    """Return the body of a Starlette request; of one that has more than ``most`` bytes, its beginning."""
+    """Return the body of a Starlette request, or only its beginning if it has more than ``most`` bytes."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -87,7 +87,7 @@ def convert_body(body: Any, kind: Any) -> Any:
     """Return a body as an object of a class.
 
     Raises:
-        BadRequest: It is none; or it says who its sender is, which only the login knows.
+        BadRequest: If the body does not fit the class, or names its sender, whom only the login knows.
     """
     if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
         raise BadRequest(
@@ -103,7 +103,7 @@ def check_name(what: str, name: str) -> str:
     """Return a name that a client gives.
 
     Raises:
-        BadRequest: It is empty, long or not printable.
+        BadRequest: If the name is empty, too long or not printable.
     """
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise BadRequest(f"{what}: expected 1 to {MAX_NAME} printable characters, got {name!r:.60}", "bad_name")
@@ -111,10 +111,10 @@ def check_name(what: str, name: str) -> str:
 
 
 def read_image(url: str) -> Image:
-    """Return a picture that is in the body, as a data URL; nothing is read or fetched.
+    """Return a picture that the body holds as a data URL; no file is read, no URL is fetched.
 
     Raises:
-        BadRequest: It is none.
+        BadRequest: If the value is not a picture.
     """
     if not url.startswith("data:"):
         raise BadRequest("a picture: expected it in the body, as data:image/png;base64,…, got a URL", "bad_part")
@@ -125,10 +125,10 @@ def read_image(url: str) -> Image:
 
 
 def read_arguments(arguments: Any) -> str | None:
-    """Return edited arguments as JSON; None: there are none.
+    """Return edited arguments as JSON, or None if no arguments were edited.
 
     Raises:
-        BadRequest: They are no object.
+        BadRequest: If the arguments are not an object.
     """
     if arguments is None:
         return None
@@ -145,15 +145,15 @@ def approval_outcome(is_approved: bool, reason: Any = None, arguments: str | Non
 
 
 def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
-    """Return what a client has answered, as its questions take it.
+    """Return a client's answers in the form that its questions take.
 
-    Arguments that were masked are again what they were before they were shown.  An object or a list that answers a flow
-    becomes the JSON that it came as: the state knows of which type it is.
+    Masked arguments get back the values that they had before the masking.  An object or a list that answers a flow
+    becomes JSON again, since the state knows its type.
 
     Raises:
-        BadRequest: A question is for operators, such as what became of a function that must not run twice: what a user
-            says of it would be believed.
-        FormError: Edited arguments are not what the function takes.
+        BadRequest: If a question is for operators, such as the outcome of a function that must not run twice: a user's
+            answer would be believed.
+        FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}
     given = dict[str, Any]()

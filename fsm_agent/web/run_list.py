@@ -23,7 +23,7 @@ _MOST_WORDS = 200
 
 
 class Filters(NamedTuple):
-    """What is looked for, as the address has it."""
+    """The filters of the list, as the address has them."""
 
     words: str = ""
     agent: str = ""
@@ -34,7 +34,7 @@ class Filters(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
-        """Return the filters in an address; what is none is left out."""
+        """Return the filters in an address, without invalid ones."""
         values = {name: query.get(name, "")[:_MOST_WORDS] for name in cls._fields}
         values["only"] = values["only"] if values["only"] in ONLY else ""
         values["age"] = values["age"] if values["age"] in AGES else ""
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
     @property
     def since_s(self) -> float:
-        """Unix time since when it waits: for an answer, or for a driver since it is due."""
+        """Unix time since which the run waits for an answer, or, being due, for a driver."""
         due_s = self.run.due_s if is_undriven_now(self.run) and not self.run.waits else None
         return max(self.run.updated_s, due_s or 0.0)
 
@@ -107,7 +107,7 @@ class Found(NamedTuple):
 
 
 def find_runs(store: Store, filters: Filters) -> Found:
-    """Return the runs of a page; the first page of all begins with those that ask."""
+    """Return the runs of a page; the first page of all runs begins with those that ask a question."""
     asking: list[Run] = []
     has_more = False
     if filters.only in ("", "open") and not filters.after:
@@ -121,7 +121,7 @@ def find_runs(store: Store, filters: Filters) -> Found:
 
 
 def _grouped(runs: Iterable[Run], store: Store) -> list[Group]:
-    """Return the groups of runs that there are; the turns of a conversation stand together in each."""
+    """Return the groups that have runs; within each, the turns of a conversation stand together."""
     grouped: dict[str, dict[str, list[Row]]] = {title: {} for title in _GROUPS}
     known: dict[str, bool] = {}
     for run in runs:
@@ -165,7 +165,7 @@ def run_state(run: Run) -> tuple[str, str]:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in its largest units; empty: a clock was set back, or a file holds any number."""
+    """Return a span of time in its largest units, or "" if it is not plausible, as after a clock was set back."""
     return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
 
 
@@ -184,16 +184,16 @@ def since(at_s: float) -> str:
 
 
 def clock(at_s: float) -> str:
-    """Return a moment in UTC; empty: not known."""
+    """Return a moment in UTC, or "" if it is not known."""
     return format_moment(at_s) if at_s else ""
 
 
 def tokens(usage: Usage) -> str:
-    """Return tokens as input + output; empty: there were none."""
+    """Return tokens as input + output, or "" if no tokens were used."""
     return f"{usage.input_tokens or 0:,} + {usage.output_tokens or 0:,}" if usage.total_tokens else ""
 
 
 def money(usage: Usage) -> str:
-    """Return a cost; empty: it was not tracked."""
+    """Return a cost, or "" if it was not tracked."""
     cost = usage.cost_usd
     return "" if cost is None else f"${cost:.4f}" if cost >= 0.0001 or not cost else f"${cost:.6f}"

@@ -21,19 +21,19 @@ _MOST_HEADERS = 64 * 1024  # bytes
 
 
 class InspectorServer:
-    """A server of the inspector; its address holds a token, without which nothing is shown.
+    """A server of the inspector; its address holds a token, without which it shows nothing.
 
     Args:
         runs: The runs.
-        port: The port; 0: any that is free.
-        name: The store, for people.
-        file: Its file, if it is one.
-        agents: Agents and flows, whose runs are then read with their code.
+        port: The port; 0 takes any free port.
+        name: The name of the store that the pages show.
+        file: The file of the store, if the store is a file.
+        agents: Agents and flows whose code reads their runs.
         prompts: Prompts of their tasks.
-        is_read_only: No act is done.
+        is_read_only: Refuse every act.
 
     Raises:
-        ConfigError: The port cannot be used.
+        ConfigError: If the port cannot be used.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class InspectorServer:
 
 
 class _Server(uvicorn.Server):
-    """A server whose streams end before it does: it would wait for them."""
+    """A server that ends its streams before itself, because it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
         super().__init__(config)

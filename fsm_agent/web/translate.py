@@ -1,9 +1,9 @@
-"""Each event of a run, in the words of a page's protocol.
+"""Translates each event of a run into a page's protocol.
 
-An `EventTranslator` needs no event loop and no HTTP, and serves one stream.  What the protocols have in common is here:
-which text of a reply was told already, which functions still have no result, which processes are inside.  A reply may
-come in pieces, as its rest or as a whole.  The arguments of a function come at once, since they are masked: a piece
-of a key would not be recognized.  `sse` has the lines in which a stream goes to a browser.
+An `EventTranslator` needs no event loop and no HTTP, and serves one stream.  What the protocols share is here: which
+text of a reply was sent already, which functions still have no result, which processes are inside.  A reply may come
+in pieces, as its rest or as a whole.  The arguments of a function come at once, since they are masked: a piece of a
+key would not be recognized.  `sse` yields the lines in which a stream goes to a browser.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OF_REPLIES = TextDelta | ReasoningDelta | FunctionCallStarted | ReplyCompleted
 
 
 class _Inside:
-    """What was told of one process: the run itself, or one inside it."""
+    """What the client has been told of one process: the run itself, or one inside it."""
 
     def __init__(self) -> None:
         self.number = 0  # of its messages
@@ -69,7 +69,7 @@ class _Inside:
 
 
 class EventTranslator(ABC):
-    """What one stream tells a client of the events of a run: `AgUi`, `AiSdk` and `JsonEvents` are translators.
+    """Translates the events of a run for one stream to a client: `AgUi`, `AiSdk` and `JsonEvents` are translators.
 
     Examples:
         >>> translator: EventTranslator = AgUi("t1", "r1")
@@ -79,11 +79,11 @@ class EventTranslator(ABC):
 
     @abstractmethod
     def begin(self) -> list[Data]:
-        """Return what the stream begins with."""
+        """Return the beginning of the stream."""
 
     @abstractmethod
     def take(self, event: Event) -> list[Data]:
-        """Return what is told of an event; empty: nothing.
+        """Return the data that tell of an event, or nothing if the client need not know of it.
 
         Args:
             event: The next event of the run.
@@ -95,9 +95,9 @@ class EventTranslator(ABC):
 
 
 class JsonEvents(EventTranslator):
-    """A translator into the events themselves, as `event_data` has them, for a front end of your own.
+    """A translator that returns the events themselves, as `event_data` does, for a front end of your own.
 
-    An event of an agent or flow inside also has a ``path``.  A stream that fails ends with the type ``error``.
+    An event of an agent or flow inside also has a ``path``.  A stream that fails ends with an event of type ``error``.
 
     Examples:
         >>> translator = JsonEvents()
@@ -107,7 +107,7 @@ class JsonEvents(EventTranslator):
     """
 
     def begin(self) -> list[Data]:
-        """Return nothing: the first event is the begin."""
+        """Return nothing: the stream begins with the first event."""
         return []
 
     def take(self, event: Event) -> list[Data]:
@@ -121,14 +121,14 @@ class JsonEvents(EventTranslator):
 
 
 class ProtocolTranslator(EventTranslator):
-    """A translator into the words of a protocol."""
+    """A translator into the events of a protocol."""
 
     def __init__(self, *, tells_again: bool = False) -> None:
         self._inside: dict[str, _Inside] = {"": _Inside()}
         self._tells_again = tells_again  # functions that were called before the stream began, once they run
 
     def take(self, event: Event) -> list[Data]:
-        """Return what the protocol says of an event; empty: it has no words for it."""
+        """Return the protocol's data for an event, or nothing if it cannot express the event."""
         path, event = unwrap(event)
         found: list[Data] = []
         if path not in self._inside:
@@ -209,7 +209,7 @@ class ProtocolTranslator(EventTranslator):
         return self._finished(path, kind, seen.number) if kind else []
 
     def _complete(self, path: str, seen: _Inside, event: ReplyCompleted) -> list[Data]:
-        """Tell what no piece has told of a reply; if other pieces were told, tell it anew."""
+        """Send the part of a reply that no piece has sent; if the pieces differ from the reply, send it anew."""
         message, found = event.reply.message, list[Data]()
         reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
         for kind, whole in ((REASONING, reasoning), (TEXT, message.text)):
@@ -241,7 +241,7 @@ class ProtocolTranslator(EventTranslator):
         return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
-        """Return the ends of functions that have none of their own: the model was told at once why not."""
+        """Return the ends of calls that never began, since the model was told at once why they were refused."""
         found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
         return [data for ended in found for data in self._end_function(path, seen, ended)]
 
@@ -332,18 +332,18 @@ def function_id(key: str) -> str:
 
 
 def masked_result(event: FunctionEnded) -> str:
-    """Return the result of a function as pages get it."""
+    """Return the result of a function as pages receive it, masked."""
     return masked_arguments(event.text) if event.text[:1] in "{[" else mask_keys(event.text)
 
 
 def masked_question(question: Question) -> Data:
-    """Return what a question is about, without what is secret."""
+    """Return the subject of a question, without secrets."""
     shown: Data = masked_data({"about": json_data(about_question(question))})
     return shown
 
 
 def as_json(text: str) -> Any:
-    """Return the JSON data that a text is, or the text."""
+    """Return the data of a text that is JSON, or the text itself."""
     found = parsed(text)
     return text if found is None and text.strip() != "null" else found
 
@@ -360,14 +360,14 @@ ALIVE_S = 15.0  # after which a comment is sent, so that no proxy takes a quiet 
 async def sse(
     items: AsyncGenerator[tuple[int, Event]], translator: EventTranslator, *, end: str = "", alive_s: float = ALIVE_S
 ) -> AsyncGenerator[str]:
-    r"""Yield the events of a run, translated, as server-sent events; each has its number of steps as its id.
+    r"""Yield the translated events of a run as server-sent events; the id of each is its number of steps.
 
-    Errors become events of the protocol, those of bugs without details.
+    Errors become events of the protocol; the error of a bug is sent without details.
 
     Args:
-        items: What `RunFollower.follow` yields; it is closed when the client goes away.
+        items: What `RunFollower.follow` yields; it is closed when the client disconnects.
         translator: The translator.
-        end: What comes last, such as ``data: [DONE]``.
+        end: The last line, such as ``data: [DONE]``.
         alive_s: After how many quiet seconds a comment is sent.
 
     Examples:
@@ -425,7 +425,7 @@ async def _or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[
 
 
 async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
-    r"""Raise an error in place of the events, for `sse` to tell.
+    r"""Raise an error in place of the events; `sse` sends it to the client.
 
     Examples:
         >>> async def main():
@@ -440,7 +440,7 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
 
 
 def describe_error(error: Exception) -> tuple[str, str]:
-    """Return the text and the code of an error for a client; of a bug, nothing but that there is one."""
+    """Return the text and the code of an error for a client; for a bug, only that an internal error occurred."""
     if isinstance(error, FsmAgentError):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
     LOG.error("a stream failed", exc_info=error)
