@@ -140,15 +140,15 @@ _HASH_CHARS = 6
 class MCPServer:
     """A server of the Model Context Protocol, whose tools are functions: ``Agent(…, functions=[server])``.
 
-    Made by `stdio` or `http`, started on first use or by a ``with`` (``async with``) block, and ended by the end of the
-    block, by `close`, when it is no longer referenced, or with the interpreter.  A server that has ended by itself is
+    Make one with `stdio` or `http`.  It starts on first use or with a ``with`` (``async with``) block.  It ends with
+    the block, by `close`, when nothing references it, or with the interpreter.  A server that has ended by itself is
     restarted on its next use.  Safe to use from any number of threads, tasks and event loops at once.
 
     The server's own requests, for sampling, elicitation and roots, are refused.
 
     Args:
-        transport: How it is reached; see `stdio` and `http`, which have the other options.
-        name: Its name in messages; by default that of the command or the host.
+        transport: How the server is reached.  Use `stdio` and `http`, which have the other options.
+        name: Its name in messages; by default the name of the command or the host.
         prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
         timeout_s: Timeout of one tool call; reported to the model.
         start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
@@ -199,9 +199,9 @@ class MCPServer:
         Args:
             command: The program to start; looked up in PATH.
             args: Its arguments.
-            env: Environment variables beside the few that every server gets (HOME, PATH, USER and the like).
+            env: Environment variables besides the few that every server gets (HOME, PATH, USER and the like).
             cwd: Its working directory.
-            name: Its name in messages; by default that of the command or the host.
+            name: Its name in messages; by default the name of the command or the host.
             prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
             timeout_s: Timeout of one tool call; reported to the model.
             start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
@@ -232,7 +232,7 @@ class MCPServer:
             url: Its URL.
             headers: Sent with every request, such as ``Authorization``.
             sse: True for the old transport with two endpoints instead of streamable HTTP.
-            name: Its name in messages; by default that of the command or the host.
+            name: Its name in messages; by default the name of the command or the host.
             prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
             timeout_s: Timeout of one tool call; reported to the model.
             start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
@@ -249,11 +249,11 @@ class MCPServer:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The current tools; blocks only while the server starts, and once after it reported a change of them.
+        """The current tools; blocks only while the server starts, and once after it has reported a change of them.
 
         Raises:
-            MCPServerError: The server does not start, or does not answer.
-            ConfigError: The package ``mcp`` or the command is missing.
+            MCPServerError: If the server does not start or does not answer.
+            ConfigError: If the package ``mcp`` or the command is missing.
         """
         tools = None if self._access.is_closed else self._connection.tools_now
         return self._functions_of(_wait(self._access.submit(self._connection.tools())) if tools is None else tools)
@@ -262,11 +262,11 @@ class MCPServer:
         """Call a tool by the server's name for it.
 
         Returns:
-            The text of its result; with images and documents, a list of them and of the texts between.
+            The text of its result; with images and documents, a list of them and of the texts in between.
 
         Raises:
-            MCPToolError: The tool failed or took too long.
-            MCPServerError: The server cannot be reached, or ended before it answered.
+            MCPToolError: If the tool failed or took too long.
+            MCPServerError: If the server cannot be reached, or ended before it answered.
         """
         return _wait(self._access.call(tool, arguments))
 
@@ -275,7 +275,7 @@ class MCPServer:
         return await asyncio.wrap_future(self._access.call(tool, arguments))
 
     def close(self) -> None:
-        """End the session and the server's process, if any; afterwards it can only be used in a new block."""
+        """End the session and the server's process, if any; afterwards the server can only be used in a new block."""
         self._access.is_closed = True
         _wait(background().submit(self._connection.close()))
 
@@ -329,8 +329,8 @@ class MCPServer:
 class _Access:
     """The use of a server from any thread, by the server's object and by its functions.
 
-    It does not refer to that object, which holds the functions: a reference cycle would keep the session open until
-    the collector comes.  The session ends when none of them is left.
+    It does not refer to the server's object, which holds the functions: a reference cycle would keep the session open
+    until the garbage collector runs.  The session ends when neither the object nor a function is left.
     """
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
@@ -428,7 +428,7 @@ def mcp_servers(
     start_timeout_s: float = 60.0,
     adapt: Callable[[Function], Function | None] | None = None,
 ) -> dict[str, MCPServer]:
-    """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
+    """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others, without starting them.
 
     ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
     other top-level keys are ignored.  A server with ``"disabled": true`` is left out.  In all strings ``${VAR}`` (or
@@ -436,17 +436,17 @@ def mcp_servers(
     empty.
 
     Args:
-        config: A file, or the content of one.
-        prefix: Prefix of the function names of every server; None: the server's name.
-        timeout_s: As of `MCPServer`, for every server.
-        start_timeout_s: The same.
-        adapt: The same.
+        config: The path of a file, or its content.
+        prefix: Prefix of the function names of every server; by default the server's name.
+        timeout_s: As for `MCPServer`, for every server.
+        start_timeout_s: As for `MCPServer`, for every server.
+        adapt: As for `MCPServer`, for every server.
 
     Returns:
         The servers by name, in the file's order.
 
     Raises:
-        ConfigError: The file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
+        ConfigError: If the file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
 
     Examples:
         >>> servers = mcp_servers({"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}})
@@ -496,7 +496,7 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _transport(label: str, entry: Any) -> Transport | None:
-    """Return how a server is reached; None: it is disabled."""
+    """Return how a server is reached, or None if it is disabled."""
     entry = _object(entry, label)
     for key in entry:
         if key not in _SHAPES:

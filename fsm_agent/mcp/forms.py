@@ -43,7 +43,7 @@ _BOUNDS = ("title", "description", "minLength", "maxLength", "minimum", "maximum
 
 
 def elicitation(question: Question) -> types.ElicitRequest:
-    """Return what the client is to ask its user."""
+    """Return the form that the client shows to its user."""
     form = question_form(question)
     if form.is_arguments:
         properties, needed = {"approve": _APPROVE, "reason": _REASON, **_arguments_field(question)}, ["approve"]
@@ -62,10 +62,10 @@ def elicitation(question: Question) -> types.ElicitRequest:
 
 
 def answer(question: Question, filled: types.ElicitResult) -> tuple[str, Outcome]:
-    """Return the key and the outcome of a form that came back; anything but a clear approval is none.
+    """Return the key and the outcome of a form that came back; only a clear approval counts as one.
 
     Raises:
-        FormError: A field is missing, or its value is not what the question takes.
+        FormError: If a field is missing, or its value does not fit the question.
     """
     content, is_filled, form = filled.content or {}, filled.action == "accept", question_form(question)
     if form.is_arguments:
@@ -103,7 +103,7 @@ def _words(question: Question) -> str:
 
 
 def _arguments_field(question: Question) -> dict[str, Any]:
-    """Return the field of arguments to be changed; empty: there are none, or they are long."""
+    """Return the field of arguments to be changed, or {} if the call has no arguments or long ones."""
     shown = masked_arguments_of(question)
     if shown in ("", "{}") or len(shown) > MAX_WORDS:
         return {}
@@ -117,7 +117,7 @@ def _given_arguments(content: Mapping[str, Any]) -> Any:
 
 
 def _fields(form: QuestionForm) -> dict[str, Field]:
-    """Return the fields of an answer by their names for the client; of one that has several types, one for JSON."""
+    """Return the fields of an answer by their names for the client; an answer of several types has one, for JSON."""
     if len(form.choices) > 1:
         return {"answer": Field("v", "", "its value", "json", "", is_needed=True)}
     whole = "result" if form.kind == "result" else "answer"

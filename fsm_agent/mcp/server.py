@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:
-    """Return the task of an agent call that is to call one function."""
+    """Return the task of an agent call that calls just one function."""
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 
 class ForcedCallModel(SyncVerbs):
-    """A client whose reply requests the function in the task; when it has its result, it is done."""
+    """A client that requests the function in the task, and is done once it has the result."""
 
     name = "mcp:client"
     reports_logprobs = False
@@ -58,7 +58,7 @@ class ForcedCallModel(SyncVerbs):
 
 
 def why_not_served(function: Function) -> str:
-    """Return why a function cannot be served, and the remedy; empty: it can."""
+    """Return why a function cannot be served, and the remedy; "" if it can be served."""
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)
@@ -69,7 +69,7 @@ def why_not_served(function: Function) -> str:
 
 
 class BoundedLines:
-    """The lines of a file as text; in place of one that is too long comes one that is no message.
+    """The lines of a file as text; a line that is too long is replaced by one that is not a message.
 
     Args:
         file: The file.
@@ -92,7 +92,7 @@ class BoundedLines:
 
 @contextmanager
 def own_stdin() -> Iterator[IO[str]]:
-    """Yield standard input; for all else it is empty meanwhile, so that no function reads the client's messages."""
+    """Yield standard input; meanwhile all other code finds it empty, so that no function reads the client's messages."""
     private = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -125,34 +125,34 @@ def serve(
     """Return an MCP server whose tools are these functions, agents and flows.
 
     A call of a tool is an agent call whose model asks for just that function.  So approvals, wrong arguments, limits,
-    functions that must not run twice, agents inside and their questions are what they are anywhere else.  Names,
-    descriptions and schemas are those that a model is told.
+    functions that must not run twice, agents inside and their questions work as they do anywhere else.  Clients see
+    the names, descriptions and schemas that a model sees.
 
-    A call that needs an answer asks the client's user.  In protocol 2026-07-28 it is put aside until the client sends
-    the answer, also days later and to another process; before that version its request stays open.  A client that lost
-    the reply sends its state again without an answer, and gets the question or the result.  A call that its client
-    cancels ends.  Messages over 32 MB on stdio, or 4 MB on HTTP, and arguments of more than a million characters are
+    A call that needs an answer asks the client's user.  In protocol 2026-07-28 the call waits until the client sends
+    the answer, even days later and to another process; in older versions its request stays open.  A client that lost
+    the reply sends its state again without an answer, and gets the question or the result.  A call ends if its client
+    cancels it.  Messages over 32 MB on stdio, or 4 MB on HTTP, and arguments of more than a million characters are
     refused.
 
     Args:
         name: The name of the server, and of the agent whose runs the store keeps.
-        functions: What an `Agent` takes as its functions: functions, agents, flows, toolsets, MCP servers.
-        store: Where calls are kept as runs: a path, a `Store` or `Runs`.  None: in memory, so that what waits is lost
-            with the process, and another process takes no answer to it; of calls that have waited, the last 1,000 are
-            kept.
-        signing_key: Seals what clients carry, 32 bytes or more: all processes that serve the same tools need the same
-            key.  None: a new one, so that what waits is lost with the process.
+        functions: The tools, as an `Agent` takes its functions: functions, agents, flows, toolsets, MCP servers.
+        store: Where calls are kept as runs: a path, a `Store` or `Runs`.  By default they are kept in memory: waiting
+            calls are lost with the process, and no other process can take their answers.  Memory keeps the last 1,000
+            calls that have waited.
+        signing_key: Seals the states that clients carry, 32 bytes or more.  All processes that serve the same tools
+            need the same key.  By default it is a new key, so that waiting calls are lost with the process.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each call, of which ``user`` is whom the server's login knows.
+            each call; ``user`` is the user as the server's login knows them.
         limits: The budgets of each call.
-        hooks: Objects that are told of events; see `fsm_agent.agents.hooks`.
+        hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
         instructions: What the client's model is told about the server.
         version: The version of the server.
         answer_within_s: How many seconds a client may take to answer.
 
     Raises:
-        UsageError: A tool depends on others, or takes the conversation over; or the key is too short.
-        ConfigError: The package ``mcp`` is missing.
+        UsageError: If a tool depends on other tools or takes over the conversation, or the key is too short.
+        ConfigError: If the package ``mcp`` is missing.
 
     Examples:
         >>> @function
@@ -182,16 +182,17 @@ class ToolServer:
     """The server that `serve` returns.
 
     Args:
-        agent: Makes the calls of its tools.
+        agent: The agent that makes the calls of the tools.
         key: Seals the states that clients carry.
-        answer_within_s: How many seconds such a state is valid.
+        answer_within_s: How many seconds a state is valid.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each call, of which ``user`` is whom the server's login knows.
+            each call; ``user`` is the user as the server's login knows them.
         instructions: What the client's model is told about the server.
         version: The version of the server.
 
     Attributes:
-        agent: Makes the calls of its tools: ``Worker([server.agent])`` continues what a process left behind.
+        agent: The agent that makes the calls of the tools: ``Worker([server.agent])`` continues the calls that a
+            process left behind.
 
     Examples:
         >>> @function
@@ -222,15 +223,15 @@ class ToolServer:
 
     @property
     def name(self) -> str:
-        """Its name, and that of the agent."""
+        """The name of the server and of its agent."""
         return self.agent.name
 
     @cached_property
     def official(self) -> Server[Any]:
-        """The server of the official package: for ``mcp.Client`` in a test, and its ``streamable_http_app(auth=…)``.
+        """The server of the official package, for ``mcp.Client`` in a test, or for ``streamable_http_app(auth=…)``.
 
         Raises:
-            ConfigError: The package ``mcp`` is missing.
+            ConfigError: If the package ``mcp`` is missing.
         """
         try:
             from fsm_agent.mcp.tool_calls import official_server
@@ -255,11 +256,11 @@ class ToolServer:
 
         Args:
             host: An address of this machine.
-            port: The port; 0: any that is free.
+            port: The port; 0 takes any free port.
             ready: Called with the URL when the port is open.
 
         Raises:
-            UsageError: The host can be reached from elsewhere.
+            UsageError: If the host can be reached from other machines.
         """
         import uvicorn
         from mcp.server.transport_security import TransportSecuritySettings
@@ -290,7 +291,7 @@ def _check(function: Function) -> None:
     """Refuse a function that cannot be served.
 
     Raises:
-        UsageError: It says why, and what was expected.
+        UsageError: If it cannot be served; the error says why.
     """
     if problem := why_not_served(function):
         raise UsageError(problem)

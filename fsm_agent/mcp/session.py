@@ -1,7 +1,7 @@
 """A session with an MCP server, shared by the tasks and event loops of its users.
 
-One task owns it: that task enters and exits the official client, so cancel scopes nest, whatever callers do.  A session
-ends when its server does, and cannot be reopened.
+One task owns it and enters and exits the official client, so that cancel scopes nest, whatever callers do.  A session
+ends with its server, and cannot be reopened.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Background:
 
 
 def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    """Do what a loop does in threads, such as to look up a host; an interpreter that exits starts none."""
+    """Do at once what a loop does in threads, such as looking up a host: an exiting interpreter starts no threads."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))

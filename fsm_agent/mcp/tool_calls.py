@@ -50,7 +50,7 @@ MAX_CHARS = 1000  # of one report
 
 
 class Progress:
-    """Hears the events of a call, and reports those that tell how far it has come.
+    """Receives the events of a call, and reports its progress.
 
     Args:
         report: Sends a number that grows, no total, and a text.
@@ -74,12 +74,12 @@ class Progress:
             self._news.set()
 
     def end(self) -> None:
-        """Have `send` return when all is sent."""
+        """Make `send` return once all reports are sent."""
         self._is_over = True
         self._news.set()
 
     async def send(self) -> None:
-        """Send reports until `end`; those that the client does not take are dropped."""
+        """Send reports until `end`; drop those that the client does not take."""
         while True:
             await self._news.wait()
             self._news = asyncio.Event()
@@ -113,7 +113,7 @@ MOST_WAITED = 1000  # calls that have waited, in memory
 
 
 async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
-    """Return the call of a result that is awaited, however it ended, and also if it waits."""
+    """Return the call once it has ended, in whatever way, or waits."""
     try:
         return (await result).call
     except (CallFailed, CallSuspended) as error:
@@ -129,8 +129,8 @@ class Calls:
     Args:
         agent: The agent.
         deps: What functions find in their `Context`.
-        keeps: Whether the store keeps runs that have ended; else one that never waited is deleted, and of those that
-            did, the oldest.
+        keeps: Whether the store keeps runs that have ended; otherwise the runs that never waited and the oldest of
+            those that did are deleted.
     """
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
@@ -152,7 +152,7 @@ class Calls:
         """Return a call that waits.
 
         Raises:
-            RunUnknown: There is none.
+            RunUnknown: If no such call waits.
         """
         definition = self._agent._definition({"deps": self._deps})
         call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, name, definition)
@@ -163,26 +163,26 @@ class Calls:
 
         Args:
             name: Its name.
-            answers: Outcomes by the keys of its questions; none: it continues after a crash, say.
+            answers: Outcomes by the keys of its questions; empty to continue without answers, as after a crash.
             by: Who answers, for people.
-            progress: Hears its events.
+            progress: Receives its events.
 
         Raises:
-            FsmAgentError: The answers were not taken.
+            FsmAgentError: If the answers were not taken.
         """
         return await drive_to_rest(
             self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
         )
 
     async def cancel(self, name: str, by: str) -> None:
-        """Cancel the call of this name, also while it is driven; it may have ended."""
+        """Cancel the call of this name, even while it is driven; it may have ended."""
         with suppress(StoreError):  # it was not begun, or has ended
             await asyncio.to_thread(partial(self._agent.runs.all.cancel, name, CANCELLED, by=by))
             with suppress(FsmAgentError):  # it ends as cancelled, or its driver ends it
                 await self._agent.runs.aresume(name, deps=self._deps)
 
     def note_wait(self, name: str) -> None:
-        """Note that a call waits, of which memory holds `MOST_WAITED`."""
+        """Note that a call waits; memory holds `MOST_WAITED` of these."""
         if self._keeps or name in self._waited:
             return
         self._waited.append(name)
@@ -263,7 +263,7 @@ class ToolCall(NamedTuple):
 
     @property
     def user(self) -> str:
-        """Who asks, as the server's login knows them; empty: it has none."""
+        """The user who asks, as the server's login knows them, or "" without a login."""
         return authenticated_principal(self.context) or ""
 
     @property
@@ -275,7 +275,7 @@ class ToolCall(NamedTuple):
         """Drive the call, and return its result, or what it waits for.
 
         Raises:
-            MCPError: It failed by a fault of the server, which is logged.
+            MCPError: If it failed by a fault of the server, which is logged.
         """
         progress = Progress(self.context.session.report_progress, self.params.name)
         sending = asyncio.create_task(progress.send())
@@ -388,7 +388,7 @@ def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> d
     """Return outcomes by key for the questions that are open and have a response.
 
     Raises:
-        _Refused: A response is none, or does not fit its question.
+        _Refused: If a response is invalid or does not fit its question.
     """
     answers: dict[str, Outcome] = {}
     for question in questions:
@@ -492,10 +492,10 @@ class Tools:
         return types.ListToolsResult(tools=[_tool(f) for f in served])
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
-        """Return the result of a tool, or what it needs of the client's user.
+        """Return the result of a tool, or the question for the client's user.
 
         Raises:
-            MCPError: There is no such tool, or the server failed.
+            MCPError: If there is no such tool, or the server failed.
         """
         function = (await self._offered(context)).get(params.name)
         if function is None:
