@@ -1,8 +1,8 @@
-"""Test doubles for agents, and what tests ask of values and registries.
+"""Test doubles for agents, and helpers of tests for values and registries.
 
 `script` holds a model with scripted replies and a clock that moves only on a sleep; `pytest_plugin` is the plugin.
 `explore` walks every path through a flow.
-Nothing in the package needs any of it to run.
+The rest of the package runs without this one.
 """
 
 from fsm_agent.testing.exploration import Explored, explore

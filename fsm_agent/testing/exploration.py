@@ -57,15 +57,15 @@ class Explored:
     """The extent of an exploration.
 
     Attributes:
-        configurations: The number of distinct pairs of state and data, those of flows inside included.
+        configurations: The number of distinct pairs of state and data, flows inside included.
         rows: How often each row was taken, by name; the name of a flow inside stands before its rows.
-        missed: The rows that users wrote and that were never taken, those of flows inside included.
+        missed: The rows that users wrote and that were never taken, flows inside included.
         ends: How many configurations each end has.
         longest: The number of steps of the longest path.
-        is_whole: The limit did not cut the exploration short.
-        loops: Ways, in words, on which a run comes back to where it was: to the same state and data, by answers of
-            agents and functions alone, or by their failures.  Nothing but the limit of steps need end such a loop.
-            Ways on which a person answers or time passes are none.  Some of them; empty: there are none.
+        is_whole: Whether the exploration ended before its limit.
+        loops: Examples, in words, of paths that return to the same state and data only by answers or failures of
+            agents and functions.  Only the limit of steps is certain to end such a loop.  Paths on which a person
+            answers or time passes do not count.  Empty if the flow has no loops.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -97,25 +97,25 @@ def explore(
 ) -> Explored:
     """Walk every path, shortest first, without calling any model or function.
 
-    Flows inside are walked, too, and of members every combination of results: of `gather` and `each` in the order in
-    which they are written, and with each of them first where some are enough.  Enough of them for each result of a
-    member to occur once are tried first.  Of all others, 1,000 are tried each time the state is entered.  All guards,
-    actions, tasks and questions are called twice, to see that they are pure.
+    Flows inside are walked, too, and combinations of the results of members: for `gather` and `each` in the order in
+    which the members are written, and with each of them first where some are enough.  First come enough combinations
+    for each result of a member to occur once, then up to 1,000 others each time the state is entered.  All guards,
+    actions, tasks and questions are called twice, to check that they are pure.
 
     Args:
         flow: The flow.
-        data: What it begins with.
-        answers: The possible answers of each state, here or inside, at least one of each type; each may also fail, for
-            every `Reason` of agent calls if a guard looks at it, or time out.  A state with members, or another flow,
-            may be given answers as a whole: then nothing inside of it is walked.  The whole result of an agent call is
-            ``example_result(output)``.
-        holds: What is to be true of state and data wherever the flow can be; not asked of flows inside.
-        limit: How many configurations are looked at.
+        data: The data that it begins with.
+        answers: The possible answers of each state, here or inside, at least one of each type.  Each state may also
+            fail, for every `Reason` of agent calls if a guard looks at it, or time out.  A state with members, or a
+            state that runs a flow, may be given answers as a whole; then nothing inside it is walked.  The whole
+            result of an agent call is ``example_result(output)``.
+        holds: Returns whether state and data are right; called wherever the flow can be, but not for flows inside.
+        limit: The greatest number of configurations.
 
     Raises:
-        AssertionError: ``holds`` is not true; a guard, an action or a task raised or is not pure; or JSON changes the
-            data.  The message has the way there.
-        UsageError: A state that gives something has no answers, or an argument is of another type.
+        AssertionError: If ``holds`` is not true; a guard, an action or a task raised or is not pure; or JSON changes
+            the data.  The message shows the path there.
+        UsageError: If a state that returns a value has no answers, or an argument has the wrong type.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -172,7 +172,7 @@ def _is_inner(state: LiveState[Any, Any]) -> bool:
 
 
 def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]]:
-    """Yield the states of a flow, and those inside of each that has no answer as a whole."""
+    """Yield the states of a flow, and the states inside each one that has no answer as a whole."""
 
     def inside(state: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
         yield state
@@ -185,13 +185,13 @@ def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]
 
 
 def _flows_in(flow: Flow[Any], whole: _Answers) -> list[Flow[Any]]:
-    """Return the flows inside of a flow that are walked, each once."""
+    """Return the flows inside a flow that are walked, each once."""
     inner = [state for state in _states_in(flow, whole) if isinstance(state, SubflowState) and not whole.get(state)]
     return list(dict.fromkeys([state.flow for state in inner]))
 
 
 def _is_open(state: LiveState[Any, Any]) -> bool:
-    """Return whether a person answers, or time passes, in a state or inside of it."""
+    """Return whether a person answers, or time passes, in a state or inside it."""
     inner = (*state.members, *(state.flow.live if isinstance(state, SubflowState) else ()))
     return isinstance(state, WaitState | PauseState) or any(map(_is_open, inner))
 
@@ -217,12 +217,12 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Walk:
-    """What a walk through one flow has come to.
+    """The findings of a walk through one flow.
 
     Attributes:
         ends: See `Explored`.
         longest: See `Explored`.
-        results: What the flow gave, or that it failed, for the state around it; without those after a cancellation.
+        results: The results and failures of the flow, for the state around it; without those after a cancellation.
     """
 
     ends: Counter[str] = field(default_factory=Counter)
@@ -231,7 +231,7 @@ class _Walk:
 
 
 class _TestedRun(FlowRun[Any]):
-    """A run whose guards and actions are called twice, as those of the flows inside."""
+    """A run whose guards and actions are called twice, in flows inside as well."""
 
     def __init__(
         self, flow: Flow[Any], record: FlowRecord, run_context: RunContext, machines: dict[Flow[Any], Any]
@@ -328,14 +328,14 @@ class _Explorer:
                 self.rows[flow][row_name(step.source, step.trigger, step.to, step.guard)] += 1
 
     def _key(self, run: FlowRun[Any]) -> Hashable:
-        """Return what tells the configuration of a run from others."""
+        """Return what distinguishes the configuration of a run from others."""
         r = run.record
         rest = [(name, repr(value)) for name, value in differing(r).items() if name not in _NOT_IN_KEYS]
         inner = self._run_inside(run)
         return run.state, run.flow.data_json(run.data), *rest, None if inner is None else self._key(inner)
 
     def _run_inside(self, run: FlowRun[Any]) -> FlowRun[Any] | None:
-        """Return the run inside of a run, unless its state is given answers as a whole."""
+        """Return the run inside a run, unless its state is given answers as a whole."""
         state, r = run.flow.states[run.state], run.record
         if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
             return None
@@ -356,7 +356,7 @@ class _Explorer:
         yield _Move("a cancellation", lambda run: run.advance("", Cancelled()), is_cancellation=True)
 
     def _moves_at(self, level: FlowRun[Any], path: str, way: tuple[str, ...]) -> Iterator[_Move]:
-        """Yield all that can happen to a run by itself, which may be inside of others."""
+        """Yield all that can happen to a run by itself, which may be inside others."""
         r = level.record
         state: Any = level.flow.states[level.state]
         for effect in level.own_effects():
@@ -391,9 +391,9 @@ class _Explorer:
 
         Args:
             state: The state.
-            data: What it sees.
-            run_context: Of the run around it.
-            table: The rows that tell its failures apart; none: it is a member.
+            data: The data that it sees.
+            run_context: The context of the run around it.
+            table: The rows that distinguish its failures; empty for a member.
         """
         if given := self._answers.get(state):
             return [*given, *_failures(state, table)]
@@ -407,7 +407,7 @@ class _Explorer:
         return [result.answer for result in self._joined(state, data, run_context)]
 
     def _joined(self, state: ParallelState[Any, Any], data: Any, run_context: RunContext) -> list[StateResult]:
-        """Return what a state with members may come to, each once, as the members themselves decide it."""
+        """Return each possible result of a state with members once, as the members themselves decide it."""
         members = state.members_of(data)
         tried = [self._results(member, item, run_context) for _, member, item in members]
         found: dict[Hashable, StateResult] = {}
@@ -427,7 +427,7 @@ class _ByFlow(dict[Flow[Any], Counter[str]]):
 
 
 def _failures(state: LiveState[Any, Any], table: Sequence[Row[Any]]) -> list[Failure]:
-    """Return the failures of a state: one, or those of every reason if a guard looks at them."""
+    """Return the failures of a state: one, or one for every reason if a guard looks at reasons."""
     if "failed" not in state.triggers:
         return []
     is_looked_at = any(row.source is state and row.trigger == "failed" and row.guard is not None for row in table)
@@ -450,7 +450,7 @@ def _give(state: LiveState[Any, Any], value: Any, at_s: float, run: FlowRun[Any]
 
 
 def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
-    """Check a run where it has not been before."""
+    """Check a run in a configuration that is new."""
     if holds is not None and not holds(run.state, run.data):
         raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is false in {run.state} of {run.data!r}")
     level: Any = run
@@ -497,7 +497,7 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
-    """Return what comes of members that have these results, of which one comes first."""
+    """Return the result of members that have these results, one of which comes first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
     waiting = deque(range(len(results)))
     waiting.rotate(-first)

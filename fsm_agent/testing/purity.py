@@ -1,4 +1,4 @@
-"""Functions that should be pure, called twice: do they return the same, and change nothing that they can see?"""
+"""Call functions that should be pure twice: do they return equal values, and change no variable that they can see?"""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_COPIED = 10_000  # items of a variable that is compared
 
 
 def tested(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls another one twice, and returns what came first.
+    """Return a function that calls another one twice, and returns the first result.
 
     Args:
-        what: What it is, for errors, such as "the guard of the row a --done--> b".
+        what: The name of the function in errors, such as "the guard of the row a --done--> b".
         function: The function.
 
     Raises:
-        AssertionError: The two results differ, or the first call has changed a variable outside of the function.
+        AssertionError: If the two results differ, or the first call has changed a variable outside the function.
     """
     name = f"{what}: {getattr(function, '__name__', repr(function))}"
 
@@ -72,10 +72,10 @@ def _tested_row(row: Row[Any]) -> Row[Any]:
 
 
 def check_bodies(state: LiveState[Any, Any], data: Any) -> None:
-    """Call the pure functions of a state, and those of its members, twice.
+    """Call the pure functions of a state and of its members twice.
 
     Raises:
-        AssertionError: One is not pure.
+        AssertionError: If one is not pure.
     """
     for what, function in _bodies(state):
         tested(f"{what} of {state.name}", function)(data)
@@ -116,7 +116,7 @@ def _as_list(over: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outside(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the variables outside of a function that its code names, with their values."""
+    """Yield the variables outside a function that its code names, with their values."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(function, "__code__", None)
     if code is None:
@@ -140,7 +140,7 @@ class _Attributes(dict[str, Any]):
 
 
 def _copy(value: Any) -> Any:
-    """Return what a variable holds, so that a change in place shows; of an object of a class its attributes."""
+    """Return a copy of a value that shows a later change in place; for an object of a class, of its attributes."""
     kind = type(value)
     if isinstance(value, list | set | dict | bytearray | deque):
         return copy.copy(value) if len(value) <= _MOST_COPIED else value
@@ -149,7 +149,7 @@ def _copy(value: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal, or, if they are only equal to themselves, look the same."""
+    """Return whether two values are equal or, if values of their kind equal only themselves, look alike."""
     try:
         if one is other or bool(one == other):
             return True

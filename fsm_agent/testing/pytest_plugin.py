@@ -1,7 +1,7 @@
 """The pytest plugin: a `script` fixture, and the coverage of the lifecycle's rows.
 
-``--fsm-coverage`` prints which rows of the table the run took and which it missed, and those of each flow that it used;
-``--fsm-coverage-fail-under`` is for the rows of flows; ``--fsm-coverage-json`` writes all of it into a file;
+``--fsm-coverage`` prints the rows that the run took and missed, of the table and of each flow that it used;
+``--fsm-coverage-fail-under`` applies to the rows of flows; ``--fsm-coverage-json`` writes all of it into a file;
 ``--fsm-no-model-requests`` refuses every request to a real model, for the whole run.
 """
 
@@ -106,7 +106,7 @@ class _RowCoverage:
 
     @property
     def covered(self) -> float:
-        """The percentage of the users' own rows in flows that were taken; 100 if there are none."""
+        """The percentage of the users' own rows in flows that were taken; 100 if users wrote no rows."""
         names = [f"{flow}: {row}" for flow, rows in self.flows.items() for row, is_own in rows.items() if is_own]
         return 100.0 * sum(self.taken[name] > 0 for name in names) / len(names) if names else 100.0
 
@@ -150,7 +150,7 @@ class _RowCoverage:
             Path(path).write_text(json.dumps(self._as_json(), indent=2), "utf-8")
 
     def _report_flow(self, terminalreporter: Any, flow: str) -> None:
-        """Print the rows of a flow; those that its user did not write only if they were taken."""
+        """Print the rows of a flow; rows that its user did not write appear only if they were taken."""
         terminalreporter.section(f"rows of the flow {flow!r}")
         rows = self.flows[flow]
         for row, is_own in rows.items():

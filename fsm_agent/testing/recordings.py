@@ -15,8 +15,8 @@ _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")
 def vcr_config() -> dict[str, Any]:
     """Return options of `vcrpy` with which a cassette keeps no secret, for the fixture of this name.
 
-    Requests are equal when method, URL and body are, JSON in any order and spacing.  Keys, and all that looks like a
-    key or an account, are masked first, as in errors.  Of the headers only a few harmless ones are kept.
+    Two requests match if method, URL and body are equal; the order and spacing of JSON do not count.  Keys, and all
+    that looks like a key or an account, are masked first, as in errors.  Only a few harmless headers are kept.
 
     Examples:
         >>> vcr_config()["match_on"]

@@ -93,7 +93,7 @@ class FakeClock:
         self._now_s += delay_s
 
     def sleep(self, delay_s: float) -> None:
-        """Advance at once; like `time.sleep` it takes no negative delay."""
+        """Advance at once; a negative delay raises ValueError, as for `time.sleep`."""
         if delay_s < 0:
             raise ValueError(f"the delay of a sleep: expected 0 s or more, got {delay_s!r} s")
         self.sleeps.append(delay_s)
@@ -106,7 +106,7 @@ class FakeClock:
         """Refuse to time a run that outlives the OS process: the next one would read its times with another clock.
 
         Raises:
-            UsageError: Always, unless no test has asked for this clock: then that of the system is returned.
+            UsageError: Always, except for the default clock of a `Script`, which returns the clock of the system.
         """
         raise UsageError(
             "clock: expected the system's, since the store outlives this process, got a FakeClock; leave it out, or"
@@ -115,7 +115,7 @@ class FakeClock:
 
 
 class _OwnClock(FakeClock):
-    """The clock of a `Script` that was given none: it times what ends with this OS process, and nothing else."""
+    """The default clock of a `Script`: it times only what ends with this OS process."""
 
     _has_given_way = False
 
@@ -133,16 +133,16 @@ class _OwnClock(FakeClock):
 
 
 class Delayed:
-    """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`.
+    """A reply that takes time on the script's clock; if it comes too late for the request, it is a `TimedOut`.
 
-    The deadline of a call counts, too.  The time of a flow's state does not: the reply is taken however late it is.
+    The deadline of a call counts, too.  The timeout of a flow's state does not: a reply is taken however late it is.
 
     Args:
-        delay_s: How many seconds it takes.
+        delay_s: The delay in seconds.
         entry: The reply.
 
     Raises:
-        UsageError: The delay is no number from 0.
+        UsageError: If the delay is not a number of at least 0.
 
     Examples:
         >>> Agent(Script(Delayed(2.0, "Hi."))).call("Hello").output      # no second really passes
@@ -160,7 +160,7 @@ def function_call(name: str, /, **arguments: Any) -> FunctionCall:
 
     Args:
         name: The name of the function.
-        arguments: Its arguments, which JSON can hold.
+        arguments: Its arguments, as values that JSON can hold.
 
     Examples:
         >>> request = function_call("add", a=17, b=25)
@@ -174,8 +174,8 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """Return a reply with log probabilities: ``token_reply({"yes": 0.7, "no": 0.2})`` says "yes".
 
     Args:
-        distributions: For each token of the answer, the probabilities of some tokens in its place, of which it is the
-            likeliest.
+        distributions: For each position of the answer, the probabilities of some tokens; the likeliest is the token of
+            the answer.
 
     Examples:
         >>> Agent(Script(token_reply({"yes": 0.7, "no": 0.2}))).call("Is it late?").output
@@ -192,7 +192,7 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
 
 
 def _is_distribution(distribution: object) -> bool:
-    """Return whether something has a probability for each token, and one that is not 0."""
+    """Return whether something maps tokens to probabilities, at least one of which is not 0."""
     if not isinstance(distribution, Mapping):
         return False
     return any(distribution.values()) and all(is_amount(p) and p <= 1 for p in distribution.values())
@@ -216,15 +216,16 @@ class Script(SyncVerbs):
 
     Args:
         entries: One for each request: text; an output that is a pydantic model; a `function_call` or several
-            parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to be raised, of which a
-            `ProviderError` fails the request and any other reaches the caller as it is; `Delayed` or `Pieces`; or a
-            function of the request that returns one of these; it runs in the event loop, so it must not block.
-        by: Instead of ``entries``, where several calls run at once: an entry by a text in the task, each for one
-            request; for several a `Script` of their entries.  ``Script(by={"Paris": "sunny", "Rome": "foggy"})``
-            replies to the request whose newest message of a user with one of the texts has "Paris" in it with "sunny".
+            parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to raise (a `ProviderError` fails
+            the request, any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
+            that returns one of these, which runs in the event loop and must not block.
+        by: Use this instead of ``entries`` where several calls run at once: a mapping of a text in the task to the
+            entry for one request, or to a `Script` with the entries for several.  With
+            ``Script(by={"Paris": "sunny", "Rome": "foggy"})`` a request gets "sunny" if "Paris" is in the newest user
+            message that has one of the texts.
         name: Its name in traces.
-        clock: The clock of its environment.  A store that outlives the OS process refuses a `FakeClock`.  None: a new
-            one, and with such a store the system's clock.
+        clock: The clock of its environment.  A store that outlives the OS process refuses a `FakeClock`.  By default
+            it is a new `FakeClock`, but the system's clock with a store of that kind.
 
     Attributes:
         requests: Every `Request`, in order.
@@ -232,7 +233,7 @@ class Script(SyncVerbs):
     As a context manager it checks at the end that nothing is left over.
 
     Raises:
-        UsageError: ``by`` is no mapping of entries by texts, or there are ``entries`` beside it.
+        UsageError: If ``by`` does not map texts to entries, or ``entries`` are given as well.
 
     Examples:
         >>> model = Script(RateLimited("busy"), "It is 42.")
@@ -269,18 +270,18 @@ class Script(SyncVerbs):
 
     @classmethod
     def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
-        """Return a script that repeats what the model said in a run, its failures and summaries included.
+        """Return a script that repeats the model's replies in a run, failures and summaries included.
 
-        Where calls inside the run were made at once, their replies are in the order in which they came.
+        If calls inside the run were made at once, their replies are in the order in which they came.
 
         Args:
-            journal: That of a call, or the entries of a run in a store:
+            journal: The journal of a call, or the entries of a run in a store:
                 ``agent.runs.all.store.load("order-17").lines``.
             name: Its name in traces.
             clock: The clock of its environment.
 
         Raises:
-            JournalError: An entry is damaged.
+            JournalError: If an entry is damaged.
         """
         if isinstance(journal, Journal):
             taken: list[tuple[str, str | bytes]] = [(entry.key, entry.outcome) for entry in journal.entries]
@@ -309,14 +310,14 @@ class Script(SyncVerbs):
         return self._next(request, timeout_s)[0]
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the next reply in pieces: of words, or as `Pieces` divides it."""
+        """Yield the next reply in pieces: word by word, or as `Pieces` divides it."""
         reply, pieces = self._next(request, timeout_s)
         for delta in _deltas(reply, pieces):
             yield delta
         yield reply
 
     def assert_exhausted(self) -> None:
-        """Raise `ScriptError` when replies are left over, or when one was missing and its error was lost."""
+        """Raise `ScriptError` if replies are left over, or if one was missing and its error was lost."""
         if self._missed:
             raise ScriptError(self._missed)
         if left := self._unasked():
@@ -340,10 +341,10 @@ class Script(SyncVerbs):
         return self._make_reply(entry, request, timeout_s)
 
     def _meant(self, request: Request) -> Any:
-        """Return the entry for what is asked.
+        """Return the entry for a request.
 
         Raises:
-            ScriptError: There is none, or more than one.
+            ScriptError: If no entry or more than one fits the request.
         """
         by, number = self._by or {}, len(self.requests)
         tasks = [message.text for message in reversed(request.messages) if message.role == "user"]

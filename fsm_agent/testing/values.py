@@ -1,4 +1,4 @@
-"""What tests ask of values and registries: JSON data, whole results, consistent records, registrations that end."""
+"""Helpers of tests for values and registries: JSON data, whole results, consistent records, temporary registrations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WHAT = "the output of example_result"
 
 
 def as_json(value: Any) -> Any:
-    """Return any value of this package as JSON data, as it is stored.
+    """Return any value of this package as the JSON data that a store keeps.
 
     Examples:
         >>> as_json(Message.of("user", "Hi"))["role"]
@@ -76,12 +76,12 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
 
     Args:
         output: The parsed answer.
-        types: The types of which the call gives one, such as those of ``ask(agent, Approve, Reject)``, or a type with
-            parameters, such as ``tuple[Part, ...]``; none: the class of the output.
-        dialog: The conversation before the answer; None: one question.
+        types: The possible types of the call's output, such as those of ``ask(agent, Approve, Reject)``, or a type
+            with parameters, such as ``tuple[Part, ...]``; by default the class of the output.
+        dialog: The conversation before the answer; by default one question.
 
     Raises:
-        UsageError: The output has none of the types, or no answer of a model would be read as it.
+        UsageError: If the output has none of the types, or no answer of a model would be parsed into it.
 
     Examples:
         >>> example_result(7).output
@@ -105,7 +105,7 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
 
 
 def _text(output: Any, kinds: Sequence[Any]) -> str:
-    """Return the answer of a model that is read as an output."""
+    """Return the answer of a model that is parsed into an output."""
     for kind, tag in zip(kinds, tags_of(kinds), strict=True):
         adapter: Any = TypeAdapter(kind)
         try:
