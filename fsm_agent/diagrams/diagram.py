@@ -61,17 +61,17 @@ class Way:
 
 
 def level_for(level: Level | None, rows: int) -> Level:
-    """Return the level of a picture: the one asked for, else one that can be read with as many rows.
+    """Return the level of a picture: the one asked for, or else one that stays readable with this number of rows.
 
     Raises:
-        UsageError: There is no such level.
+        UsageError: If the level is unknown.
     """
     require("level", level, level is None or level in get_args(Level), "'overview', 'triggers', 'rows' or None")
     return level or ("overview" if rows >= MANY_ROWS else "rows")
 
 
 def with_else(ways: Iterable[Way]) -> list[Way]:
-    """Mark each row that is taken if the guards of those before it say no."""
+    """Mark each row that is taken if the guards of the rows before it are false."""
     guarded: set[tuple[str, str]] = set()
     marked = []
     for way in ways:
@@ -85,14 +85,13 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
     """Return the arrows of a picture, and the lines on each.
 
     - ``rows``: every row.  One that all states share is one arrow from `ANY`.
-    - ``triggers``: the same without guards.
-    - ``overview``: also no arrows from a state to itself, and the two commonest triggers of an arrow only.  All
-      that leads to a failure is one arrow from `ANY` if most states can fail so, and so is what leads most states to
-      another end.
+    - ``triggers``: every row, without its guard.
+    - ``overview``: as ``triggers``, without arrows from a state to itself, and with only the two commonest triggers of
+      an arrow.  A row by which most states reach an end is one arrow from `ANY`; for a failure, so are all rows to it.
 
     Args:
         ways: The table.
-        level: How much of it is shown.
+        level: How much of the table is shown.
         ends: The states that are ends, and whether each is a failure.
     """
     live = {way.source for way in ways} - ends.keys()
@@ -119,7 +118,7 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
 
 
 def _row(way: Way, level: Level) -> tuple[str, ...]:
-    """Return what the ways of one row have in common, as far as it is shown."""
+    """Return what the ways of one row share, as far as it is shown."""
     return (way.trigger, way.target, way.guard, way.action) if level == "rows" else (way.trigger, way.target)
 
 
@@ -129,7 +128,7 @@ def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:
-    """Leave the word "done" out where a state has no other way of its own than by its result."""
+    """Leave out the word "done" where a state's only way of its own is by its result."""
     usual = ("done", "cancelled", "expired")  # the last two are about the whole flow
     others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
     return [
@@ -218,14 +217,14 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
 
     Args:
         rows: The table.
-        level: ``"overview"``: the usual ways, from left to right; what a limit does is left out.  ``"triggers"``: an
-            arrow for each pair of states, with all that leads from one to the other.  ``"rows"``: also the guard of
-            each row, as ``trigger [guard]``; ``[else]`` marks a row that is taken if none before it is.
-            None: the overview, but of a table of fewer than 30 rows all of them.
+        level: ``"overview"`` shows the usual ways from left to right, without the effects of limits.  ``"triggers"``
+            shows an arrow for each pair of states, with all triggers that lead from one to the other.  ``"rows"`` also
+            shows the guard of each row, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no row before
+            it is.  By default the level is the overview, but ``"rows"`` for a table of fewer than 30 rows.
         title: The title above the diagram.
 
     Raises:
-        UsageError: There is no such level.
+        UsageError: If the level is unknown.
 
     Examples:
         >>> "Calling" in render(call_diagram(), "mermaid")
@@ -267,18 +266,18 @@ def trace_diagram(
 ) -> Diagram:
     """Return one run drawn on the machine: the numbers of its steps, and the time and tokens of each state.
 
-    Arrows that the run took say when, as ``2, 4 functions_asked``: its second and its fourth step.  Notes on states
-    show visits, the time spent there, and the tokens (input + output) of the replies awaited there.  The current or
-    final state has a thick border; the caption shows why a run failed.
+    Arrows that the run took show the numbers of its steps: ``2, 4 functions_asked`` is its second and its fourth step.
+    Notes on states show visits, the time spent there, and the tokens (input + output) of the replies awaited there.
+    The current or final state has a thick border; the caption shows why a run failed.
 
     Args:
         trace: The steps in order.  The steps of several runs, one after the other, add up.
         title: The title above the diagram.
         shows_unvisited: Draw the states and edges outside the run too, in gray.
-        level: What of the rest is drawn, as for `call_diagram`; with ``"rows"`` the steps also name their guards.
+        level: How much of the rest is drawn, as for `call_diagram`; with ``"rows"`` the steps also name their guards.
 
     Raises:
-        UsageError: The trace is not that of an agent call, or there is no such level.
+        UsageError: If the trace does not belong to an agent call, or the level is unknown.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -316,7 +315,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
     """Return one run of a flow drawn on its table as the journal has it, without the flow's code.
 
     Args:
-        table: The table; None: it is not known, and only what the run went through is drawn.
+        table: The table, or None if it is unknown; then only the path of the run is drawn.
         trace: The steps in order.
         title: The title above the diagram.
     """
@@ -360,7 +359,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
 
 
 def is_entry(step: Stepped) -> bool:
-    """Return whether a step of a flow enters its state, anew if it was there before; with some it lingers there."""
+    """Return whether a step of a flow enters its state, perhaps anew; some steps stay in the state instead."""
     if step.source != step.to:
         return True
     if step.trigger in ("cancelled", "expired"):
@@ -377,8 +376,8 @@ def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:
     """Write the overview of an agent call into ``directory``: ``agent_call.mmd``, ``.dot`` and ``.svg``.
 
     Raises:
-        ConfigError: `dot` is not installed; the other two files have been written.
-        UsageError: There is no such directory.
+        ConfigError: If `dot` is not installed; the other two files have been written.
+        UsageError: If there is no such directory.
 
     Examples:
         >>> write_call_diagram("pictures")                             # doctest: +SKIP
@@ -464,7 +463,7 @@ def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) ->
 
 
 def _elapsed_s(since_s: float, at_s: float) -> float:
-    """Return the difference, or 0 if it is not plausible: a clock was set back, or a file holds any number."""
+    """Return the difference, or 0 if it is not plausible, as after a clock was set back or in a damaged file."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
 

@@ -75,18 +75,18 @@ class Node:
     label: str
     tone: Tone = "plain"
     is_start: bool = False
-    is_final: bool = False  # in a box, a dot: it is an end of what is inside only
+    is_final: bool = False  # in a box it is a dot: an end of the inside only
     is_current: bool = False  # the current or final state of a run
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
     is_rest: bool = False  # it stands for all that is not drawn
     is_dashed: bool = False  # it stands for states that are drawn elsewhere
-    box: str = ""  # id of the box that it is in; empty: none
+    box: str = ""  # id of the box that it is in, if any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A state with others inside of it: a frame around nodes, and around other boxes.
+    """A state with others inside it: a frame around nodes and other boxes.
 
     Examples:
         >>> box = Box(id="house", label="the house")
@@ -117,7 +117,7 @@ class Edge:
     target: str
     lines: tuple[str, ...] = ()  # of its label
     is_dashed: bool = False
-    times: int | None = None  # taken; None: not part of a run
+    times: int | None = None  # how often it was taken; None if it is not part of a run
     weight: int = 1  # heavier edges are drawn shorter and straighter, where the format allows it
 
 
@@ -126,7 +126,7 @@ class Diagram:
     """A graph of states, ready to be drawn.
 
     Raises:
-        UsageError: Two states have one id, an edge leads to none of them, or a box is empty.
+        UsageError: If two states have one id, an end of an edge is unknown, or a box is empty.
 
     Examples:
         >>> door = Diagram(
@@ -173,8 +173,8 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         format: ``mermaid`` and ``dot`` are texts; ``svg`` and ``png`` need the program `dot` of Graphviz.
 
     Raises:
-        UsageError: There is no such format.
-        ConfigError: `dot` is not installed, or does not work.
+        UsageError: If the format is unknown.
+        ConfigError: If `dot` is not installed or does not work.
 
     Examples:
         >>> render(call_diagram(), "mermaid").startswith("---")
@@ -198,14 +198,14 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     Args:
         diagram: What to draw.
         path: The file; its directory must exist.
-        format: A format of `render`; None: chosen by the suffix of ``path``.
+        format: A format of `render`; by default the suffix of ``path`` decides.
 
     Returns:
         ``path``.
 
     Raises:
-        UsageError: The suffix belongs to no format, there is no such format or directory, or it cannot be written.
-        ConfigError: `dot` is needed, and is not installed or does not work.
+        UsageError: If no format has this suffix, the format or directory is unknown, or the file cannot be written.
+        ConfigError: If `dot` is needed, and is not installed or does not work.
 
     Examples:
         >>> write(call_diagram(), "lifecycle.mmd").name
@@ -248,7 +248,7 @@ def _states(diagram: Diagram) -> dict[str, Node | Box]:
 
 
 def _arrows(diagram: Diagram) -> list[Edge]:
-    """Return the edges that are arrows: one from a box to itself is a line of its title, where all formats show it."""
+    """Return the edges that are arrows: an edge from a box to itself becomes a line of its title in all formats."""
     boxes = {box.id for box in diagram.boxes}
     return [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in boxes]
 
@@ -429,7 +429,7 @@ def _digraph(diagram: Diagram) -> Any:
 
 
 def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_source: bool) -> tuple[str, str]:
-    """Return the node where an edge ends, and the frame at which it is cut off: of a box, a node inside of it."""
+    """Return the node where an edge ends, inside the box if it leads to one, and the frame that cuts it off."""
     if isinstance(state, Node):
         return names[state.id], ""
     inside, before = {state.id}, 0
@@ -442,7 +442,7 @@ def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_s
 
 
 def _add_states(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -> None:
-    """Add the states in a box, but for the ends outside of all."""
+    """Add the states in a box, except for the ends outside all boxes."""
     joined = {name for edge in diagram.edges for name in (edge.source, edge.target)}
     for state in _states(diagram).values():
         if state.box != box:
