@@ -92,7 +92,7 @@ class BoundedLines:
 
 @contextmanager
 def own_stdin() -> Iterator[IO[str]]:
-    """Yield standard input; meanwhile all other code finds it empty, so that no function reads the client's messages."""
+    """Yield standard input; all other code finds it empty meanwhile, so no function reads the client's messages."""
     private = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
