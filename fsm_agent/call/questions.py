@@ -16,9 +16,10 @@ from fsm_agent._internal.text import plain, pretty, shown
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import OutcomeError
-from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator
+from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, check_json, cores_of
 from fsm_agent.messages.events import Question
 from fsm_agent.messages.json_data import parsed
+from fsm_agent.prompts.unions import union_core
 
 MOST_FIELDS = 40  # of a form; what has more is written as JSON
 _MOST_REFERENCES = 10
@@ -334,21 +335,33 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
         if isinstance(outcome, Modified):
             ArgumentsValidator(schema).validate_json(outcome.arguments_json)
         elif isinstance(outcome, Returned) and _is_typed(question) and schema:
-            value, kind = _named(json.loads(outcome.text), schema, question.types)
-            whole = {"properties": {"answer": kind}, "required": ["answer"], "$defs": schema.get("$defs", {})}
-            ArgumentsValidator(whole).validate_json(json.dumps({"answer": value}))
+            _check_answer(outcome.text, schema, question.types)
     except REFUSALS as error:
         return _problems(error)
     return ()
 
 
-def _named(value: Any, schema: Mapping[str, Any], types: tuple[str, ...]) -> tuple[Any, Any]:
-    """Return an answer without the name of its type, and the schema of that type."""
-    kinds = schema.get("anyOf")
-    if len(types) == 1 or not (isinstance(value, list) and len(value) == 2 and value[0] in types):
-        return value, schema
-    is_known = isinstance(kinds, list) and len(kinds) == len(types)
-    return value[1], kinds[types.index(value[0])] if is_known and kinds else schema
+def _check_answer(text: str, schema: Mapping[str, Any], types: Sequence[str]) -> None:
+    """Read an answer as its state does, by the schemas of its types: their code may be in another OS process.
+
+    Raises:
+        ValueError: It has none of the types, or does not say which; or another of `REFUSALS`.
+    """
+    answer, kinds = json.loads(text), schema.get("anyOf")
+    is_each_known = len(types) > 1 and isinstance(kinds, list) and len(kinds) == len(types)
+    parts: Sequence[Any] = kinds if is_each_known and kinds else [schema]
+    cores = cores_of(parts, schema)
+    match answer:
+        case [str(name), value] if len(types) > 1 and name in types:
+            answer, core = value, cores[types.index(name) if is_each_known else 0]
+        case _ if is_each_known:
+            # The name of a generic class is none of its tag in JSON, which the title of its schema is.
+            titles = [_resolved(part, schema).get("title") for part in parts]
+            names = [name if name.isidentifier() else str(title) for name, title in zip(types, titles, strict=True)]
+            core = union_core(cores, names)
+        case _:
+            core = cores[0]
+    check_json(core, json.dumps(answer))
 
 
 def _problems(error: Exception) -> list[tuple[str, str]]:
@@ -416,7 +429,7 @@ def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> d
     names = {field.key: field.name for field in fields if field.key != _WHOLE}
     errors: dict[str, str] = {}
     for path, problem in problems:
-        key = next((step for step in path.removeprefix("answer.").split(".") if step in names), None)
+        key = next((step for step in path.split(".") if step in names), None)
         name = fields[0].name if key is None and len(fields) == 1 else names.get(key or "", "")
         errors.setdefault(name, problem if name else f"{path}: {problem}")
     return errors

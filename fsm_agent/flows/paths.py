@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import make_listener
-from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import Agents
@@ -120,7 +120,10 @@ def outcomes_of(
         OutcomeError: The state asks no question, or several, or the value has none of its types.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their present names
-    is_plain = all(whom in keys and isinstance(value, Outcome) for whom, value in answers.items())
+    is_plain = all(
+        whom in keys and isinstance(value, Outcome) and not isinstance(value, Returned)
+        for whom, value in answers.items()
+    )
     if (
         made is not None
         and not is_plain
@@ -131,7 +134,6 @@ def outcomes_of(
     ):
         run = made()
         keys = {run.present_key(key): key for key in keys}
-    state: State[Any] | None
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
         whom = _named(flow, whom, keys)
@@ -145,11 +147,20 @@ def outcomes_of(
                 asked_now = ", ".join(map(repr, own or keys)) or "nothing"
                 what = f"several; answer by key: {asked_now}" if own else f"none (asked now: {asked_now})"
                 raise OutcomeError(f"{whom!r}: expected one open question, got {what}")
-            key, state = own[0], whom
+            key = own[0]
         else:
             key = next((now for now, before in keys.items() if before == whom), whom)
-            state = state_at(flow, key)[0] if isinstance(key, str) else None
-        found[keys.get(key, key)] = value if isinstance(value, Outcome) else _outcome(key, state, value)
+        state, rest = state_at(flow, key) if isinstance(key, str) else (None, "")
+        if not isinstance(value, Outcome):
+            value = _outcome(key, state, value)
+        elif (
+            isinstance(value, Returned)
+            and key in keys
+            and isinstance(state, LiveState)
+            and not (rest or value.is_error)
+        ):
+            state.answer_types.load(value.text)  # else its driver would refuse it, and the poster not know
+        found[keys.get(key, key)] = value
     return found
 
 

@@ -157,7 +157,8 @@ class AnswerTypes:
                 return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
             return self._either.validate_json(text)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
-            problem = f"{self.state}: expected JSON of {self!r}, got {safe_repr(text)}"
+            right = f"JSON of {self!r}{', with a text in double quotes' if str in self.types else ''}"
+            problem = f"{self.state}: expected {right}, got {safe_repr(text)}"
             raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None
 
     @cached_property

@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from reprlib import Repr
@@ -139,6 +139,27 @@ def _build_validator(schema: Mapping[str, Any]) -> Validator:
     return read
 
 
+def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
+    """Return the core schemas of JSON Schemas within a root, for values as people and programs write them.
+
+    Unlike arguments of a model, they hold null only where the schema says so, and fields that no schema names are left
+    out if nothing allows them.  Schemas that are too large to be read whole allow anything.
+    """
+    reader = _Reader(root, is_exact=True)
+    cores = [reader.read(kind, 0) for kind in kinds]
+    return cores if reader.left > 0 else [_ANY for _ in kinds]
+
+
+def check_json(core: Core, document: str) -> None:
+    """Refuse JSON that does not fit a core schema; one that pydantic does not take allows anything.
+
+    Raises:
+        ValidationError: It does not fit.
+    """
+    if (validator := _compiled(core)) is not None:
+        validator.validate_json(document)
+
+
 def _compiled(core: Core) -> Any:
     """Return the validator of a core schema; None: pydantic refuses it."""
     from pydantic_core import SchemaError, SchemaValidator
@@ -150,10 +171,16 @@ def _compiled(core: Core) -> Any:
 
 
 class _Reader:
-    """One reading of a schema."""
+    """One reading of a schema.
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    Args:
+        root: The whole schema.
+        is_exact: Null and other fields only where the schema says so.
+    """
+
+    def __init__(self, root: Mapping[str, Any], *, is_exact: bool = False) -> None:
         self.root = root
+        self.is_exact = is_exact
         self.left = _MAX_NODES
         self.pattern_cost_left: float = _MAX_PATTERNS_COST
         self.open: list[str] = []  # the references that are being followed
@@ -171,16 +198,19 @@ class _Reader:
             if self.left <= 0:
                 break
             read = self.read(inner, depth + 1)
-            if key not in needed:  # models write null for what they leave out
+            if key not in needed and not self.is_exact:  # models write null for what they leave out
                 read = _nullable(read)
             fields[key] = {"type": "typed-dict-field", "schema": read, "required": key in needed}
-        read = {"type": "typed-dict", "fields": fields, "extra_behavior": "allow"}
         others = schema.get("additionalProperties")
+        is_open = not self.is_exact or others is True
+        read = {"type": "typed-dict", "fields": fields, "extra_behavior": "allow" if is_open else "ignore"}
         if self.left <= 0:  # an unread schema allows anything
             return read
         if others is False:
             return {**read, "extra_behavior": "forbid"}
-        return {**read, "extras_schema": self.read(others, depth + 1)} if isinstance(others, Mapping) else read
+        if not isinstance(others, Mapping):
+            return read
+        return {**read, "extra_behavior": "allow", "extras_schema": self.read(others, depth + 1)}
 
     def _bounded(self, items: list[Any]) -> list[Any]:
         """Return the items, or as many as may still be read."""
@@ -205,6 +235,8 @@ class _Reader:
             case {"enum": [_, *_] as choices}:
                 taken = self._bounded(choices)
                 return {"type": "literal", "expected": taken} if len(taken) == len(choices) else _ANY
+            case {"discriminator": {"propertyName": str(name), "mapping": dict(by_tag)}} if self.is_exact and by_tag:
+                return self._discriminated(name, by_tag, depth)
             case {"anyOf": [_, *_] as kinds} | {"oneOf": [_, *_] as kinds}:
                 return self._union(kinds, depth)
             case {"allOf": [_, *_] as kinds}:
@@ -240,6 +272,16 @@ class _Reader:
         types = [kind.get("type") if isinstance(kind, Mapping) else None for kind in kinds]
         read = [self.read(kind, depth + 1) for kind, name in zip(kinds, types, strict=True) if name != "null"]
         return _either(read, types)
+
+    def _discriminated(self, name: str, by_tag: Mapping[str, Any], depth: int) -> Core:
+        if len(by_tag) > self.left:
+            return _ANY
+        choices: dict[str | int, Core] = {}
+        for tag, target in by_tag.items():
+            choices[tag] = self.read(target if isinstance(target, Mapping) else {"$ref": target}, depth + 1)
+            if tag.removeprefix("-").isdecimal():  # JSON has texts alone as names; the tag may be a number
+                choices[int(tag)] = choices[tag]
+        return {"type": "tagged-union", "discriminator": name, "choices": choices}
 
     def _list(self, schema: Mapping[str, Any], depth: int) -> Core:
         bounds = {name: schema[key] for key, name in _LIST.items() if _is_length(schema.get(key))}

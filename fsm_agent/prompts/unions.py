@@ -192,6 +192,16 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
     return adapter if read is core else _Reader(core, read)
 
 
+def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
+    """Return what reads JSON as a value of one of several schemas, whose objects have these names."""
+    choices = [
+        {**core, "cls_name": name} if core["type"] == "typed-dict" else core
+        for core, name in zip(cores, names, strict=True)
+    ]
+    union = {"type": "union", "choices": choices}
+    return _Walk(union, "read").of(union)
+
+
 def has_tags(kind: Any) -> bool:
     """Return whether a union in a type is shown with tags."""
     core = _core(kind)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.call.questions import outcome_from_form, question_form
-from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import Flow, FlowRun, FlowSuspended, end, wait
 from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, Runs
 
@@ -32,9 +34,56 @@ class Order(BaseModel):
     kind: Literal["new", "old"] = "new"
 
 
-def asked(*types: Any) -> Question:
-    """The question of a flow that waits for one of these."""
-    runs = Runs(MemoryStore())
+@dataclass(frozen=True)
+class Approve:
+    by: str
+
+
+@dataclass(frozen=True)
+class Reject:
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Count:
+    n: int
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Name:
+    n: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Yes:
+    by: str = ""
+    kind: Literal["yes"] = "yes"
+
+
+@dataclass(frozen=True)
+class No:
+    by: str = ""
+    kind: Literal["no"] = "no"
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow", title="What it is for")
+    by: str
+
+
+Value = TypeVar("Value")
+
+
+class Box(BaseModel, Generic[Value]):
+    value: Value
+    by: str
+
+
+def waiting(runs: Runs, *types: Any) -> FlowRun[str]:
+    """A run, stored as "r", of a flow that waits for one of these."""
 
     @wait(*types)
     def ask(data: str) -> str:
@@ -43,10 +92,25 @@ def asked(*types: Any) -> Question:
     over = end("over")
     rows = [ask.done(over, of=kind) for kind in types] if len(types) > 1 else [ask.done(over)]
     flow = Flow("f", str, start=ask, rows=rows, store=runs)
-    with pytest.raises(FlowSuspended):
+    with pytest.raises(FlowSuspended) as suspended:
         flow.call("x", run_id="r")
+    return suspended.value.run
+
+
+def asked(*types: Any) -> Question:
+    """The question of a flow that waits for one of these."""
+    runs = Runs(MemoryStore())
+    waiting(runs, *types)
     (question,) = runs.store.get("r").waits
     return question
+
+
+def is_taken(answer: Callable[[], object]) -> bool:
+    try:
+        answer()
+    except OutcomeError:
+        return False
+    return True
 
 
 def answered(question: Question, values: dict[str, str], type: str = "") -> Any:
@@ -66,6 +130,42 @@ def wrong_fields(act: Callable[[], Any]) -> set[str]:
     except ValueError as error:
         return {*getattr(error, "errors")}  # noqa: B009
     return set()
+
+
+class TestAnswersWithoutTheirCode:
+    """A store takes what the state reads, and nothing else: what its driver refuses, the poster never hears of."""
+
+    @pytest.mark.parametrize(
+        ("types", "text", "right"),
+        [
+            ((Approve, Reject), '{"Approve": {"by": "ann"}}', True),
+            ((Approve, Reject), '["Approve", {"by": "ann"}]', True),
+            ((Approve, Reject), '{"by": "ann", "reason": "dear"}', True),
+            ((Approve, Reject), '{"by": "ann"}', False),
+            ((Approve, Reject), '{"Approve": {"by": 3}}', False),
+            ((Approve, Reject), '{"Approve": {"by": "ann"}, "Reject": {"by": "ann"}}', False),
+            ((Approve, Reject), '{"Reject": {"by": "ann", "reason": null}}', False),
+            ((Reject,), '{"by": "ann", "reason": null}', False),
+            ((Count, Name, bool), '{"n": 3}', False),
+            ((Count, Name, bool), '{"n": 3, "unit": "m"}', True),
+            ((Count, Name, bool), "true", True),
+            ((Count, Name, bool), '"3 m"', False),
+            ((Yes, No), '{"kind": "no"}', True),
+            ((Yes, No), '{"by": "ann"}', False),
+            ((Open, Count), '{"by": "ann", "more": 1}', True),
+            ((Open, Count), '{"Open": {"by": "ann", "n": 1}}', True),
+            ((Box[int], Reject), '{"Box_int": {"value": 1, "by": "ann"}}', True),
+            ((Annotated[Yes | No, Field(discriminator="kind")],), '{"kind": "no", "more": 1}', True),
+            ((Annotated[Yes | No, Field(discriminator="kind")],), '{"kind": "maybe"}', False),
+        ],
+    )  # fmt: skip
+    def test_are_taken_if_the_state_takes_them(self, types, text, right):
+        runs = Runs(MemoryStore())
+        run = waiting(runs, *types)
+        (question,) = runs.store.get("r").waits
+        answer = Returned(text=text)
+        posted = is_taken(lambda: runs.answer("r", {question.key: answer}))
+        assert (posted, is_taken(lambda: run.advance(question.key, answer))) == (right, right)
 
 
 class TestFormsBySchema:

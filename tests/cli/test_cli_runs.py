@@ -486,7 +486,7 @@ class TestAnswer:
 
     @pytest.mark.parametrize(
         ("given", "at_fault"),
-        [('"three"', "answer.int"), ('["Size", {"width": "w"}]', "answer.width"), ("x", "int | Size")],
+        [('"three"', "int"), ('["Size", {"width": "w"}]', "width"), ("x", "int | Size")],
     )
     def test_an_answer_of_another_type_is_refused_where_it_is_given(self, store: Path, given: str, at_fault: str):
         with closing(Runs(store)) as kept, pytest.raises(FlowSuspended):

@@ -6,7 +6,9 @@ import asyncio
 import json
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -398,6 +400,34 @@ class TestStores:
         assert len(client.requests) == 1
         with pytest.raises(RunExists):
             flow.call(Word("b"), run_id="w", clients={inquiring: client})
+
+
+@wait(datetime)
+def meeting(d: Word) -> str:
+    return "When?"
+
+
+@pytest.mark.parametrize(
+    "post",
+    [
+        lambda runs, answers: runs.resume("r", answers),
+        lambda runs, answers: asyncio.run(runs.aresume("r", answers)),
+        lambda runs, answers: [*runs.stream("r", answers)],
+        lambda runs, answers: runs.get("r").answer(answers),
+    ],
+    ids=["resume", "aresume", "stream", "answer"],
+)
+def test_json_that_a_state_cannot_read_is_refused_when_it_is_posted(post: Callable[[Any, Any], Any]) -> None:
+    """The schema of a time takes every text; its driver would refuse this one, and only the log would say so."""
+    flow = Flow("meetings", Word, start=meeting, rows=[meeting.done(over)], store=MemoryStore())
+    with pytest.raises(FlowSuspended):
+        flow.call(Word(), run_id="r")
+    key = "answer:meeting#1"
+    for whom in (key, meeting):
+        with pytest.raises(OutcomeError, match="meeting"):
+            post(flow.runs, {whom: Returned(text='"some day"')})
+    flow.runs.get("r").answer({key: Returned(text='"2026-11-29T18:00:00Z"')})
+    assert flow.runs.resume("r").state == "over"
 
 
 class TestVersions:
