@@ -193,7 +193,12 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
-    """Return what reads JSON as a value of one of several schemas, whose objects have these names."""
+    """Return what reads JSON as a value of one of several schemas, whose objects have these names.
+
+    If one of them allows anything, so does this: a schema may be too large to be read.
+    """
+    if any(core["type"] == "any" for core in cores):
+        return {"type": "any"}
     choices = [
         {**core, "cls_name": name} if core["type"] == "typed-dict" else core
         for core, name in zip(cores, names, strict=True)

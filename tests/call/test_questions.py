@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.call.questions import outcome_from_form, question_form
@@ -80,6 +80,11 @@ Value = TypeVar("Value")
 class Box(BaseModel, Generic[Value]):
     value: Value
     by: str
+
+
+Row = create_model("Row", **{f"column_{n}": (int, 0) for n in range(20)})
+Page = create_model("Page", **{f"row_{n}": (Row, Row()) for n in range(20)})
+Book = create_model("Book", **{f"page_{n}": (Page, Page()) for n in range(20)})  # larger than a schema is read
 
 
 def waiting(runs: Runs, *types: Any) -> FlowRun[str]:
@@ -155,6 +160,7 @@ class TestAnswersWithoutTheirCode:
             ((Open, Count), '{"by": "ann", "more": 1}', True),
             ((Open, Count), '{"Open": {"by": "ann", "n": 1}}', True),
             ((Box[int], Reject), '{"Box_int": {"value": 1, "by": "ann"}}', True),
+            ((Approve, Book), '{"by": "ann"}', True),
             ((Annotated[Yes | No, Field(discriminator="kind")],), '{"kind": "no", "more": 1}', True),
             ((Annotated[Yes | No, Field(discriminator="kind")],), '{"kind": "maybe"}', False),
         ],
