@@ -44,7 +44,7 @@ COMBINATIONS = 1000  # of the results of members, each time their state is enter
 MOST_LOOPS = 10  # loops that are told
 FAILURE = Failure("explored", "as if it had failed")
 _RAISED = ("raised", "wrong type")  # reasons of functions
-_Answers: TypeAlias = Mapping[LiveState[Any, Any], Sequence[Any]]
+_Answers: TypeAlias = Mapping[Any, Sequence[Any]]  # by state; mappings are invariant in their keys
 # The parts of a record that decide nothing, and those that the key of a configuration has in another form.
 _NOT_IN_KEYS = {
     *("id", "state", "depth", "once", "children", "usage", "lent", "ending", "trace", "flow", "version", "data"),

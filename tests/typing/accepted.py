@@ -40,6 +40,7 @@ from fsm_agent.context import keep_last
 from fsm_agent.flows import (
     Failure,
     Flow,
+    FlowResult,
     any_state,
     cancelled,
     each,
@@ -78,7 +79,7 @@ from fsm_agent.prompts import (
     parser,
     tagged,
 )
-from fsm_agent.testing import Script
+from fsm_agent.testing import Explored, Script, explore
 
 
 class Person(BaseModel):
@@ -459,6 +460,9 @@ def begun(topic: str) -> Draft:
 bound = drafts.bound(editor=Agent("openai:gpt-5-mini"))
 assert_type(bound, Flow[Draft])
 assert_type(bound.as_function(), Function[..., Draft])
+answers, possible, scripts = {editing: "Rain."}, {editing: ["Rain.", "Snow."]}, {editing: Script("Rain.")}
+assert_type(explore(bound, Draft("rain"), possible), Explored)
+assert_type(bound.runs.resume("r", answers, clients=scripts), FlowResult[Draft])
 assert_type(bound.as_function(start=begun, returns=lambda d: len(d.text))("rain"), int)
 
 
