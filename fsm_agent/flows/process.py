@@ -42,7 +42,7 @@ from fsm_agent.flows.states import (
 )
 from fsm_agent.flows.values import Failure
 from fsm_agent.functions.context import Made, check_deps, deps_for, is_maker
-from fsm_agent.messages.events import Event
+from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.environment import Environment
@@ -447,7 +447,11 @@ class FlowProcess(CompositeProcess):
 
         Raises:
             OutcomeError: The run does not wait for the state, or not for such a value. Nothing has changed.
+            UsageError: It is no state.
         """
+        if not isinstance(state, LiveState):
+            what = f"state of give: expected a state, such as flow.states['review'], got {safe_repr(state)}"
+            raise UsageError(f"{what}; to answer by a key, call advance(key, Returned(text=…))")
         key = self._key_of(state, value)
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
         if prefix_of(key) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
@@ -486,6 +490,9 @@ class FlowProcess(CompositeProcess):
               taken      review --done True--> kept
         """
         process: FlowProcess = self
+        if key == "" and not hasattr(event, "kind") and not isinstance(event, Stepped | Inside):
+            what = f"event of explain: expected a step or an outcome, got {safe_repr(event)}"
+            raise UsageError(f"{what}; name the state that gives it, as in explain({safe_repr(event)}, key=review)")
         if isinstance(key, LiveState):
             state, outcome = key, outcome_of(key, event)
             event, key = outcome, self._key_of(state, event)

@@ -45,6 +45,7 @@ from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN, due_a
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.reply import Usage
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -177,6 +178,9 @@ class FlowRun(FlowProcess, Generic[D]):
     # Answers may have been given to a question of an older version, before the run was upgraded
 
     def advance(self, key: str, outcome: Any) -> None:
+        if not isinstance(key, str):
+            what = f"key of advance: expected the key of an effect, such as 'answer:review#1', got {safe_repr(key)}"
+            raise UsageError(f"{what}; to answer by a state, call give(state, value)")
         super().advance(self._now_called(key), outcome)
 
     def owner(self, key: str) -> Owner:

@@ -228,6 +228,23 @@ def test_an_empty_task_is_an_error_that_names_its_state() -> None:
     assert run.state == "Seeded"
 
 
+ABOUT: list[tuple[Callable[[Any], object], str]] = [
+    (lambda run: run.give("answer:person#1", 5), "state of give.*'answer:person#1'"),
+    (lambda run: run.give(None, 5), "state of give.*None"),
+    (lambda run: run.advance(run.flow.states["person"], Returned(text="5")), "key of advance.*person"),
+    (lambda run: run.explain(5), "event of explain.*5"),
+]
+
+
+@pytest.mark.parametrize(("do", "name"), ABOUT)
+def test_what_an_answer_is_about(do: Callable[[Any], object], name: str) -> None:
+    with pytest.raises(FlowSuspended) as waiting:
+        answered(wait(int, name="person")(lambda d: "?")).call(Letter("x"))
+    with pytest.raises(UsageError, match=name):
+        do(waiting.value.run)
+    waiting.value.run.give(waiting.value.run.flow.states["person"], 5)
+
+
 def test_one_name_of_a_run_is_not_for_two_calls_that_differ() -> None:
     kept = replace(answered(wait(int, name="person")(lambda d: "?")), store=MemoryStore())
     for extra in ({"a": 1}, {"a": 1}):
