@@ -25,6 +25,7 @@ MOST_FIELDS = 40  # of a form; what has more is written as JSON
 _MOST_REFERENCES = 10
 _MOST_PROBLEMS = 20  # of one value
 _LONG = 60  # characters of a text that gets an area
+_NULL = {"type": "null"}
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _WHOLE = ""  # the key of the field that is the whole value
 
@@ -54,6 +55,7 @@ class Field(NamedTuple):
     hint: str = ""
     choices: tuple[tuple[str, str], ...] = ()  # JSON, and its words
     schema: Mapping[str, Any] = {}  # of its value
+    is_null_if_empty: bool = False  # the value has to have it, and null will do
 
     @property
     def rows(self) -> int:
@@ -202,7 +204,8 @@ def _is_flat(schema: Mapping[str, Any]) -> bool:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema behind its references, and without null as another type."""
+    """Return a schema behind its references, with ``nullable`` in place of null as another type."""
+    beside: dict[str, Any] = {}
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):
             return {}
@@ -212,10 +215,15 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
                 schema = found.get(ref.removeprefix("#/$defs/")) if isinstance(found, dict) else {}
             case {"allOf": [dict(only)]}:
                 schema = only
-            case {"anyOf": [dict(only), {"type": "null"}]} | {"anyOf": [{"type": "null"}, dict(only)]}:
-                schema = {**only, **{name: schema[name] for name in ("description", "title") if name in schema}}
+            case {"anyOf": list(kinds)} if _NULL in kinds:
+                rest = [kind for kind in kinds if kind != _NULL]
+                about = {name: schema[name] for name in ("description", "title") if name in schema}
+                beside = {**about, **beside, "nullable": True}
+                schema = rest[0] if len(rest) == 1 else {**schema, "anyOf": rest}
+            case {"type": [str(kind), "null"] | ["null", str(kind)]}:
+                schema = {**schema, "type": kind, "nullable": True}
             case _:
-                return schema
+                return {**schema, **beside}
     return {}
 
 
@@ -234,18 +242,20 @@ def _field(
 ) -> Field:
     about = schema.get("description")
     hint = shown(about) if isinstance(about, str) else ""
+    is_null_if_empty = is_needed and (schema.get("nullable") is True or schema.get("type") == "null")
+    is_needed = is_needed and not is_null_if_empty
     given = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
     kind = str(schema.get("type"))
     if isinstance(given, list) and len(given) <= MOST_FIELDS:
         words = tuple([(json.dumps(one), one if isinstance(one, str) else json.dumps(one)) for one in given])
         text = json.dumps(value) if value is not None else words[0][0] if len(words) == 1 else ""
-        return Field(name, key, shown(label), "choice", text, is_needed, hint, words, schema)
+        return Field(name, key, shown(label), "choice", text, is_needed, hint, words, schema, is_null_if_empty)
     if kind not in _SCALARS or (value is not None and not _fits(kind, value)):
         text = "" if value is None else pretty(json.dumps(value), is_spread=True)
         hint = hint or f"JSON: {_described(schema, root)}"
-        return Field(name, key, shown(label), "json", text, is_needed, hint, (), schema)
+        return Field(name, key, shown(label), "json", text, is_needed, hint, (), schema, is_null_if_empty)
     text = "" if value is None else plain(_as_typed(value)) if isinstance(value, str) else json.dumps(value)
-    return Field(name, key, shown(label), kind, text, is_needed, hint, (), schema)
+    return Field(name, key, shown(label), kind, text, is_needed, hint, (), schema, is_null_if_empty)
 
 
 def _fits(kind: str, value: Any) -> bool:
@@ -450,9 +460,12 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
     errors: dict[str, str] = {}
     for field in fields:
         text = _as_typed(form.get(field.name, ""))
-        is_text = may_be_empty and field.kind == "string" and (field.is_needed or field.value)
+        may_be_text = field.is_needed or field.is_null_if_empty or field.value
+        is_text = may_be_empty and field.kind == "string" and field.name in form and may_be_text
         if not text.strip() and not is_text:
-            if field.is_needed:
+            if field.is_null_if_empty:
+                value[field.key] = None
+            elif field.is_needed:
                 errors[field.name] = "expected a value, got none"
             continue
         try:

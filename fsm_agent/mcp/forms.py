@@ -67,7 +67,8 @@ def answer(question: Question, filled: types.ElicitResult) -> tuple[str, Outcome
     Raises:
         FormError: If a field is missing, or its value does not fit the question.
     """
-    content, is_filled, form = filled.content or {}, filled.action == "accept", question_form(question)
+    content = {name: value for name, value in (filled.content or {}).items() if value is not None}
+    is_filled, form = filled.action == "accept", question_form(question)
     if form.is_arguments:
         if is_filled and content.get("approve") is True:
             return question.key, outcome_of(question, "approved", _given_arguments(content))

@@ -210,6 +210,23 @@ class TestFormsBySchema:
         (field,) = question_form(question).choices[0].fields
         assert answered(question, {field.label: text}) == right
 
+    @pytest.mark.parametrize(
+        "kind",
+        [str | None, int | None, Size | None, list[int] | None, int | str | None, Approve | None, None,
+         Annotated[str | None, Field(title="X")]],
+    )  # fmt: skip
+    def test_a_field_that_is_left_empty_is_null_if_it_may_be(self, kind):
+        """The state has to have it, whatever the answer is: what is left out would be refused."""
+        runs = Runs(MemoryStore())
+        run = waiting(runs, create_model("Holder", held=(kind, ...), note=(str | None, None)))
+        (question,) = runs.store.get("r").waits
+        held, note = question_form(question).choices[0].fields
+        assert not held.is_needed
+        outcome = outcome_from_form(question, {"kind": "returned", held.name: "", note.name: ""})
+        assert outcome == Returned(text='{"held": null}')
+        runs.answer("r", {question.key: outcome})
+        run.advance(question.key, outcome)
+
     def test_several_types(self):
         question = asked(int, Order, bool)
         assert [choice.name for choice in question_form(question).choices] == ["int", "Order", "bool"]

@@ -546,6 +546,12 @@ def test_a_user_says_what_became_of_a_function_that_must_not_run_twice(content, 
 
 
 FIELDS = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}, "age": {"type": "integer"}}}
+TEXT = {"type": "string"}
+HELD = {
+    "type": "object",
+    "properties": {"name": TEXT, "held": {"anyOf": [TEXT, {"type": "null"}]}},
+    "required": ["name", "held"],
+}
 NESTED = {"type": "object", "properties": {"of": {"$ref": "#/$defs/X"}}, "$defs": {"X": {"enum": [1, 2]}}}
 
 
@@ -554,6 +560,11 @@ NESTED = {"type": "object", "properties": {"of": {"$ref": "#/$defs/X"}}, "$defs"
     [
         (FIELDS, ["name", "age"], {"name": "Ann", "age": 3}, '{"name": "Ann", "age": 3}'),
         (FIELDS, ["name", "age"], {"name": "A"}, None),
+        (HELD, ["name", "held"], {"name": "Ann"}, '{"name": "Ann", "held": null}'),
+        (HELD, ["name", "held"], {"name": "", "held": None}, '{"name": "", "held": null}'),
+        (HELD, ["name", "held"], {"name": "Ann", "held": ""}, '{"name": "Ann", "held": ""}'),
+        (HELD, ["name", "held"], {"name": None, "held": "it"}, None),
+        (HELD, ["name", "held"], {"held": "it"}, None),
         ({"type": "boolean"}, ["answer"], {"answer": False}, "false"),
         ({"type": "string", "enum": ["a", "b"]}, ["answer"], {"answer": "c"}, None),
         (NESTED, ["of"], {"of": "2"}, '{"of": 2}'),
