@@ -34,7 +34,7 @@ def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
     """Return the name of the limit that these additional tokens exceed, or None.
 
     Raises:
-        OutcomeError: The cost is limited, and the cost of these tokens is unknown.
+        OutcomeError: If the cost is limited, and the cost of these tokens is unknown.
     """
     limits = record.limits
     if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:

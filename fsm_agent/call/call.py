@@ -58,7 +58,7 @@ _NO_ARGS: Mapping[str, Any] = {}
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
-# Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
+# Besides PickleError, the exceptions that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
@@ -72,25 +72,25 @@ class AgentCall(CompositeProcess, Generic[Out]):
         record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
         prompt: The task's prompt: functions, output, handlers.
         settings: Options of the request to the model.
-        args: Options for this call only, which override those of its prompt.
-        stop_when: Ends the call at a reply; pure.
-        check: Judges each answer before it is the output; see `Agent`.  The record says whether the call has one.
-        view: Selects the part of the dialog that the model sees; None: all of it.
-        deps: The dependencies of functions, for their `Context`; not inspected here.
-        has_approver: Whether the driver has an approver, which decides on every function that its policy does not
+        args: Options for this call only, which override the options of its prompt.
+        stop_when: A pure function that may end the call at a reply.
+        check: Judges each answer before it becomes the output; see `Agent`.  The record says whether the call has one.
+        view: Selects the part of the dialog that the model sees.  Without one, the model sees the whole dialog.
+        deps: The dependencies of functions, for their `Context`.  The call does not inspect them.
+        has_approver: Whether the driver has an approver.  It decides on every function that its policy does not
             exempt.
 
     Attributes:
         steps: The steps of the last `advance`.
-        problem: The exception of the prompt's parser at the latest reply, or of the function that made the call fail;
-            None: the parser accepted the answer or was not called.  The record holds only its type and text.  A
-            traceback refers to the call through its frames, so a driver logs and drops that of a parser; that of a
-            function is kept, as the cause of `CallFailed`.
-        prompt_change: The change of its prompt since its snapshot or run was made; None: the prompt is the same.
-        client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
-            by the model's name, or uses its own.
-        opening: Makes the system prompt when the call begins, for the driver; None: the dialog has it.
-        system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
+        problem: The exception of the prompt's parser at the latest reply, or of the function that made the call fail.
+            It is None if the parser accepted the answer or was not called.  The record holds only its type and text.
+            A traceback refers to the call through its frames, so a driver logs and drops the traceback of a parser.
+            It keeps the traceback of a function, as the cause of `CallFailed`.
+        prompt_change: The change of the prompt since the snapshot or run was made, or None if it has not changed.
+        client: The client of the model in the record, for the driver.  The call does not inspect it.  If it is None,
+            the driver finds a client by the model's name, or uses its own.
+        opening: Makes the system prompt when the call begins, for the driver.  It is None if the dialog has one.
+        system_args: See `Dialog`.  They are unknown for a restored call, whose system message counts as an agent's.
 
     Examples:
         >>> from fsm_agent.call import Begun, Replied
@@ -177,12 +177,12 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def step(self) -> Stepped:
-        """The latest step of the call itself, without those of calls inside."""
+        """The latest step of the call itself, without the steps of inner calls."""
         return self.record.trace[-1] if self.record.trace else NEVER
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """The effects that the call waits for; empty once it has ended."""
+        """The effects that the call waits for.  An ended call has no effects."""
         if self.delegation is not None:
             return cast("tuple[Effect, ...]", super().effects)
         if self._effects is None:
@@ -191,18 +191,18 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The moment when the call, or one of the agents inside of it, expires."""
+        """The moment when the call or one of its inner agents expires, or None if none of them has a deadline."""
         if self.delegation is not None:
             return super().deadline
         return None if (at_s := self.record.deadline_s) is None else Deadline(at_s, "")
 
     @property
     def own_deadline_s(self) -> float | None:
-        """Unix time at which the call itself expires; None: never."""
+        """The Unix time at which the call itself expires, or None if it does not expire."""
         return self.record.deadline_s
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"call"`` and the text of its task; of one that has taken a dialog over, nothing: it is there."""
+        """Return ``"call"`` and the text of the task; the text is empty for a call that has taken over a dialog."""
         r = self.record
         if name.startswith(TAKES_OVER):
             return "call", ""
@@ -212,30 +212,30 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Cancel the call, from any thread or from one of its functions.
 
         Its driver ends it at once, whatever it waits for, and ignores later outcomes.  A function that runs in the
-        driver's own thread has to return first: see `drivers.run`.  A call without a driver is ended by
-        its next driver, or by ``advance("", Cancelled())``.
+        driver's own thread has to return first: see `drivers.run`.  If the call has no driver, the next driver ends
+        it, or ``advance("", Cancelled())`` does.
         """
         super().cancel(Cancelled(reason=reason).reason)  # `Cancelled` refuses a reason that is no string
 
     def stop(self, reason: str = "") -> None:
         """Complete the call with its last reply, from any thread or from one of its functions.
 
-        Like `stop_when` with this reason: the call completes with `Reason.STOPPED` and no output, and pending function
-        calls are not run.  When and by which driver is as with `cancel`.
+        As with `stop_when`, the call completes with `Reason.STOPPED` and no output, and pending function calls do not
+        run.  The driver takes the request as it takes a `cancel`.
         """
         outcome = Stopped(reason=reason)
         self.request_end(outcome.kind, outcome.reason)
 
     def advance(self, key: str, outcome: Outcome) -> None:
-        """Take the outcome of one effect.  All or nothing, synchronous, pure.
+        """Take the outcome of one effect.  The step is atomic, synchronous and pure.
 
         Args:
             key: The effect's key; ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no effect.
             outcome: The outcome.
 
         Raises:
-            OutcomeError: The call waits for no effect with this key, or not for such an outcome.  It is unchanged.
-            IllegalTrigger: The call has ended.  It is unchanged.
+            OutcomeError: If no effect has this key, or its effect cannot have this outcome.  The call is unchanged.
+            IllegalTrigger: If the call has ended.  The call is unchanged.
         """
         if self.delegation is None:
             self._advance_alone(key, outcome)
@@ -247,7 +247,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     def _advance_alone(self, key: str, outcome: Outcome) -> None:
         """Take the outcome of one effect, in a call that never has children."""
-        # What a composite process does besides would take a tenth of each step of every call.
+        # The further work of a composite process would take a tenth of each step of every call.
         r = self.record
         about = self.subject(self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
@@ -263,7 +263,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(event)
         elif type(outcome) is ModelFailed:
-            self.problem = None  # that of an earlier answer is not why the model failed
+            self.problem = None  # the problem of an earlier answer is not why the model failed
         self.steps = (step,)
         self._effects = None  # before the record is set, so that they are computed again if this is interrupted
         self.record = record
@@ -272,7 +272,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
         if not key and self.record.state is State.HANDED_OVER and not isinstance(event, Stepped | Inside):
-            (name,) = self.record.children  # as in `advance`: an outcome for the call is one for who has its dialog
+            (name,) = self.record.children  # as in `advance`: the call that has the dialog takes the outcome
             key = f"{name}{SEPARATOR}"
         return super().explain(event, key=key)
 
@@ -286,8 +286,8 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return the trigger of an outcome, and the event for the table.
 
         Args:
-            r: The record before it.
-            about: The function call that it is of, or the effect that it answers.
+            r: The record before the outcome.
+            about: The function call that the outcome belongs to, or the effect that it answers.
             outcome: The outcome.
         """
         if type(about) is AskSummary:
@@ -300,7 +300,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, event: TableEvent) -> None:
-        """Keep the parser's output for the latest reply; or the exception of the parser, or that of the check."""
+        """Keep the parser's output for the latest reply, or the exception of the parser or of the check."""
         self._output, self.problem = _UNPARSED, None
         if type(event) is FinalReply:
             self._output, self.problem = event.output, event.error
@@ -324,7 +324,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self._agents(name).inside_of(name)
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child; None: the environment of this call."""
+        """Return the environment of a child, or None if it uses the environment of this call."""
         return self._agents(name).environment_of(name)
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
@@ -332,7 +332,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         self._agents(name).begin(record, name, child)
 
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return what the end of a child is for the call."""
+        """Return the outcome for the call that the end of a child amounts to."""
         return self._agents(name).result_of_child(name, child)
 
     def _agents(self, name: str) -> Delegation:
@@ -352,7 +352,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
     # Its journal
 
     def journaled(self) -> Self:
-        """Begin a journal in memory, which `undo`, `redo`, `fork` and `states` need; return the call itself."""
+        """Begin a journal in memory and return the call.  `undo`, `redo`, `fork` and `states` need the journal."""
         if self.journal is None:
             self.journal = Journal(self)
         return self
@@ -362,7 +362,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """The records since the beginning of the journal, one per step.
 
         Raises:
-            UsageError: The call has no journal.
+            UsageError: If the call has no journal.
         """
         return self._kept("states").records
 
@@ -370,8 +370,8 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return to the state before the last step.
 
         Raises:
-            UsageError: The call has no journal, has a driver, or has no step to undo; or its journal is in a store,
-                where steps cannot be undone.
+            UsageError: If the call has no journal, has a driver, or has no step to undo, or if its journal is in a
+                store, where steps cannot be undone.
         """
         self.return_to(self._kept("undo").undo())
 
@@ -379,7 +379,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Redo the step that was undone last.
 
         Raises:
-            UsageError: As `undo` does.
+            UsageError: In the same cases as `undo`.
         """
         self.return_to(self._kept("redo").redo())
 
@@ -390,7 +390,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
             at: The index of the state in `states`.
 
         Raises:
-            UsageError: The call has no journal, or no such state.
+            UsageError: If the call has no journal, or no state with this index.
         """
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
@@ -428,7 +428,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return an outcome as JSON.
 
         Raises:
-            OutcomeError: The outcome holds a value that could not be read again.
+            OutcomeError: If the outcome holds a value that could not be read again.
         """
         try:
             if type(outcome) is not Replied:  # their fields are checked when they are made
@@ -443,7 +443,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Read an outcome from JSON.
 
         Raises:
-            OutcomeError: The document is damaged, or of an unknown kind.
+            OutcomeError: If the document is damaged or its kind is unknown.
         """
         try:
             outcome: Outcome = from_json(document, Outcome)
@@ -474,7 +474,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return the arguments of the call besides its record; for an ended call, only the prompt."""
+        """Return the arguments of the call without its record; for an ended call, only the prompt."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}
@@ -482,7 +482,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
     def closed_again(self) -> CallRecord:
         """Return the record with the policies applied again to pending calls without approval.
 
-        Calls inside of functions that were removed, or are no agents any more, are dropped.
+        Drop the inner calls of functions that were removed or are not agents any more.
         """
         r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
         if r.state is State.HANDED_OVER:
@@ -502,7 +502,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return the name of the call of the agent that has taken the dialog over.
 
         Raises:
-            SnapshotError: The prompt no longer has the handoff.
+            SnapshotError: If the prompt no longer has the handoff.
         """
         name, handoffs = r.governed_by.partition(SEPARATOR)[0], self.prompt.handoffs
         if name not in handoffs:
@@ -517,14 +517,14 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return the result of the call.
 
         Raises:
-            CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
-            CallSuspended: The call has not ended; it waits for an answer.
+            CallFailed: If the call ended without an output.  Its cause is the provider's or the parser's error, if any.
+            CallSuspended: If the call has not ended and waits for an answer.
         """
         return result_of(self)
 
     @property
     def output(self) -> Any:
-        """The answer as the prompt's parser returned it; None if there is none."""
+        """The answer as the prompt's parser returned it, or None if the call has no answer."""
         r = self.record
         if r.successor is not None and self.delegation is not None:
             return self.delegation.output_of_successor(r)
@@ -538,7 +538,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def proposed(self) -> Any:
-        """The answer that waits for its check, as the prompt's parser returned it; None: there is none."""
+        """The answer that waits for its check, as the prompt's parser returned it, or None if no answer waits."""
         return self._parsed_output(self.record) if self.record.state is State.CHECKING else None
 
     def _parsed_output(self, r: CallRecord) -> Any:
@@ -548,7 +548,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self._output
 
     def subject(self, effects: Sequence[Effect], key: str, outcome: Any) -> Any:
-        """Return the function call of the effect with this key, or the effect if it is of none.
+        """Return the function call of the effect with this key, or the effect itself if it has no function call.
 
         Refuse keys and outcomes that no effect waits for.
         """
@@ -579,10 +579,10 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     def _ran_last(self) -> tuple[str, ...]:
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""
-        # A repeated call need not run again only if nothing has run since: another function may have changed what it
-        # would find.  So only the newest round in which a function ran is looked at, from its end.  The functions of a
-        # round run at the same time, so each of them counts as later than the others: unless all are the same call,
-        # and succeeded, nothing is known.
+        # A repeated call may be skipped only if nothing has run since, because another function may have changed what
+        # it would find.  So look only at the newest round in which a function ran, from its end.  The functions of a
+        # round run at the same time, so each of them counts as later than the others.  The result is known only if
+        # all of them are the same call and succeeded.
         if not self.record.runs:
             return ()
         last: FunctionCall | None = None

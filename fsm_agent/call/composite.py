@@ -248,8 +248,8 @@ class CompositeProcess(BaseProcess, ABC):
             outcome: The outcome; its ``kind`` is the trigger.
 
         Raises:
-            OutcomeError: The process waits for no effect with this key, or not for such an outcome.
-            IllegalTrigger: The table has no row for the outcome, or the process has ended.
+            OutcomeError: If the process waits for no effect with this key, or not for such an outcome.
+            IllegalTrigger: If the table has no row for the outcome, or the process has ended.
         """
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
@@ -510,7 +510,7 @@ class CompositeProcess(BaseProcess, ABC):
         """Refuse an outcome that no effect of the process itself asks for; a process may know some that it takes.
 
         Raises:
-            OutcomeError: It does not take this one.
+            OutcomeError: If it does not take this one.
         """
         raise OutcomeError(self._unwanted_text(key))
 

@@ -66,7 +66,7 @@ class Delegation:
         """Return the key under which the call takes an outcome; another has the dialog if it was handed over.
 
         Raises:
-            OutcomeError: The call waits for no such outcome.
+            OutcomeError: If the call waits for no such outcome.
         """
         call = self.call
         if call.record.state is not State.HANDED_OVER or SEPARATOR in key:

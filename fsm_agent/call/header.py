@@ -88,7 +88,7 @@ def header_of_call(
         is_offer_late: Which functions it has depends on deps, so that its fingerprint is not known yet.
 
     Raises:
-        UsageError: An argument cannot be written as JSON.
+        UsageError: If an argument cannot be written as JSON.
     """
     record = call.record
     seed: Any = Seed(  # written in its place: a header has it as JSON only when it is read
@@ -129,7 +129,7 @@ def seed_of(header: Header) -> Seed:
     """Read the seed in a header.
 
     Raises:
-        JournalError: The seed is damaged, or not that of an agent call.
+        JournalError: If the seed is damaged, or not that of an agent call.
     """
     try:
         seed: Seed = from_json(bytes(header.seed), Seed)
@@ -215,7 +215,7 @@ def call_of(
         parts: See `AgentCall`.
 
     Raises:
-        SnapshotError: The document is damaged.
+        SnapshotError: If the document is damaged.
     """
     if not seed.is_checked:
         parts["check"] = None

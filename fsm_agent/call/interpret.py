@@ -86,7 +86,7 @@ class Proposal:
             name: Of the check, for errors.
 
         Raises:
-            UsageError: It is no output that could be read again.
+            UsageError: If it is not an output that could be read again.
         """
         if value is None and self.output is not None and not _may_be_none(self._governing):
             raise UsageError(
@@ -145,7 +145,7 @@ def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
     """Return a value as JSON that `read_changed` returns unchanged.
 
     Raises:
-        ValueError: It cannot be read again as it is.
+        ValueError: If it cannot be read again as it is.
     """
     read = partial(read_changed, record=record, governing=governing)
     if governing.parser is None:
@@ -357,11 +357,11 @@ def parse_answer(
         record: The record of the call.
         reply: The reply.
         prompt: The task's prompt.
-        call: The function call whose arguments are the answer; None: the text of the reply is.
+        call: The function call whose arguments are the answer, or None if the text of the reply is the answer.
         in_branch: Whether the reply belongs to the exception branch.
 
     Raises:
-        Exception: The parser's.
+        Exception: If the parser fails, as the parser raised it.
     """
     governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = is_cut_off(reply) and not (record.limits.on_cut == "accept" and governing.output is str)
@@ -445,7 +445,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
     """Return the output of an agent that is a function, as text for the model.
 
     Raises:
-        UsageError: The function's ``format`` failed; the error's text is for the model.
+        UsageError: If the function's ``format`` failed; the error's text is for the model.
     """
     try:
         return function.format_result(output, f)
@@ -565,7 +565,7 @@ def fingerprint(call: FunctionCall) -> str:
     """Return a text that is equal for equal names and arguments, in any order of keys; 1, 1.0 and true differ.
 
     Raises:
-        ValueError: The arguments are not JSON.
+        ValueError: If the arguments are not JSON.
     """
     arguments = object_text(call.arguments_json)
     return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)

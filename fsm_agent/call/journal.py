@@ -237,7 +237,7 @@ class PastJournal(Journal):
         """Refuse an entry.
 
         Raises:
-            UsageError: Always.
+            UsageError: In every case.
         """
         raise UsageError(self.refusal)
 
@@ -297,7 +297,7 @@ class Chain:
         """Verify the next line and return it.
 
         Raises:
-            JournalError: The line is damaged, of another journal, or not the next one.
+            JournalError: If the line is damaged, of another journal, or not the next one.
         """
         data = line.encode("utf-8", "surrogatepass")
         body, found, tail = data.rpartition(_DIGEST)
@@ -395,7 +395,7 @@ def header_of(line: str) -> Header:
     """Read a header.
 
     Raises:
-        JournalError: The line is damaged, or of another version.
+        JournalError: If the line is damaged, or of another version.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -417,7 +417,7 @@ def line_of(text: str) -> Line:
     """Read an entry without verifying its digest.
 
     Raises:
-        JournalError: The line cannot be read.
+        JournalError: If the line cannot be read.
     """
     try:
         signed = _decode_line(text.encode("utf-8", "surrogatepass"))
@@ -477,8 +477,8 @@ def fold(
         earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
 
     Raises:
-        JournalError: The entries are damaged, reordered, foreign or forged.
-        ReplayError: The present code takes other steps.
+        JournalError: If the entries are damaged, reordered, foreign or forged.
+        ReplayError: If the present code takes other steps.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -595,7 +595,7 @@ def signed(document: str, signing_key: str | bytes) -> str:
     """Return a JSON object with a ``signature`` before its fields: HMAC-SHA256 of the object without it.
 
     Raises:
-        UsageError: The key is too short.
+        UsageError: If the key is too short.
     """
     return f'{{"signature":"{_signature(document.encode(), signing_key)}",{document[1:]}'
 
@@ -609,8 +609,8 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
     """Return the object that was passed to `signed`; without a key, return an unsigned document as it is.
 
     Raises:
-        SnapshotError: The document is not signed with this key, or it is signed and no key was passed.
-        UsageError: The key is too short, or the document is neither text nor bytes.
+        SnapshotError: If the document is not signed with this key, or it is signed and no key was passed.
+        UsageError: If the key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):
         raise UsageError(f"the document: expected what snapshot() returned, a text or bytes, got {safe_repr(document)}")
@@ -635,7 +635,7 @@ def key_bytes(signing_key: str | bytes) -> bytes:
     """Return a key as bytes.
 
     Raises:
-        UsageError: It is too short, or neither text nor bytes.
+        UsageError: If it is too short, or neither text nor bytes.
     """
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key
     right = f"signing_key: expected {MIN_KEY_BYTES} bytes or more, such as secrets.token_hex(), got"

@@ -135,7 +135,7 @@ def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: 
     """Take the first row whose guard holds; return its cursor, whose ``state`` is a member of the enum again.
 
     Raises:
-        IllegalTrigger: No row of this trigger can be taken.
+        IllegalTrigger: If no row of this trigger can be taken.
 
     Examples:
         >>> from enum import StrEnum
@@ -259,7 +259,7 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
         step: A step that a machine of these rows has taken.
 
     Raises:
-        UsageError: The table has no such row.
+        UsageError: If the table has no such row.
 
     Examples:
         >>> from fsm_agent.call import ROWS

@@ -133,7 +133,7 @@ class PhaseDetector(Value, frozen=True):
             what: The result of a call, a call, its record, a dialog, messages, or settled function calls.
 
         Raises:
-            UsageError: ``what`` is none of these.
+            UsageError: If ``what`` is of another kind.
         """
         fold = PhaseFold(self)
         return (fold.add(call) for call in _settled(what))

@@ -60,7 +60,7 @@ class AnyEffect(Protocol):
 
     @property
     def prefix(self) -> str:
-        """The part of the key before the colon; the same for all effects of a kind."""
+        """The part of the key before the colon; all effects of a kind share it."""
 
     @property
     def outcomes(self) -> tuple[type, ...]:
@@ -68,18 +68,18 @@ class AnyEffect(Protocol):
 
     @property
     def question(self) -> Question | None:
-        """The question that the effect asks of a person or another program; None: the driver performs it."""
+        """The question that the effect asks a person or another program, or None if the driver performs the effect."""
 
     @property
     def wakes_at_s(self) -> float | None:
-        """Unix time until which the effect waits; None: it does more than wait."""
+        """The Unix time until which the effect waits, or None if it does more than wait."""
 
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
 
 
 class EffectValue(Value, frozen=True):
-    """A base for effects: by default a driver performs them, and they are more than a wait.
+    """A base class for effects.  By default, a driver performs the effect, and the effect does more than wait.
 
     Examples:
         >>> from typing import ClassVar
@@ -96,12 +96,12 @@ class EffectValue(Value, frozen=True):
 
     @property
     def question(self) -> Question | None:
-        """None: the driver performs the effect."""
+        """The question that the effect asks; None here, since the driver performs the effect."""
         return None
 
     @property
     def wakes_at_s(self) -> float | None:
-        """None: the effect is more than a wait."""
+        """The Unix time until which the effect waits; None here, since the effect does more than wait."""
         return None
 
 
@@ -121,7 +121,7 @@ class Deadline(NamedTuple):
 
 
 class Change(Value, frozen=True):
-    """The changes that an `advance` makes to the effects of a process, besides removing the answered one."""
+    """The changes that an `advance` makes to the effects of a process, apart from removing the answered one."""
 
     gone: tuple[str, ...] = ()  # keys of other effects that were removed
     new: tuple[AnyEffect, ...] = ()  # in the order in which they are to start
@@ -139,11 +139,11 @@ class EndRequest(Value, frozen=True):
 
 
 class InsideWait(Value, frozen=True):
-    """What the run waits for that a function has begun, so that the function waits, too."""
+    """A wait of a function for a run that it has begun, with what that run waits for."""
 
     run: str  # its name in the store
     effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
-    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None: never
+    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer, or None if it needs one
 
 
 class Process(Protocol):
@@ -152,8 +152,8 @@ class Process(Protocol):
     Attributes:
         driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
         end_request: The latest request to end the process that its driver has not taken yet, or None.
-        journal: The journal to which each `advance` adds an entry; None: none, or the process is inside of another.
-        waits_inside: What its functions wait for that its last driver has left, by the keys of their effects.
+        journal: The journal to which each `advance` adds an entry.  It is None for an inner process, or without one.
+        waits_inside: The waits of functions that the last driver has left, by the keys of the functions' effects.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
@@ -172,15 +172,15 @@ class Process(Protocol):
 
     @property
     def effects(self) -> Sequence[AnyEffect]:
-        """The effects that the process waits for now; empty once it has ended."""
+        """The effects that the process waits for now.  An ended process has no effects."""
 
     @property
     def steps(self) -> Sequence[Event]:
-        """The steps of the last `advance`, in order: `Stepped`, and `Inside` with the path for those of children."""
+        """The steps of the last `advance`, in order: `Stepped`, or for children `Inside` with the path."""
 
     @property
     def change(self) -> Change | None:
-        """The changes that the last `advance` made to the effects; None: unknown, so all have to be read."""
+        """The changes that the last `advance` made to the effects, or None if unknown, so read all effects."""
 
     @property
     def deadline(self) -> Deadline | None:
@@ -192,16 +192,16 @@ class Process(Protocol):
 
     @property
     def result_so_far(self) -> Any:
-        """The result so far; the final one is in the event `Done`."""
+        """The result so far.  The event `Done` has the final result."""
 
     def advance(self, key: str, outcome: Any) -> None:
-        """Take the outcome of one effect.  All or nothing, synchronous, pure.
+        """Take the outcome of one effect.  The step is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key; ``""`` for an outcome that answers no effect, such as a cancellation.  A path,
-                ``"warm/"``, is the ``""`` of that child.
-            outcome: The outcome.  Without ``at_s``, it counts as one of the time of the last step: what follows it in a
-                flow may have no time left.  `FlowRun.give` gives a state its answer as of now.
+            key: The effect's key; ``""`` for an outcome that answers no effect, such as a cancellation.  The path
+                ``"warm/"`` stands for the ``""`` of the child ``warm``.
+            outcome: The outcome.  Without ``at_s``, it has the time of the last step, so that later states of a flow
+                may have no time left.  `FlowRun.give` uses the present time.
         """
 
     def end_with(self, outcome: Any) -> None:
@@ -214,9 +214,9 @@ class Process(Protocol):
         """Return to the state of an earlier record of this process, and forget what followed."""
 
     def renew(self, at_s: float) -> None:
-        """Let the deadlines of the process, and of those inside of it, count from ``at_s`` on, as of one that begins.
+        """Restart the deadlines of the process and its inner processes at ``at_s``, as if they began then.
 
-        It is no step: a retry does it, so that a run does not end at once by a deadline of its past.
+        This is not a step.  A retry does it, so that a past deadline does not end the run at once.
         """
 
     def owner(self, key: str) -> Owner:
@@ -228,7 +228,7 @@ class Process(Protocol):
     # Its journal
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return what kind of process it is, and what it began with, for people who have not its code.
+        """Return the kind of the process and what it began with, for people who do not have its code.
 
         Args:
             name: Its name in the process around it.
@@ -242,14 +242,14 @@ class Process(Protocol):
         """Return an outcome for ``key`` as JSON, before it is taken.
 
         Raises:
-            ValueError: The outcome holds a value that could not be read again.
+            ValueError: If the outcome holds a value that could not be read again.
         """
 
     def decode(self, key: str, document: bytes | str) -> Any:
         """Read an outcome for ``key`` from JSON, before it is taken.
 
         Raises:
-            ValueError: The document is damaged, or of an unknown kind.
+            ValueError: If the document is damaged or its kind is unknown.
         """
 
 
@@ -268,7 +268,7 @@ class ChildHandle(Value, frozen=True):
     environment: Callable[[], Any] | None = (
         None  # returns the environment that performs its effects; None: the environment around it
     )
-    name: str = ""  # of its agent or flow; empty: it is of neither
+    name: str = ""  # of its agent or flow; empty if it has neither
 
 
 def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
@@ -281,14 +281,14 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 
 
 def open_effects(process: Process) -> Sequence[AnyEffect]:
-    """Return the effects of a process at rest; of a function that waits for a run, those that the run waits for."""
+    """Return the effects of a process at rest.  If a function waits for a run, the run's effects replace its own."""
     if not process.waits_inside:
         return process.effects
     return [effect for effect, _ in open_effects_of_runs(process)]
 
 
 def open_effects_of_runs(process: Process) -> Iterator[tuple[AnyEffect, str]]:
-    """Yield the `open_effects`, each with the name of the run of a function that waits for it; empty: the process's."""
+    """Yield the `open_effects`, each with the name of the run that waits for it, empty for the process itself."""
     for effect in process.effects:
         waits = process.waits_inside.get(effect.key)
         if waits is None:
@@ -303,7 +303,7 @@ def questions_of(process: Process) -> tuple[Question, ...]:
 
 
 def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
-    """Yield the `questions_of` a process, each with the name of the run as `open_effects_of_runs` has it."""
+    """Yield the `questions_of` a process, each with the name of the run that waits, as in `open_effects_of_runs`."""
     timers = {effect.key: effect.wakes_at_s for effect in process.effects}
     for effect, run in open_effects_of_runs(process):
         if (question := effect.question) is not None:
@@ -311,12 +311,12 @@ def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
 
 
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
-    """Return the earliest of the deadlines of the processes on a path, and of the times of the states that they are in.
+    """Return the earliest among the deadlines of the processes on a path and the time limits of their present states.
 
     Args:
         process: The outermost process.
         key: The key of an effect.
-        timers: The time until which each effect waits, by key; that of a state has a key such as ``sleep:review#3``.
+        timers: The time until which each effect waits, by key.  The key of a state is like ``sleep:review#3``.
     """
     path, _, own = key.rpartition(SEPARATOR)
     around, moments = "", [process.own_deadline_s]
@@ -328,7 +328,7 @@ def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> 
 
 
 def wakes_at_s(process: Process) -> float | None:
-    """Return the Unix time at which a process can continue without an answer; None: never."""
+    """Return the Unix time at which a process can continue without an answer, or None if it needs one."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
     inside = [wait for effect in process.effects for wait in process.waits_inside.get(effect.key, ())]
     moments += [wait.wakes_at_s for wait in inside if wait.wakes_at_s is not None]
@@ -343,14 +343,14 @@ class BaseProcess:
     __slots__ = ("driver", "end_request", "journal", "traced", "waits_inside")
 
     def __init__(self) -> None:
-        self.traced: Any = None  # what a probe keeps of it between two drives
+        self.traced: Any = None  # what a probe keeps between two drives of the process
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
         self.waits_inside: dict[str, tuple[InsideWait, ...]] = {}
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""
+        """Return two empty texts.  Calls, flows and their members override this; see `Process.beginning`."""
         return "", ""
 
     @property
@@ -359,20 +359,20 @@ class BaseProcess:
         return None
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
-        """Tell why a step took its row, or which row an outcome would take; the process stays as it is.
+        """Explain why a step took its row, or which row an outcome would take.  The process does not change.
 
         Args:
-            event: A step of the process or of one inside of it, as in its trace and among its events; or an outcome
+            event: A step of the process or of an inner process, as in its trace and among its events, or an outcome
                 that it could take now, as in `advance`.
             key: The key of the effect that the outcome answers.
 
         Returns:
-            The rows of the trigger in the order in which they are tried, what each guard said, and the row that is
-            taken.  Of an outcome that leads to several steps, the first one is explained.
+            The rows of the trigger in the order in which they are tried, the verdict of each guard, and the row that
+            is taken.  If an outcome leads to several steps, this explains the first one.
 
         Raises:
-            OutcomeError: The process waits for no effect with this key, or not for such an outcome.
-            UsageError: The step is of another table.
+            OutcomeError: If no effect has this key, or its effect cannot have this outcome.
+            UsageError: If the step belongs to another table.
 
         Examples:
             >>> call = Agent(Script("Hi.")).call("Hello").call
@@ -397,10 +397,10 @@ class BaseProcess:
         return self.machine.rows  # type: ignore[attr-defined,no-any-return]
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome, and the three arguments of guards; take nothing.
+        """Return the trigger of an outcome, and the three arguments of guards.  The process does not change.
 
         Raises:
-            OutcomeError: The process waits for no effect with this key, or not for such an outcome.
+            OutcomeError: If no effect has this key, or its effect cannot have this outcome.
         """
         raise NotImplementedError
 
@@ -409,9 +409,9 @@ class BaseProcess:
         self.advance("", outcome)  # type: ignore[attr-defined]
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the process, from any thread; its driver, the present or the next, takes it to the process.
+        """Cancel the process, from any thread.  The present or the next driver passes the request to the process.
 
-        Most processes end by it.  A run of a flow continues if a row takes it.
+        Most processes then end.  A run of a flow continues if a row handles the cancellation.
         """
         self.request_end("cancelled", reason)
 

@@ -290,7 +290,7 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
         type: The name of the type of a value, where a state takes several.
 
     Raises:
-        FormError: The question does not take this kind, or the value does not fit its schema.
+        FormError: If the question does not take this kind, or the value does not fit its schema.
     """
     if not _is_taken(question, kind):
         raise FormError({"": f"expected {' or '.join(_kinds(question))}, got {shown(kind)!r}"})
@@ -391,7 +391,7 @@ def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
     """Return the outcome that a form says: the texts by the names of their fields, and ``kind``, ``reason``, ``type``.
 
     Raises:
-        FormError: A field is wrong, or the form answers something else.
+        FormError: If a field is wrong, or the form answers something else.
     """
     kind, reason = form.get("kind", ""), form.get("reason", "").strip()
     asked = question_form(question)
@@ -454,7 +454,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
         may_be_empty: A text that is needed, or was there before, may be empty; else it was forgotten.
 
     Raises:
-        FormError: A field is empty that is needed, or holds something else.
+        FormError: If a field is empty that is needed, or holds something else.
     """
     value: dict[str, Any] = {}
     errors: dict[str, str] = {}

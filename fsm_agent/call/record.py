@@ -32,34 +32,34 @@ LoopRole: TypeAlias = Literal["user", "system"]
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """The budgets of one agent call, not of a round; None: unlimited.
+    """The budgets of one agent call as a whole.  None means unlimited.
 
-    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages, or if
-    it has a finalizer.  Where its context is summarized, a request for a summary may come before each of them.
+    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more if it has two stages
+    or a finalizer.  If its context is summarized, a request for a summary may come before each of them.
 
     Args:
-        rounds: Replies whose functions are run; 0: no functions.
+        rounds: The number of replies whose functions run; 0 allows no functions.
         on_limit: What happens when the rounds are used up. ``"final_prompt"``: the model is told to finish;
             ``"stop"``: the call is completed without an output; ``"fail"``: it fails.
-        parse_retries: Answers that the parser or the check may refuse before the call fails.
-        identical_problems: This many answers in a row with the same problem end the call; 2 or more.
+        parse_retries: How many answers the parser or the check may refuse before the call fails.
+        identical_problems: How many answers in a row with the same problem end the call; 2 or more.
         on_cut: What happens to an answer in plain text that was cut off at the token limit: ``"retry"`` requests it
             again, ``"accept"`` takes it.
-        recalls: Failed requests to the model after which it is asked again.
-        depth: Levels of agent calls inside functions of agent calls; 1: none inside.
+        recalls: How many failed requests to the model are repeated.
+        depth: The number of nested levels of agent calls; 1 allows no agent call inside a function.
         handoffs: How often agents may hand the dialog over before one of them answers.
-        tokens: Tokens of all replies together, including those to agents inside of the call.
-        cost_usd: Dollars for the same replies; the price of each model has to be known, or in ``prices``.
+        tokens: The tokens of all replies together, including the replies to inner agents.
+        cost_usd: The cost of these replies in dollars.  The price of each model has to be known, or in ``prices``.
         deadline_s: Seconds from the start to the end of the call.
-        request_s: Seconds for one request to the model; a longer one fails, and may be repeated.
-        check_s: Seconds for one check of an answer; a longer one makes the call fail.
-        wait_s: Seconds to wait before a recall at most; a provider that asks for more ends the call.
-        identical_rounds: This many rounds in a row with the same function calls are a loop; 2 or more.
+        request_s: Seconds for one request to the model.  A longer request fails, and may be repeated.
+        check_s: Seconds for one check of an answer.  A longer check makes the call fail.
+        wait_s: Seconds to wait before a recall at most.  The call ends if a provider asks for a longer wait.
+        identical_rounds: How many rounds in a row with the same function calls are a loop; 2 or more.
         on_loop: What happens at a loop. ``"stop"`` ends the call; ``"warn"`` reports it at every multiple of
             `identical_rounds`; ``"tell"`` does that, and tells the model.
         loop_role: The role of the message that tells the model.
-        failures_per_function: After this many failures, a function is no longer offered.
-        parallel: Functions of one round that may run at once; 1: one after another.
+        failures_per_function: The number of failures after which a function is no longer offered.
+        parallel: How many functions of one round may run at once; 1 runs them one after another.
 
     Examples:
         >>> limits = Limits(rounds=8, tokens=20_000, deadline_s=60)
@@ -139,7 +139,7 @@ class State(StrEnum):
     FAILED = "Failed"
 
 
-TAKES_OVER = "to:"  # the beginning of the name of the call of an agent that has taken the dialog over
+TAKES_OVER = "to:"  # begins the name of the call of an agent that has taken over the dialog
 
 ASKING = (State.CALLING, State.PARSE_EXCEPTION)
 
@@ -175,7 +175,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
     FUNCTION_FAILED = "function failed"  # a function whose failure makes the call fail
-    CHECK_FAILED = "check failed"  # the check of an answer raised something else than `Retry`, or took too long
+    CHECK_FAILED = "check failed"  # the check of an answer raised an exception other than `Retry`, or took too long
     HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog over more than `Limits.handoffs` times
 
 
@@ -186,8 +186,8 @@ class Ending(Value, frozen=True, kw_only=True):
     detail: str = ""  # for people
     error: ErrorReport | None = None  # the error of the provider or the parser, if that is the reason
     function: str = ""  # the name of the function that was repeated or failed, or of the check
-    # The limit that was reached, by the name of its field in `Limits`; empty: none.  It is "rounds" for an answer that
-    # the model had to give because the rounds were used up.
+    # The field of `Limits` whose limit was reached, or empty.  It is "rounds" for an answer that the model had to give
+    # because the rounds were used up.
     limit: str = ""
     count: int | float | None = None  # the count against it: rounds, answers, handoffs, seconds, tokens or dollars
     output_json: str | None = None  # the output, if `stop_when` provided one or the check changed the answer
@@ -208,7 +208,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # of a function that must not
 
 
 class OnceRun(Value, frozen=True):
-    """The runs of a function call that must not run twice, as long as it is pending."""
+    """The runs of a pending function call that must not run twice."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started again
@@ -222,19 +222,19 @@ def successor_name(path: str) -> str:
 class ContextUse(Value, frozen=True, kw_only=True):
     """What one request of a call showed the model.
 
-    Tokens are those of the whole request.  ``before``, ``estimated`` and ``counted`` are None if they were not counted.
+    Tokens count the whole request.  ``before``, ``estimated`` and ``counted`` are None if they were not counted.
     """
 
     hidden = ("counted", "digest")
 
     key: str  # of the request, such as "model:3"
-    messages: int | None = None  # how many were sent; None: the whole dialog, which was not counted
+    messages: int | None = None  # how many were sent, or None for the whole dialog, which was not counted
     before: int | None = None  # tokens before the passes of a `Budget`
     estimated: int | None = None  # tokens of what was sent
     counted: int | None = None  # the same, before the estimate was corrected
-    reported: int | None = None  # tokens by the provider's count; None: it reported none
-    cached: int | None = None  # of them, those that the provider had in its cache
-    passes: tuple[str, ...] = ()  # those that left something out, in order
+    reported: int | None = None  # tokens by the provider's count, or None if it reported no count
+    cached: int | None = None  # how many of them the provider had in its cache
+    passes: tuple[str, ...] = ()  # the passes that left something out, in order
     extends: bool = False  # it begins with all messages of the request before
     digest: str = ""  # of its messages
 
@@ -253,14 +253,14 @@ class RequestFailure(Value, frozen=True, kw_only=True):
     round: int  # the round that the reply would have belonged to, from 1
     report: ErrorReport
     at_s: float  # Unix time
-    delay_s: float | None = None  # until the next attempt; None: there was none
+    delay_s: float | None = None  # seconds until the next attempt, or None if there was no further attempt
 
 
 class CallRecord(Value, frozen=True, kw_only=True):
     """The whole state of an agent call: a value whose JSON is the snapshot.
 
-    Two records are equal if the same happened in any schedule: `trace`, which holds the order in which functions
-    returned, is not compared.
+    Two records are equal if the same happened in any schedule.  The comparison leaves out `trace`, which holds the
+    order in which functions returned.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -270,30 +270,30 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     id: str = ""
     state: State = State.SEEDED
-    depth: int = 0  # 0: not called from a function of another agent
+    depth: int = 0  # how many agent calls are around this one
     limits: Limits = Limits()
     dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
-    lent: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
+    lent: tuple[str, ...] = ()  # names of the limits that come from the rest of the outer call's budgets
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
-    by: str = ""  # who asked, as the caller says; empty: unknown
+    by: str = ""  # who asked, according to the caller; empty if unknown
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
-    model: str = ""  # the name of the model of this call; empty: that of its agent
+    model: str = ""  # the name of the model of this call; empty for the model of its agent
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it; a usable answer prunes it
-    problems: tuple[str, ...] = ()  # of the refused answers in the branch; after an answer, of those before it
+    problems: tuple[str, ...] = ()  # of the refused answers in the branch; an accepted answer leaves them in place
     pruned: tuple[Message, ...] = ()  # the messages of former branches
     round: tuple[FunctionCall, ...] = ()  # the function calls of the last reply
     injected: tuple[Message, ...] = ()  # injected while functions are pending; go into the dialog after the results
     children: Children = field(default_factory=dict)  # the records of agents inside of it that have not ended
-    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty: the call's own
+    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty for the call's own
     handoffs: int = 0  # before this call, since the user's turn
     successor: CallRecord | None = None  # the record of the agent that took the dialog over and ended; without dialog
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     failures: Vector[RequestFailure] = Vector()  # of requests to the model
     summary: HistorySummary | None = None  # of the beginning of the dialog
-    requests: Vector[ContextUse] = Vector()  # those that were answered, if the call's context is looked after
+    requests: Vector[ContextUse] = Vector()  # the answered requests, if the call has a `View`
     shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
-    shortened_at: int = -1  # how many messages had been said then, those of branches included
+    shortened_at: int = -1  # how many messages there were then, including the messages of branches
     turn: int = 0  # the number of replies, failed requests and injections so far
     replies: int = 0  # the number of replies, usable or not
     runs: int = 0  # the number of settled function calls that were run
@@ -331,7 +331,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """Return the record of a call that has not begun.
 
         Raises:
-            UsageError: ``extra`` or ``parser_args`` holds a value that JSON cannot, or ``by`` is no text.
+            UsageError: If ``extra`` or ``parser_args`` holds a value that JSON cannot hold, or ``by`` is not text.
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
         if by:
@@ -352,7 +352,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time at which the call expires; None: never, or it has not begun."""
+        """The Unix time at which the call expires, or None if it has no deadline or has not begun."""
         limit = self.limits.deadline_s
         return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
 
@@ -362,21 +362,21 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """Why the call failed, as text for the model that called it; None: it has not failed."""
+        """Why the call failed, as text for the model that called it, or None if it has not failed."""
         if self.ending is None or self.state is State.COMPLETED:
             return None
         return f"{self.ending.reason}: {self.ending.detail}".rstrip(": ")
 
     @property
     def total_usage(self) -> Usage:
-        """Tokens of all replies, including those to agents inside of the call."""
+        """Tokens of all replies, including the replies to inner agents."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens of the replies to each agent by its path, as in `Inside`; the call's own agent has the path ""."""
+        """Tokens of the replies to each agent, by its path as in `Inside`.  The call's own agent has the path ""."""
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":
@@ -401,7 +401,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def newest_round(self) -> tuple[FunctionCall, ...]:
-        """The settled calls of the last round that was closed; empty before the first."""
+        """The settled calls of the last closed round.  It is empty before the first one."""
         calls, start = self.function_calls, len(self.function_calls)
         asked_in = calls[-1].id.partition(".")[0] if start else ""
         while start and calls[start - 1].id.partition(".")[0] == asked_in:
@@ -410,26 +410,26 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def in_doubt(self) -> tuple[FunctionCall, ...]:
-        """The pending calls of functions that must not run twice and were started."""
+        """The pending calls of functions that must not run twice and have been started."""
         begun = {id for id, run in self.once.items() if run.phase != "cleared"}
         return tuple([f for f in self.round if f.id in begun and not f.is_settled])
 
     @property
     def is_looping(self) -> bool:
-        """True if the newest round is in a loop, and at a multiple of the limit, so that it is reported."""
+        """True if the newest round is in a loop at a multiple of the limit, so that the loop is reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
 
 class ProcessRecord(Written):
-    """The record of a process inside of a call that is not an agent call, such as a run of a flow.
+    """The record of an inner process of a call that is not an agent call, such as a run of a flow.
 
-    A record that was read from JSON holds only an outline, until its process is made.
+    A record that was read from JSON holds only an outline until its process is made.
 
     Args:
-        record: The process's own record, or the outline; other attributes are looked up there.
-        write: Returns the record as JSON; None: ``document`` is given.
-        document: The JSON.
+        record: The process's own record, or the outline.  Other attributes are looked up there.
+        write: Returns the record as JSON.  Pass None with a ``document``.
+        document: The record as JSON.
     """
 
     __slots__ = ("_document", "_write", "record")
@@ -441,7 +441,7 @@ class ProcessRecord(Written):
 
     @property
     def is_outline(self) -> bool:
-        """True if it was read from JSON, and its process was not made yet."""
+        """True if the record was read from JSON and its process has not been made yet."""
         return self._write is None
 
     @property

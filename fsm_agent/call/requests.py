@@ -49,7 +49,7 @@ class ApprovalGate(Value, frozen=True):
         """Return whether a call with valid arguments needs approval.
 
         Raises:
-            UsageError: The predicate of the function returned neither True nor False.
+            UsageError: If the predicate of the function returned neither True nor False.
         """
         policy = function.needs_approval
         if policy is None:

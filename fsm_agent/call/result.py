@@ -37,9 +37,9 @@ _ByReply: TypeAlias = Iterator[tuple[str, Iterator[FunctionCall]]]
 class RoundReport(Value, frozen=True, kw_only=True):
     """One round of a call: from the request for a reply to the results of the functions that it requests.
 
-    The last one of a call that was answered ends with the answer.  If the dialog was handed over, the rounds of the
-    agent that took it over follow.  Times are those of the steps, as far as they are known; what a call waits for at
-    present is not in them.
+    The last round of an answered call ends with the answer.  If the dialog was handed over, the rounds of the agent
+    that took it over follow.  Times come from the steps, as far as they are known.  They do not include the present
+    wait of a call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -49,17 +49,17 @@ class RoundReport(Value, frozen=True, kw_only=True):
     """
 
     number: int  # from 1
-    text: str = ""  # the model's text besides the function calls, or the answer
+    text: str = ""  # the model's text next to the function calls, or the answer
     requests: int = 0  # to the model that were answered or have failed
     function_calls: tuple[FunctionCall, ...] = ()  # settled
     parse_errors: tuple[str, ...] = ()  # of answers that could not be used
     failures: tuple[RequestFailure, ...] = ()  # of requests
     recalls: int = 0  # failures after which the model was asked again
     usage: Usage = UNUSED
-    cost_pico_usd: int | None = None  # in millionths of a millionth of a dollar; None: no price, or nothing reported
+    cost_pico_usd: int | None = None  # in trillionths of a dollar; None without a price or reported tokens
     began_at_s: float | None = None  # Unix time
-    ended_at_s: float | None = None  # None: unknown, or it has not ended
-    model_s: float = 0.0  # how long the model was waited for, in seconds
+    ended_at_s: float | None = None  # Unix time; None if unknown, or if the round has not ended
+    model_s: float = 0.0  # seconds spent waiting for the model
     approvals_s: float = 0.0
     functions_s: float = 0.0
     backoff_s: float = 0.0
@@ -75,11 +75,12 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
     """Return the rounds of a call so far.  Takes linear time.
 
     Args:
-        record: The call's.
-        price: That of the model's tokens; without one the cost is what the replies had, if the agent asked for it.
+        record: The record of the call.
+        price: The price of the model's tokens.  Without one, the cost is the sum that the replies report, if the agent
+            asked for it.
 
     Raises:
-        UsageError: It is no record of a call.
+        UsageError: If ``record`` is not the record of a call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -97,7 +98,7 @@ def _by_reply(record: CallRecord) -> _ByReply:
 
 
 def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round]:
-    """Return the rounds of a call, and behind them those of the agent that has taken its dialog over."""
+    """Return the rounds of a call, followed by the rounds of the agent that has taken over its dialog."""
     rounds = [
         _Round(steps, has_ended=record.ending is not None or n < record.rounds)
         for n, steps in enumerate(_stretches(record))
@@ -120,7 +121,7 @@ def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) ->
 
 
 def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round] | None:
-    """Return the rounds of the agent that has taken the dialog of a call over; None: there is none."""
+    """Return the rounds of the agent that has taken over the dialog of a call, or None if no agent has."""
     if record.successor is not None:  # it has ended, and the call has its dialog and its function calls
         return _rounds(record.successor, requested, dialog)
     inner = record.children.get(successor_name(record.governed_by))
@@ -130,11 +131,11 @@ def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Me
 
 
 def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
-    """Yield the steps of each round, with the time before each that is known; that of the start is none's."""
+    """Yield the steps of each round, each with the known time before it.  The start's time belongs to no round."""
     steps: list[tuple[Stepped, float]] = []
     before_s = 0.0
     for step in record.trace:
-        if step.trigger == "relayed":  # its tokens are those of the successor's rounds
+        if step.trigger == "relayed":  # its tokens belong to the successor's rounds
             continue
         steps.append((step, before_s))
         before_s = step.at_s if 0 < step.at_s < math.inf else before_s
@@ -221,7 +222,7 @@ def _cost(usage: Usage, price: Tariff | None) -> int | None:
 
 
 def _waited_for(step: Stepped) -> str | None:
-    """Return the name of the field for the time before a step; None: it is none of them."""
+    """Return the name of the field for the time before a step, or None if no field counts it."""
     if step.source in ASKING:
         return "model_s"
     if step.source == State.BACKOFF:
@@ -250,7 +251,7 @@ def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
 
 _REQUESTS = (CallModel.prefix, AskSummary.prefix)  # begin the keys of requests to models
 
-PROGRAM = "program:"  # begins the name of a client that is code of the user, and no model
+PROGRAM = "program:"  # begins the name of a client that is the user's code instead of a model
 
 
 class CallResult(JsonResult, Generic[Out], Unpacked):
@@ -288,10 +289,10 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def output(self) -> Out:
-        """The parsed answer; None if the call was stopped before it.
+        """The parsed answer, or None if the call was stopped before it.
 
         Raises:
-            CallFailed: The call failed.
+            CallFailed: If the call failed.
         """
         output: Out = self.call.result().call.output
         return output
@@ -309,7 +310,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def dialog(self) -> Dialog:
-        """The conversation without the exception branches; it can be sent again, however the call ended."""
+        """The conversation without the exception branches.  It can be sent again, however the call ended."""
         prompt = self.call.prompt
         return Dialog(
             self.record.dialog,
@@ -336,32 +337,32 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """The repairs that the answer needed to be read, as short texts; empty: none."""
+        """Short texts on the repairs without which the answer could not be read.  It is empty if none was needed."""
         return self.record.repairs
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the model was last asked for a typed answer; None: for text, or its client does not report it."""
+        """How the model was last asked for a typed answer; None for a text answer, or if the client does not tell."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """The change of the prompt since the snapshot or run of the call was made; None: the prompt is the same."""
+        """The change of the prompt since the snapshot or run of the call was made, or None if it has not changed."""
         return self.call.prompt_change
 
     @property
     def by_round(self) -> tuple[RoundReport, ...]:
         """The rounds of the call, each with its requests, function calls, errors, tokens and times.
 
-        Their cost is known if the agent has ``prices`` or a budget in dollars; else `rounds_of` computes it by a price.
+        Their cost is known if the agent has ``prices`` or a budget in dollars; else pass a price to `rounds_of`.
         """
         return rounds_of(self.record)
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each request that was answered showed the model: tokens, what was left out, what it has of the last one.
+        """What each answered request showed the model: its tokens, what it left out, and whether it extends the last.
 
-        Of a request that showed the whole dialog, and needed no count, only the provider's own counts are known.
+        If a request showed the whole dialog and needed no count, only the provider's own counts are known.
         """
         return uses_of(self.record)
 
@@ -372,12 +373,12 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all replies, including pruned replies and those to agents inside of the call."""
+        """Tokens of all replies, including pruned replies and the replies to inner agents."""
         return self.record.total_usage
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of the agent, as of `Inside`; ``""`` is the one that was called."""
+        """Tokens by the path of the agent, as in `Inside`; the called agent has the path ``""``."""
         return self.record.usage_by_agent
 
     @property
@@ -396,7 +397,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def ending(self) -> Ending | None:
-        """Why and how the call ended; None: it has not ended."""
+        """Why and how the call ended, or None if it has not ended."""
         return self.record.ending
 
     def transcript(self) -> str:
@@ -410,8 +411,8 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON data: its state, output, text, usage, function calls.
 
-        Keys, and arguments with secret names, are masked; long texts are cut.  Only ``output`` and ``text`` are whole
-        and as they are.  FastAPI returns a result in this form if it is the type of what an endpoint returns.
+        Keys and arguments with secret names are masked, and long texts are cut.  Only ``output`` and ``text`` are
+        complete and unmasked.  FastAPI uses this form for an endpoint that returns a result.
 
         Examples:
             >>> told = Agent(Script("42"), output=int).call("6 * 7?").to_dict()
@@ -462,8 +463,8 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
     """Return the result of a completed call.
 
     Raises:
-        CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
-        CallSuspended: The call has not ended; it waits for an answer.
+        CallFailed: If the call ended without an output.  Its cause is the provider's or the parser's error, if any.
+        CallSuspended: If the call has not ended and waits for an answer.
     """
     record, journal = call.record, call.journal
     if record.ending is None:
@@ -484,7 +485,7 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
 
 
 def _requests_sent(record: CallRecord) -> int:
-    """Return how many requests to models were answered, refused or failed; one that exceeds its budget is not sent."""
+    """Return how many requests were sent to models.  A request that exceeds its budget is not sent."""
     asked = sum(step.key.partition(":")[0] in _REQUESTS for step in record.trace)
     return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in record.failures)
 

@@ -280,8 +280,8 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         signing_key: Signs the document, so that `restore` with the same key detects changes; 32 bytes or more.
 
     Raises:
-        SnapshotError: The record holds a value that could not be read again, or contradicts itself.
-        UsageError: The key is too short, or ``call`` is not an `AgentCall`.
+        SnapshotError: If the record holds a value that could not be read again, or contradicts itself.
+        UsageError: If the key is too short, or ``call`` is not an `AgentCall`.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -301,7 +301,7 @@ def snapshot_without(call: AgentCall, left_out: range) -> str:
     """Return a snapshot of a call without this range of its first messages.
 
     Raises:
-        SnapshotError: As `snapshot` does.
+        SnapshotError: In the same cases as `snapshot`.
     """
     record = call.record
     kept = Vector([*record.dialog[: left_out.start], *record.dialog[left_out.stop :]])
@@ -345,9 +345,9 @@ def restore(
             were.  A check that the call did not begin with judges its answers from now on.
 
     Raises:
-        SnapshotError: The document is damaged, changed, inconsistent, of another version, or of another prompt.
-        PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
-        UsageError: The key is too short.
+        SnapshotError: If the document is damaged, changed, inconsistent, of another version, or of another prompt.
+        PromptChanged: If the prompt has changed, and ``on_change`` is ``"error"``.
+        UsageError: If the key is too short.
 
     Examples:
         >>> prompt = Prompt("Hello, {{ name }}.")
@@ -372,7 +372,7 @@ def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Ma
     """Return the ``extra`` of the call in a snapshot, and who asked.
 
     Raises:
-        SnapshotError: The document is damaged, or was not signed with the key.
+        SnapshotError: If the document is damaged, or was not signed with the key.
     """
     record = _read(verified(document, signing_key)).record
     return record.extra, record.by
@@ -382,7 +382,7 @@ def _check_the_check(call: AgentCall) -> None:
     """Refuse a call whose check is missing; let a check that it did not begin with judge its answers.
 
     Raises:
-        SnapshotError: Its answers are to be checked, and there is no check.
+        SnapshotError: If the call needs a check of its answers and has none.
     """
     record = call.record
     if record.ending is None and record.is_checked != (call.check is not None):
@@ -410,7 +410,7 @@ def restored(
         options: See `AgentCall`.
 
     Raises:
-        SnapshotError: The document is damaged, inconsistent, of another version, or of another prompt.
+        SnapshotError: If the document is damaged, inconsistent, of another version, or of another prompt.
     """
     data = _read(document)
     record = data.record
@@ -431,7 +431,7 @@ def check_on_change(on_change: object) -> None:
     """Refuse a wrong value of ``on_change``.
 
     Raises:
-        UsageError: It is neither "report" nor "error".
+        UsageError: If it is neither "report" nor "error".
     """
     require("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
 
@@ -440,7 +440,7 @@ def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
     """Refuse a call whose prompt has changed if ``on_change`` is "error".
 
     Raises:
-        PromptChanged: The prompt has changed.
+        PromptChanged: If the prompt has changed.
     """
     if on_change == "error" and call.prompt_change is not None:
         raise PromptChanged(f"{call.prompt_change}; pass on_change='report' to continue with it as it is now")
@@ -450,7 +450,7 @@ def record_of(document: str | bytes) -> CallRecord:
     """Read the record in a document, which may lack the messages of earlier turns.
 
     Raises:
-        SnapshotError: The document is damaged, or of another version.
+        SnapshotError: If the document is damaged, or of another version.
     """
     return _read(document).record
 
@@ -459,7 +459,7 @@ def _read(text: str | bytes) -> _Document:
     """Read a document.
 
     Raises:
-        SnapshotError: The document is damaged, or of another version.
+        SnapshotError: If the document is damaged, or of another version.
     """
     try:
         document: _Document = from_json(text, _Document)
@@ -486,7 +486,7 @@ def check_forkable(process: Process, problem: str) -> None:
         problem: The first words of the error.
 
     Raises:
-        UsageError: There is such a function.
+        UsageError: If the process is in the midst of one.
     """
     for effect in process.effects:
         if effect.prefix == Reconcile.prefix or getattr(effect, "is_once", False):

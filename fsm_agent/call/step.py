@@ -61,7 +61,7 @@ def take_step(
         use: What the request that was answered showed the model; None: nothing was counted.
 
     Raises:
-        IllegalTrigger: No row takes the trigger; the call may have ended.
+        IllegalTrigger: If no row takes the trigger; the call may have ended.
     """
     row = take_row(machine(), trigger, before, event, prompt)
     after, state = row.after, row.state

@@ -98,7 +98,7 @@ def max_function_calls(most: int) -> StopWhen:
         most: The largest number of runs.
 
     Raises:
-        UsageError: It is not a number from 0 on.
+        UsageError: If it is not a number from 0 on.
 
     Examples:
         >>> Agent(Script("Hi."), stop_when=max_function_calls(10)).call("Hello").output
@@ -123,7 +123,7 @@ def max_tokens(most: int) -> StopWhen:
         most: The largest number of tokens.
 
     Raises:
-        UsageError: It is not a number from 0 on.
+        UsageError: If it is not a number from 0 on.
 
     Examples:
         >>> Agent(Script("Hi."), stop_when=max_tokens(20_000)).call("Hello").output
@@ -169,7 +169,7 @@ def any_of(*conditions: StopWhen) -> StopWhen:
         conditions: Functions of a `StopContext`, such as `stop_on` returns.
 
     Raises:
-        UsageError: A condition is not callable.
+        UsageError: If a condition is not callable.
 
     Examples:
         >>> stop = any_of(stop_on("report"), max_tokens(20_000))
