@@ -1,4 +1,4 @@
-"""Budgets: how many tokens a request may have, and which passes are tried when it has more.
+"""Budgets: how many tokens a request may have, and which passes shorten it if it has more.
 
 `fsm_agent.context.view` applies them: `View` counts a request and fits it into its budget.
 """
@@ -33,19 +33,19 @@ def default_passes() -> tuple[AnyPass, ...]:
 class Budget(Value, frozen=True, kw_only=True):
     """A number of tokens into which each request is fitted.
 
-    What is counted is what is sent: messages, functions, the schema of the answer, hosted tools, a refused answer.
-    Only while a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once; one
-    that does not make it shorter is left out.  A request that has more than ``hard - reserve`` tokens in the end is not
-    sent: the call fails with `BudgetExceeded`.
+    The count covers all that is sent: messages, functions, the schema of the answer, hosted tools, a refused answer.
+    While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once.  A pass
+    that does not make it shorter is left out.  If a request still has more than ``hard - reserve`` tokens, it is not
+    sent, and the call fails with `BudgetExceeded`.
 
     Attributes:
-        hard: The most tokens of a request and its reply; None: the model's context window, if it is known.
-        soft: The most tokens of a request that no pass is applied to; None: three quarters of ``hard``.
-        reserve: Tokens of ``hard`` that are left for the reply; None: `Settings.max_tokens`, or 2,000, but never more
-            than a quarter of ``hard``.
-        passes: The passes; None: `default_passes`, and if a request is still too long then, it shows less of each long
-            result, as much as fits.
-        tokenizer: Counts the tokens; None: an estimate, corrected by what the provider reported for the last request.
+        hard: The most tokens of a request and its reply; by default the model's context window, if it is known.
+        soft: The most tokens of a request that no pass is applied to; by default three quarters of ``hard``.
+        reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens`, or 2,000, but
+            never more than a quarter of ``hard``.
+        passes: The passes; by default `default_passes`.  If the request is still too long after these, it shows as much
+            of each long result as fits.
+        tokenizer: Counts the tokens.  By default they are estimated, and corrected by the provider's last report.
 
     Examples:
         >>> agent = Agent(Script("Hi."), context=Budget(hard=8_000))
@@ -86,13 +86,13 @@ ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None
 
 
 class ContextPlan(Value, frozen=True):
-    """What is done with each request of an agent: its ``context``, checked.
+    """The checked ``context`` of an agent, which says how each request is shortened.
 
     Attributes:
-        passes: Those that are applied to every request.
-        budget: What is applied if a request is too long; None: nothing.
-        window: The context window of the model in tokens; None: unknown.
-        is_off: Nothing is ever left out.
+        passes: The passes that are applied to every request.
+        budget: The budget that is applied if a request is too long, or None.
+        window: The context window of the model in tokens, or None if unknown.
+        is_off: Whether nothing is ever left out.
 
     Examples:
         >>> len(ContextPlan.of([keep_last(4), shorten(4_000)]).passes)
@@ -109,7 +109,7 @@ class ContextPlan(Value, frozen=True):
         """Return the plan of an agent's ``context``.
 
         Raises:
-            UsageError: It is neither a pass, a list of passes, a `Budget` nor None.
+            UsageError: If ``context`` is neither a pass, a list of passes, a `Budget` nor None.
         """
         if context is None:
             return DEFAULT
@@ -130,7 +130,7 @@ class ContextPlan(Value, frozen=True):
 
 
 def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
-    """Return a plan that also summarizes what earlier turns said, as ``keep`` of a conversation has it."""
+    """Return a plan that also summarizes earlier turns, according to ``keep`` of a conversation."""
     earlier = tuple(
         [
             one.changed(is_of_earlier=True, window=min(filter(None, map(window_of, keep[place:])), default=0))
@@ -142,13 +142,13 @@ def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
 
 
 def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
-    """Return what later turns inherit of a dialog; the same if it is all of it.
+    """Return the part of a dialog that later turns inherit, or the dialog itself if they inherit all of it.
 
-    A summary of its beginning takes the place of what it stands for.  A question and its answer are kept together or
-    not at all; what passes of one's own return is taken as it is.
+    A summary of its beginning replaces the messages that it stands for.  A question and its answer are kept or dropped
+    together, but the result of a user's own pass is not changed.
 
     Raises:
-        UsageError: A pass is wrong; see `applied`.
+        UsageError: If a pass is wrong; see `applied`.
     """
     messages: Sequence[Message] = dialog.messages
     if not keep or not len(messages):

@@ -26,13 +26,13 @@ AnyPass: TypeAlias = (
     Callable[[Sequence[Message]], Sequence[Message]] | Callable[[Sequence[Message], CallRecord], Sequence[Message]]
 )
 
-Memo: TypeAlias = dict[Any, Any]  # what a pass of one call has made before; it only saves time
+Memo: TypeAlias = dict[Any, Any]  # earlier results of a pass in one call, which only save time
 
 _OURS = "fsm_agent.context."
 
 LEFT_OUT = "\n[… {count} characters left out …]\n"
 
-CHARACTERS = 4_000  # that `shorten` leaves of a text by default
+CHARACTERS = 4_000  # how many `shorten` leaves of a text by default
 
 MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on both sides
 
@@ -54,7 +54,7 @@ class Pass(Value, frozen=True):
     """A ready pass with its options, such as ``keep_last(8)``.
 
     Args:
-        apply: The function, of the messages, the record or None, what it has made before, and the options.
+        apply: The function.  It takes the messages, the record or None, its memo of earlier results, and the options.
         options: The options.
     """
 
@@ -62,7 +62,7 @@ class Pass(Value, frozen=True):
     options: tuple[Any, ...] = ()
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
-        """Return the messages to show; without a record, the newest message of a user is taken for the task."""
+        """Return the messages to show.  Without a record, the newest message of a user counts as the task."""
         return self.apply(messages, record, {}, *self.options)
 
     def __repr__(self) -> str:
@@ -76,10 +76,10 @@ def name_of(one: AnyPass) -> str:
 
 
 def check_pass(one: Any, owner: str = "context") -> None:
-    """Refuse what is no pass.
+    """Refuse a value that is not a pass.
 
     Raises:
-        UsageError: It is not callable, or takes other arguments.
+        UsageError: If it is not callable, or takes other arguments.
     """
     if isinstance(one, type) or not callable(one):
         raise UsageError(f"{owner}: expected functions of messages, such as keep_last(8), got {one!r:.80}")
@@ -92,7 +92,7 @@ def takes_record(one: AnyPass) -> bool:
     """Return whether a pass is to be called with the record of the call, too.
 
     Raises:
-        UsageError: It can be called with neither.
+        UsageError: If it cannot be called in either way.
     """
     if isinstance(one, Value):
         return True
@@ -109,16 +109,16 @@ def takes_record(one: AnyPass) -> bool:
 
 
 def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> Sequence[Message]:
-    """Return what a pass makes of messages.
+    """Apply a pass to messages, and return the messages to show.
 
     Args:
         one: The pass.
         messages: The messages.
-        record: That of the call, if there is one.
-        memo: What the pass has made before, in this call.
+        record: The record of the call, if there is one.
+        memo: The earlier results of the pass in this call.
 
     Raises:
-        UsageError: It raised, returned something else, tore a round, or lost the system prompt or the task.
+        UsageError: If the pass raised, returned something else, tore a round, or lost the system prompt or the task.
     """
     try:
         if isinstance(one, Pass):
@@ -141,7 +141,7 @@ def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
     """Return a pass, or a list of passes, as a tuple.
 
     Raises:
-        UsageError: It is neither; the error names ``owner``.
+        UsageError: If ``passes`` is neither; the error names ``owner``.
     """
     listed = tuple(passes) if isinstance(passes, list | tuple) else (passes,)
     for one in listed:
@@ -150,10 +150,10 @@ def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
 
 
 def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequence[Message]:
-    """Return what passes make of messages outside of a call, from left to right.
+    """Apply passes to messages outside of a call, from left to right, and return the messages to show.
 
     Raises:
-        UsageError: See `applied`.
+        UsageError: In the same cases as `applied`.
     """
     for one in passes:
         messages = applied(one, messages, None, {})
@@ -161,7 +161,7 @@ def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequ
 
 
 def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | None) -> str:
-    """Return why a request cannot have these messages; "": it can."""
+    """Return why a request cannot have these messages, or "" if it can."""
     if not isinstance(shown, Sequence) or isinstance(shown, str) or not all(type(m) is Message for m in shown):
         return f"returned {shown!r:.80}, not a list of messages"
     if (problem := broken_round(shown)) and not broken_round(messages):
@@ -184,14 +184,14 @@ def keep_last(rounds: int) -> Pass:
     """Return a pass that shows the newest rounds, the system prompt, the first message of a user and the task.
 
     A round is a message of the model with the results of its calls.  The window moves in steps: when there are more
-    than ``rounds``, it shows about half of them and grows again.  So most requests extend the one before, and the
-    provider's cache of it stays valid.
+    than ``rounds``, it shows about half of them and grows again.  So most requests extend the previous request, and
+    the provider's cache stays valid.
 
     Args:
-        rounds: At most this many; 1 or more.
+        rounds: The most rounds to show; 1 or more.
 
     Raises:
-        UsageError: It is no such number.
+        UsageError: If ``rounds`` is not a whole number of at least 1.
 
     Examples:
         >>> agent = Agent(Script("Hello, Ada.", "You?"), context=[keep_last(1)])
@@ -212,7 +212,7 @@ def _keep_last(messages: Sequence[Message], record: CallRecord | None, memo: Mem
 
 
 def window_of(one: AnyPass) -> int:
-    """Return the rounds of `keep_last`; 0: it is another pass."""
+    """Return the rounds of `keep_last`, or 0 for another pass."""
     return one.options[0] if isinstance(one, Pass) and one.apply is _keep_last else 0
 
 
@@ -235,12 +235,12 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
     A round is as relevant as its most relevant message.
 
     Args:
-        rounds: How many, beside the newest.
-        score: Returns how relevant a message is to the text of the task; higher is more relevant.  Pure; each message
-            is scored once in a call.
+        rounds: How many relevant rounds to show in addition to the newest one.
+        score: A pure function of the text of the task and a message.  It returns how relevant the message is, where
+            higher is more relevant.  Each message is scored once in a call.
 
     Raises:
-        UsageError: An argument is wrong.
+        UsageError: If an argument is wrong.
 
     Examples:
         >>> def score(task, message):
@@ -299,10 +299,10 @@ def shorten(characters: int = CHARACTERS) -> Pass:
     the model is asked again.
 
     Args:
-        characters: The most that is shown of each, the note included; 50 or more.
+        characters: The most characters of each to show, including the note; 50 or more.
 
     Raises:
-        UsageError: It is no such number.
+        UsageError: If ``characters`` is not a whole number of at least 50.
 
     Examples:
         >>> Agent(Script("Hi."), context=[shorten(characters=2_000)]).call("Hello").output
@@ -373,13 +373,13 @@ def short_arguments(arguments_json: str, characters: int) -> str:
 
 
 def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
-    """Return what is shown with the longest texts as JSON of at most ``characters`` characters; "": it is longer."""
+    """Return the value with the longest texts that fit into ``characters`` characters as JSON, or "" if none fit."""
     most = largest(MIN_CHARACTERS, characters, lambda most: len(_as_json(shown(most))) <= characters)
     return _as_json(shown(most)) if most else ""
 
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from ``least`` to ``most`` that fits, where smaller ones fit, too; 0: none does."""
+    """Return the largest number from ``least`` to ``most`` that fits, or 0.  If one fits, smaller ones must fit."""
     found = 0
     while least <= most:
         middle = (least + most + 1) // 2
@@ -457,17 +457,17 @@ def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) ->
 
 
 def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
-    """Return a pass that shows a note in place of old, long results of functions; errors are always shown.
+    """Return a pass that replaces old, long results of functions by a note.  Errors are always shown.
 
-    A result is masked once its round is older than the newest ``keep_rounds``, or was released: a function does that
-    with `Context.release`, and a model with `context_release`.  The results before the call are not masked.
+    A result is masked once its round is older than the newest ``keep_rounds``, or was released.  A function releases
+    rounds with `Context.release`, and a model with `context_release`.  Results from before the call are not masked.
 
     Args:
-        keep_rounds: The newest rounds of function calls, which are shown unchanged; 1 or more.
+        keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
         min_tokens: Results of up to this many tokens are always shown.  Attachments do not count.
 
     Raises:
-        UsageError: An argument is wrong.
+        UsageError: If an argument is wrong.
 
     Examples:
         >>> Agent(Script("Hi."), context=[mask(keep_rounds=2)]).call("Hello").output
@@ -536,10 +536,10 @@ def compress(keep: int = 8) -> Pass:
     keeps its text.  Like `keep_last`, it moves on in steps.
 
     Args:
-        keep: The newest rounds that are shown unchanged; 1 or more.
+        keep: How many of the newest rounds are shown unchanged; 1 or more.
 
     Raises:
-        UsageError: It is no such number.
+        UsageError: If ``keep`` is not a whole number of at least 1.
 
     Examples:
         >>> Agent(Script("Hi."), context=[compress(keep=4)]).call("Hello").output
@@ -584,7 +584,7 @@ def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
 
 
 def each(messages: Sequence[Message], memo: Memo, change: Callable[[Message], Message]) -> Sequence[Message]:
-    """Return the messages, each changed; one that was changed before in this call is the same object again."""
+    """Return the messages, each changed.  A message that was changed before in this call gives the same object."""
     shown: list[Message] = []
     is_changed = False
     for message in messages:
@@ -601,10 +601,10 @@ def _is(one: object, other: object) -> bool:
 
 
 def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
-    """Refuse what is no whole number from ``least`` on.
+    """Refuse a value that is not a whole number of at least ``least``.
 
     Raises:
-        UsageError: It names the argument, and what was expected.
+        UsageError: If an argument is wrong; the error names it, and what was expected.
     """
     if not is_whole(value, least):
         raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")

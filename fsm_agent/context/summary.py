@@ -161,7 +161,7 @@ def summarize(
         step: How many rounds have to be new before the next one; 1 or more.
 
     Raises:
-        UsageError: An argument is wrong.
+        UsageError: If an argument is wrong.
 
     Examples:
         >>> Agent(Script("Hi."), context=[summarize(keep=12)]).call("Hello").output

@@ -16,20 +16,20 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Image, Part, Reasoning, Text
 
 ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels, or of a page of a document
-MESSAGE_TOKENS = 4  # what marks the role and the end of a message, on the wires that say what it costs
+MESSAGE_TOKENS = 4  # for the marks of the role and the end of a message, on the wires that document this cost
 _HOSTED_TOOL_TOKENS = 300  # a tool that the provider runs has a description of its own
 # Pieces of a text that are about a token for the usual tokenizers: up to six Latin letters, up to three digits, two
 # letters of another alphabet, any other character, a run of spaces.  A single space belongs to the word after it.
 _PIECES = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,3}|[\u00a0-\u2e7f]{1,2}|\S|\s{2,}|\n")
 
 
-_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")  # of a PDF; those in compressed streams are not found
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")  # a page of a PDF; pages in compressed streams are not found
 
 
 class Tokenizer(Protocol):
-    """Counts the tokens of a request; a request may also be a part of one, such as a single message.
+    """Counts the tokens of a request or of a part of it, such as a single message.
 
-    It must be pure.  `TextTokenizer` makes one of a function that counts the tokens of a text.
+    It must be pure.  `TextTokenizer` makes a tokenizer from a function that counts the tokens of a text.
 
     Examples:
         >>> class Words:
@@ -49,7 +49,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def estimate(text: str) -> int:
-    """Return an estimate of the tokens in a text that is seldom too low; for prose and code it is a tenth too high."""
+    """Return an estimate of the tokens in a text.  It is seldom too low, and a tenth too high for prose and code."""
     return len(_PIECES.findall(text))
 
 
@@ -57,7 +57,8 @@ class TextTokenizer(Value, frozen=True):
     """A tokenizer that counts each text of a request.
 
     Args:
-        tokens: Returns the number of tokens in a text; pure.  ``lambda text: len(encoding.encode(text))`` is exact.
+        tokens: A pure function that returns the number of tokens in a text, such as the exact
+            ``lambda text: len(encoding.encode(text))``.
 
     Examples:
         >>> words = TextTokenizer(lambda text: len(text.split()))
@@ -68,7 +69,7 @@ class TextTokenizer(Value, frozen=True):
     tokens: Callable[[str], int]
 
     def count(self, request: Request) -> int:
-        """Return the tokens of the texts, and what messages, attachments and hosted tools take besides."""
+        """Return the tokens of the texts, plus the tokens of messages, attachments and hosted tools."""
         count = 0
         for message in request.messages:
             count += MESSAGE_TOKENS
@@ -96,12 +97,12 @@ class TextTokenizer(Value, frozen=True):
 
 
 def file_tokens(file: Attachment) -> int:
-    """Return an estimate of the tokens that a file takes: a text those of its text, a PDF so many for each page."""
+    """Return an estimate of the tokens that a file takes: for a text by its characters, for a PDF by its pages."""
     return ESTIMATE._of_part(file)
 
 
 def _pages(document: Document) -> int:
-    """Return the pages of a PDF, as far as they can be read off its bytes; else 1."""
+    """Return the number of pages of a PDF, or 1 if its bytes do not show it."""
     return max(1, len(_PAGE.findall(document.data or b"")))
 
 
@@ -123,10 +124,10 @@ def tiktoken_of(model: str) -> TextTokenizer:
     The package downloads its tables at the first use, unless ``TIKTOKEN_CACHE_DIR`` names a folder that has them.
 
     Args:
-        model: The model's name, such as ``"gpt-4o"``; of another maker's, the newest table is taken.
+        model: The model's name, such as ``"gpt-4o"``.  For models of other makers, the newest table is used.
 
     Raises:
-        ConfigError: The package is not installed.
+        ConfigError: If the package is not installed.
 
     Examples:
         >>> tiktoken_of("gpt-5")                                    # doctest: +SKIP

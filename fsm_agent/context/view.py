@@ -1,7 +1,7 @@
 """The views of one agent call: what each of its requests shows of the dialog, fitted into its budget.
 
-A view is made for one request and then discarded; the dialog itself stays whole.  It follows from the record, so a call
-that is restored elsewhere shows the same.
+A view is made for one request and then discarded.  The dialog itself stays whole.  The view follows from the record, so
+a restored call shows the same messages.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Shown(NamedTuple):
 
     Attributes:
         request: The request.
-        refusal: Why it must not be sent; None: it can be.
-        summary: The extra request that has to be made first; None: none.
-        use: What the record keeps of it; None: nothing was counted.
+        refusal: Why the request must not be sent, or None if it may be sent.
+        summary: The extra request that has to be made first, if any.
+        use: What the record keeps of the request, or None if nothing was counted.
     """
 
     request: Request
@@ -66,10 +66,10 @@ class View:
     Its state only saves time: a view depends on the record and the plan alone.
 
     Args:
-        plan: What is done with each request.
+        plan: How each request is shortened.
 
     Attributes:
-        warning: What the driver is to log; empty: nothing.
+        warning: A text for the driver to log, or empty.
     """
 
     __slots__ = (
@@ -104,10 +104,10 @@ class View:
         self._memos, self._counted = {}, {}
 
     def is_idle(self, record: CallRecord) -> bool:
-        """Return whether the next request of a record shows the whole dialog, and need not be counted.
+        """Return whether the next request of a record shows the whole dialog and need not be counted.
 
-        Under the default budget, that is so while the dialog has fewer characters than a quarter of the window has
-        tokens: a token has at least about one character.
+        Under the default budget, this holds while the dialog has fewer characters than a quarter of the window has
+        tokens, since a token has at least about one character.
         """
         # Tokens are counted for each request of a call that comes near a limit.  Most calls never do, so they are
         # spared the count: the characters of new messages are subtracted from a room of a quarter of the window.  The
@@ -137,10 +137,10 @@ class View:
         Args:
             record: The record of the call.
             request: The request, without messages.
-            tail: Messages at its end that are no part of the dialog.
+            tail: Messages at the end of the request that do not belong to the dialog.
 
         Raises:
-            UsageError: A pass is wrong.
+            UsageError: If a pass is wrong.
         """
         if self._last is not None and self._last[0] is record.trace:
             return self._last[2]
@@ -150,7 +150,7 @@ class View:
         return shown
 
     def _follow(self, record: CallRecord) -> None:
-        """Drop what was made for another dialog, of a call that was forked or rewound."""
+        """Drop the results for another dialog if the call was forked or rewound."""
         length, newest = self._seen
         if len(record.dialog) < length or (length and record.dialog[length - 1] is not newest):
             self._forget()
@@ -256,7 +256,7 @@ class View:
         return *at(size), name_of(shorten(size))
 
     def _note_left_out(self, record: CallRecord, count: int, before: float, soft: float, passes: Sequence[str]) -> None:
-        """Let the driver log once that rounds are left out which no summary stands for."""
+        """Let the driver log once that rounds are left out without a summary."""
         if count > self._left_out:
             self.warning = (
                 f"request {record.turn + 1} leaves out {count} older rounds, without a summary of them: it had"
@@ -265,7 +265,7 @@ class View:
         self._left_out = count
 
     def _limits(self, record: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
-        """Return how many tokens a request may have before passes are applied, and at most."""
+        """Return how many tokens a request may have before passes are applied, and how many it may have at most."""
         if hard is None:
             assert record.shorten_to is not None
             return record.shorten_to, float("inf")
@@ -303,7 +303,7 @@ class View:
         return Shown(shown, refusal, use=use)
 
     def _extends(self, record: CallRecord, messages: Sequence[Message]) -> bool:
-        """Return whether the messages of a request begin with all of those of the request before."""
+        """Return whether the messages of a request begin with all messages of the previous request."""
         # If there was a request before and it was not counted, it showed the whole dialog.
         if not len(record.requests):
             places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
@@ -322,7 +322,7 @@ class View:
     # Summaries
 
     def _summarized(self, record: CallRecord) -> Sequence[Message]:
-        """Return the dialog with its summary in place of what the summary stands for."""
+        """Return the dialog with its summary in place of the summarized messages."""
         summary = record.summary
         if summary is None or not summary.covers:
             return record.dialog
@@ -343,14 +343,14 @@ class View:
         return next((one.role for one in passes if isinstance(one, Summarize)), "user")
 
     def _without_summary(self, one: Summarize, record: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return what is shown while no new summary is due: fewer rounds, if the last one could not be made."""
+        """Return what is shown while no new summary is due: fewer rounds, if the last summary failed."""
         has_failed = record.summary is not None and record.summary.failed_at >= 0
         return one(messages, record) if has_failed else messages
 
     # Counting
 
     def _factor(self, record: CallRecord, budget: Budget) -> float:
-        """Return the correction of an estimate, by what the provider reported for the last request that was counted."""
+        """Return the correction of an estimate, from the provider's report on the last request that was counted."""
         if budget.tokenizer is not None:
             return 1.0
         for use in reversed(record.requests):
@@ -376,7 +376,7 @@ class View:
         return known
 
     def _tokens_beside(self, request: Request, budget: Budget) -> int:
-        """Return the tokens of a request beside its messages."""
+        """Return the tokens of a request without its messages."""
         known = self._frame
         key = (request.functions, request.output, request.settings.hosted_tools)
         if known is None or known[0] != key:
@@ -400,11 +400,11 @@ class View:
     # For the call and its driver
 
     def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the latest request of a record showed; None: it was not counted."""
+        """Return what the latest request of a record showed, or None if it was not counted."""
         return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the most tokens of the next attempt at a request that was too long; None: nothing may be left out."""
+        """Return the most tokens of the next attempt at a request that was too long; None if it cannot be shortened."""
         if self.plan.is_off:
             return None
         budget = self.plan.budget or Budget()
@@ -412,7 +412,7 @@ class View:
         return int(sent * self._factor(record, budget) * _TIGHTENED)
 
     def hides(self, record: CallRecord, id: str) -> bool:
-        """Return whether the last request of a record did not show the result of a function call as it is."""
+        """Return whether the last request of a record hid or shortened the result of a function call."""
         if self._last is None or self._last[0] is not record.trace:
             return not self.is_idle(record)  # not known: so the function may be run again
         whole = next((m for m in reversed(record.dialog) if _has_result(m, id)), None)
@@ -445,9 +445,9 @@ def _summary_due(
     soft: float,
     room: float,
 ) -> AskSummary | None:
-    """Return the extra request of a pass of a budget; None: it is another pass, or has nothing to summarize.
+    """Return the extra request of a pass of a budget, or None for another pass or if nothing can be summarized.
 
-    With the summary, a request takes so much less than ``soft`` that several more follow before the next one.
+    With the summary, a request is so much shorter than ``soft`` that several more follow before the next summary.
     """
     if not isinstance(one, Summarize):
         return None
@@ -492,7 +492,7 @@ def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> Er
 
 
 def _size(part: Part) -> int:
-    """Return how many characters a part has at least as many tokens as; of a file, what its contents may cost."""
+    """Return an upper bound for the tokens of a part: its characters, or what the contents of a file may cost."""
     if isinstance(part, Image | Document):
         return file_tokens(part) + 16
     attached = sum([_size(file) for file in getattr(part, "attachments", ())])
