@@ -1,8 +1,8 @@
-"""The context of a running function: what it may know and do of the agent call that it is part of; its deps.
+"""The context of a running function, with its deps and its access to the agent call that it is part of.
 
-Wherever deps are given, they are a value, or a function of (agent, extra, user) that makes the value for one run: of
-the name of the run's agent or flow, of the run's ``extra``, and of who asked, the run's ``by``.  A class is neither.
-Any other object is a value, even one that can be called; a function that is itself the value is what another returns.
+Deps are always a value, or a function of (agent, extra, user) that makes the value for one run.  Its arguments are the
+name of the run's agent or flow, the run's ``extra``, and the user who asked, the run's ``by``.  A class is refused.
+Any other object is a value, even a callable one.  To use a function as the value, pass a function that returns it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Delegate(Protocol):
 
     @property
     def is_handoff(self) -> bool:
-        """True if it takes the dialog over, so that its answer is the answer of the call."""
+        """True if it takes over the dialog, so that its answer is the answer of the call."""
 
     @property
     def environment(self) -> Any:
@@ -45,7 +45,7 @@ class Delegate(Protocol):
 
     @property
     def hears_inside(self) -> bool:
-        """True if they are told of the events of what is inside of it, too."""
+        """True if the hooks are also told of the events of inner processes."""
 
     @property
     def has_listener(self) -> bool:
@@ -53,33 +53,33 @@ class Delegate(Protocol):
 
     @property
     def agents(self) -> Sequence[Any]:
-        """The agents whose models it may ask, without those among their functions."""
+        """The agents whose models it may ask, without the agents among their functions."""
 
     @property
     def fingerprint(self) -> str:
-        """A text that changes with what decides the steps of its calls."""
+        """A text that changes with the code that decides the steps of its calls."""
 
     @property
     def tables_json(self) -> bytes:
-        """The tables of the flow and of those inside it, as JSON; empty: it is no flow, or they are too large."""
+        """The tables of the flow and its inner flows, as JSON; empty if it is not a flow, or they are too large."""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
-        """Return the record of a call, or of a run of a flow, that has not begun; pure, as it is part of a step.
+        """Return the record of a call, or of a run of a flow, that has not begun.  It is pure, as part of a step.
 
         Args:
             f: The function call whose work it does.
-            depth: How many agent calls it is inside of.
-            deps: Those of the call that asks.
+            depth: The number of agent calls around it.
+            deps: The deps of the call that asks.
         """
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
-        """Return the record of a call that takes the dialog over, and has not begun; pure; for handoffs alone.
+        """Return the record of a call that takes over the dialog and has not begun.  It is pure, and only for handoffs.
 
         Args:
-            record: That of the call whose dialog it takes over.
-            path: The handoffs from it to the agent that governs the dialog; empty: itself.
-            deps: Those of that call.
-            is_system_own: No agent put the system message of the dialog there.
+            record: The record of the call whose dialog it takes over.
+            path: The handoffs from that call to the agent that governs the dialog; empty if it governs itself.
+            deps: The deps of that call.
+            is_system_own: True if no agent put the system message into the dialog.
         """
 
     @property
@@ -90,9 +90,9 @@ class Delegate(Protocol):
         """Return the agent call around a record, or the process around a `ProcessRecord`.
 
         Args:
-            record: Its state.
-            deps: Those of the call that asks.
-            has_approver: That one has an approver, who is asked if the agent has none of its own.
+            record: The state of the call or process.
+            deps: The deps of the call that asks.
+            has_approver: Whether that call has an approver, who is asked if the agent has no approver of its own.
         """
 
 
@@ -104,7 +104,7 @@ _BUILT_IN = "builtins"
 
 
 class Made:
-    """Deps that are this value, whatever it is; no function is called for them."""
+    """Deps that are this very value, even if it is a function."""
 
     __slots__ = ("value",)
 
@@ -113,7 +113,7 @@ class Made:
 
 
 class Later:
-    """Stands for deps that only another driver has, for who puts work in or reads a run."""
+    """Stands for deps that only another driver has, in code that submits work or reads a run."""
 
     def __repr__(self) -> str:
         return "the deps of the driver"
@@ -131,7 +131,7 @@ def check_deps(deps: object) -> None:
     """Refuse deps that are neither a value nor a function of (agent, extra, user).
 
     Raises:
-        UsageError: They are a class, or a function of other parameters.
+        UsageError: If the deps are a class, or a function with other parameters.
     """
     if isinstance(deps, type):
         raise UsageError(
@@ -158,13 +158,13 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
     """Return the value of deps for one run.
 
     Args:
-        deps: As they were given: a value, or a function.
+        deps: The given deps: a value, or a function that makes it.
         agent: The name of the run's agent or flow.
         extra: The run's ``extra``.
-        user: Who asked; empty: unknown.
+        user: The user who asked; empty if unknown.
 
     Raises:
-        UsageError: They are neither a value nor such a function.
+        UsageError: If the deps are a class, or a function with other parameters.
     """
     if isinstance(deps, Made):
         return deps.value
@@ -175,8 +175,8 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
 def misfit(deps: object, kind: type | None) -> bool:
     """Return whether a value cannot stand for an object of a class.
 
-    An object of another class of the user's may stand for it, as a double does in a test; a value of a type of
-    Python's own, such as a mapping, may not.
+    An object of any other user-defined class may stand for it, such as a double in a test.  A value of a built-in
+    type, such as a mapping, may not.
     """
     if (
         kind is None
@@ -212,19 +212,20 @@ class CallScope(Protocol):
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
-    The parameter is not in the schema: no model sees it or can fill it.  Every attempt at a call has its own.
-    A test makes one of just the ``deps``.
+    The schema leaves out this parameter, so the model neither sees nor fills it.  Every attempt at a call has its own
+    context.  In a test, make one from ``deps`` alone.
 
     Args:
         deps: What the agent's caller shares with its functions: a database, a user, a cache.
         function_call: The model's function call.
-        agent_call_id: The id of the agent call, which is the name of its run; in one of a flow, of the flow's run.
-        depth: How many agent calls this one is inside of; 0 for one that no function started.
+        agent_call_id: The id of the agent call, which is also the name of its run.  Inside a flow, it is the name of
+            the flow's run.
+        depth: The number of agent calls around this one; 0 if no function started it.
         attempt: The number of this run of the call, from 1; more than 1 after a retry.
-        emit: Reports progress to observers; not visible to the model.
-        is_cancelled: Whether the agent call is being stopped: a long function checks it now and then, and returns.
+        emit: Reports progress to observers.  The model does not see it.
+        is_cancelled: Whether the agent call is being stopped.  A long function checks this now and then, and returns.
         release: Removes the results of these rounds (from 1) from all later requests to the model.
-        around: The call that `call` makes calls inside of; None: the context was made by hand.
+        around: The call in which `call` makes inner calls, or None if the context was made by hand.
 
     Examples:
         >>> @function
@@ -250,7 +251,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """An id that is the same in every attempt at this call, even after a resume, so that a payment is made once."""
+        """An id that stays the same in every attempt at this call, even after a resume.  It avoids double payments."""
         return f"{self.agent_call_id}/{self.function_call.id}"
 
     @overload
@@ -266,28 +267,28 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     @overload
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
-        """Have an agent, a flow or an orchestrator do a task, as part of the call whose function this is.
+        """Have an agent, a flow or an orchestrator do a task, as an inner call of the present agent call.
 
-        The call inside counts in the outer call's usage, and has what is left of its budgets and its time.  It has the
-        same deps, unless others are given, and the approver of the call around if its agent has none.  It ends with
-        the function.  If the outer call is in a store, so is this one, under the name of the function call and a
-        number: when the function is run again after a crash, it is continued, or its result is returned.  If the
-        function asks for something else this time, that is a new run.  A question about a ``once`` function inside
+        The inner call counts in the outer call's usage, and may use the rest of its budgets and its time.  It has the
+        same deps unless you pass others, and the outer call's approver if its agent has none.  It ends with the
+        function.  If the outer call is in a store, the inner call is stored too, under the name of the function call
+        and a number.  When the function runs again after a crash, the inner call continues, or returns its result.  If
+        the function asks for something else this time, a new run begins.  A question about an inner ``once`` function
         belongs to the outer run.
 
-        Its tokens are in the ``usage_by_agent`` of the outer call under the key of the function, such as ``run:1.0``,
-        also if it fails; not if the outer call is cancelled meanwhile.  Its events go to the hooks of its own agent.
+        The ``usage_by_agent`` of the outer call has its tokens under the key of the function, such as ``run:1.0``,
+        even if it fails, but not if the outer call is cancelled meanwhile.  Its events go to its own agent's hooks.
 
-        In a coroutine function, `acall` is right.  In a context that was made by hand, it is ``agent.call``.
+        In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
 
         Args:
             agent: The agent.
-            task: Its task, as its own ``call`` takes it.
-            options: Those of its own ``call``.
+            task: The task, as the agent's own ``call`` takes it.
+            options: The options of the agent's own ``call``.
 
         Raises:
-            CallFailed: The call inside failed, or is nested deeper than `Limits.depth`.
-            UsageError: ``agent`` is none, or it waits for a person, for whom no function can wait.
+            CallFailed: If the inner call failed, or is nested deeper than `Limits.depth`.
+            UsageError: If ``agent`` is not an agent, or waits for a person, since functions cannot wait for people.
         """
         make: Any = _verb(agent, "call", is_inside=self.around is not None)
         options = {"deps": Made(self.deps), **options}
@@ -318,7 +319,7 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
     """Return the method of an agent that makes a call.
 
     Raises:
-        UsageError: It has none.
+        UsageError: If the agent has no such method.
     """
     found: Any = None if isinstance(agent, type) else getattr(agent, f"_{verb}_inside", None)
     if found is None:
@@ -337,7 +338,7 @@ def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call")
         first: What it is called with beside the context.
 
     Raises:
-        UsageError: It takes neither.
+        UsageError: If it takes neither.
     """
     if isinstance(decide, type):  # an object of a class is no decision
         raise _unfit(decide, owner, first)
@@ -357,13 +358,13 @@ def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call")
 def one_or_two_parameters(
     function: Callable[..., Any],
 ) -> tuple[list[inspect.Parameter], list[inspect.Parameter]] | None:
-    """Return the parameters that arguments by position are for, and those that have no default.
+    """Return the positional parameters of a function, and the parameters without a default.
 
-    None: the function cannot be called with one or two arguments by position.
+    Return None if the function cannot be called with one or two positional arguments.
 
     Raises:
-        TypeError: It is not callable.
-        ValueError: It is written in C, without a signature.
+        TypeError: If ``function`` is not callable.
+        ValueError: If it is written in C and has no signature.
     """
     parameters = inspect.signature(function).parameters.values()
     placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -42,14 +42,14 @@ _NO_DOCSTRINGS = (
 class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
 
-    For type checkers it has the signature of its callable, and the type of the deps that it needs, which fits only
-    agents whose calls are given such: ``Function[[Context[Shop], str], float, Shop]``.
+    For type checkers it has the signature of its callable, and the type of the deps that it needs, as in
+    ``Function[[Context[Shop], str], float, Shop]``.  It fits only agents whose calls are given these deps.
 
-    `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
-    call is suspended until a person or a program gives the outcome, unless `link` gives it one.
+    `Function.of` makes a function from a Python callable.  A function without a callable is answered from outside: it
+    suspends the call until a person or a program gives the outcome, unless `link` adds a callable.
 
-    The model gets a text unchanged, an empty one as ``{}``, and any other result as JSON.  A function that calls
-    ``sys.exit()`` fails like one that raises.
+    The model gets a text unchanged, an empty text as ``{}``, and any other result as JSON.  A function that calls
+    ``sys.exit()`` fails like a function that raises.
 
     Give a recursive union among the parameters a ``Field(discriminator=…)``.  Without one, pydantic tries each member
     again at each level, and deeply nested arguments take exponential time.
@@ -71,12 +71,12 @@ class Function(Policy, Generic[P, R, Deps]):
     call: Callable[..., Any] | None = field(default=None, repr=False)
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
-    deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
-    deps_class: type | None = field(default=None, repr=False)  # the same as a class, if it is one
-    positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
-    validator: Validator | None = field(default=None, repr=False)  # None: made of the schema
+    deps_type: str = field(default="", repr=False)  # the type of the context's deps, unless they may be None
+    deps_class: type | None = field(default=None, repr=False)  # this type, if it is a class
+    positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # positional-only ones, with defaults
+    validator: Validator | None = field(default=None, repr=False)  # made from the schema if None
     delegate: Delegate | None = field(default=None, repr=False)  # the agent that it is
-    source: Callable[..., Any] | None = field(default=None, repr=False)  # that the schema and validator were made of
+    source: Callable[..., Any] | None = field(default=None, repr=False)  # what the schema and validator were made from
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
@@ -104,17 +104,17 @@ class Function(Policy, Generic[P, R, Deps]):
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if its policy has nothing to say on how it is run."""
+        """True if its policy does not affect how it runs."""
         return not (self.takes_context or self.retries or self.middleware or self.on_error == "retry")
 
     @cached_property
     def is_awaited(self) -> bool:
-        """True if itself or some of its middleware is a coroutine function."""
+        """True if the function or a part of its middleware is a coroutine function."""
         return self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
 
     @cached_property
     def takes_thread(self) -> bool:
-        """True if it could hold up an event loop."""
+        """True if it could block an event loop."""
         return self.blocking and self.acall is None and not self.is_awaited
 
     @cached_property
@@ -138,18 +138,18 @@ class Function(Policy, Generic[P, R, Deps]):
         namespace: Mapping[str, Any] | None = None,
         **policy: Unpack[PolicyOptions],
     ) -> Function[Args, Result]:
-        """A function from a Python callable: schema from its signature, descriptions from its docstring.
+        """Make a function from a Python callable: schema from its signature, descriptions from its docstring.
 
         Args:
-            call: A function, method, coroutine function, partial, or object with ``__call__``; a `Function` is
-                taken as it is, with what is changed here.
-            name: What the model calls it; the callable's own name by default.
-            description: What it does; the docstring's first paragraphs by default.
-            namespace: Where names in its annotations are looked up, beside its module.
+            call: A function, method, coroutine function, partial, object with ``__call__``, or `Function`.  A
+                `Function` is copied with the changes given here.
+            name: The name for the model; the callable's own name by default.
+            description: What the function does; the docstring's first paragraphs by default.
+            namespace: Further names for the annotations, in addition to the names in its module.
             policy: The fields of `Policy`.
 
         Raises:
-            UsageError: A parameter cannot be described to a model, the name is not usable, or the policy makes
+            UsageError: If a parameter cannot be described to a model, the name is not usable, or the policy makes
                 no sense.
         """
         check_names(policy)
@@ -194,14 +194,15 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **changes) if changes else self
 
     def link(self, call: Callable[Args, Result], acall: Callable[..., Any] | None = None) -> Function[Args, Result]:
-        """This function, run by ``call``; the function itself stays as it is.
+        """Return a copy of this function that ``call`` runs.
 
         Args:
-            call: Takes what the schema offers, by name; a `Context` first, if it is annotated so.
-            acall: Its twin under asyncio.
+            call: A callable that takes the arguments of the schema by name.  If its first parameter is annotated
+                `Context`, it gets the context first.
+            acall: Its counterpart for asyncio.
 
         Raises:
-            UsageError: It does not take what the schema offers, or needs what the schema does not require.
+            UsageError: If it does not take all arguments of the schema, or needs one that the schema does not require.
         """
         if isinstance(call, Function):
             call = cast("Callable[..., Any]", call.call)
@@ -229,10 +230,10 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._init_fields().items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by reference what a module holds, and anything else by its fields.
+        """Pickle a function that a module holds by reference, and any other by its fields.
 
         Raises:
-            UsageError: It is made of a function that no module holds, so no other process could find it.
+            UsageError: If it was made from a function that no module holds, so that no other process could find it.
         """
         if _held(self.call) is self:
             return _attribute, _home(self.call)
@@ -258,10 +259,10 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._callable()(*args, **kwargs)
 
     def bind(self, arguments_json: str) -> dict[str, Any]:
-        """The arguments for one run, validated and as annotated.  Each run needs its own: it may change them.
+        """Return the arguments for one run, validated and converted.  Each run needs its own, since it may change them.
 
         Raises:
-            ParseError: They cannot be taken; the text says why, in words for the model.
+            ParseError: If the arguments are invalid; the text tells the model why.
         """
         try:
             return self._validate(object_text(arguments_json))
@@ -269,7 +270,7 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
-        """Return the reason to refuse these arguments, in words for the model; None if they are right."""
+        """Return the reason to refuse these arguments, in words for the model, or None if they are valid."""
         try:
             self._validate(object_text(arguments_json))
         except REFUSALS as error:
@@ -277,19 +278,19 @@ class Function(Policy, Generic[P, R, Deps]):
         return None
 
     def run(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
-        """Call it; a coroutine function gives its coroutine.
+        """Call the function.  A coroutine function returns its coroutine.
 
         Args:
-            arguments: As the model wrote them, or what `bind` made of that.
-            context: For a function that takes one.
+            arguments: The arguments as the model wrote them, or as `bind` returned them.
+            context: The context, for a function that takes one.
 
         Raises:
-            ParseError: The arguments cannot be accepted.
+            ParseError: If the arguments cannot be accepted.
         """
         return self._invoke(self._callable(), arguments, context)
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
-        """Like `run`, with `acall` when there is one: what comes of it is a value or is to be awaited."""
+        """Call the function like `run`, through `acall` if it has one.  Return a value or an awaitable."""
         return self._invoke(self.acall or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:
@@ -310,10 +311,10 @@ class Function(Policy, Generic[P, R, Deps]):
         return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
 
     def format_result(self, value: Any, call: FunctionCall) -> str:
-        """Return the text of its result for the model: by its ``format``, or by the function `result_text`.
+        """Return the text of a result for the model, made by its ``format`` or by the function `result_text`.
 
         Raises:
-            UsageError: What ``format`` returned is no text.
+            UsageError: If ``format`` returned something other than text.
         """
         if self.format is None:
             return result_text(value)
@@ -324,12 +325,12 @@ class Function(Policy, Generic[P, R, Deps]):
 
 
 def _home(call: Any) -> tuple[str, str]:
-    """Return the module and the path in it by which a callable calls itself."""
+    """Return the module of a callable and its path there, as the callable states them."""
     return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
 
 
 def _held(call: Any) -> Any:
-    """Return what stands where a callable says it does, if that is the callable or a `Function` made of it."""
+    """Return the object at the place that a callable states, if it is the callable or a `Function` made from it."""
     module, path = _home(call)
     found: Any = sys.modules.get(module)
     for name in path.split("."):
@@ -359,9 +360,9 @@ def _unpickled(state: dict[str, Any]) -> Function:
 
 
 def result_text(value: Any) -> str:
-    """Return the result of a function as text for the model: a string as it is, anything else as JSON.
+    """Return the result of a function as text for the model: a string unchanged, any other value as JSON.
 
-    What JSON cannot say (bytes that are no text) is told as Python writes it.
+    A value that JSON cannot express (bytes that are not text) appears as Python writes it.
     """
     if isinstance(value, str):  # half a surrogate pair, as in names of files, would get lost on the way
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -378,7 +379,7 @@ def result_text(value: Any) -> str:
 
 
 def _as_plain(value: Any) -> Any:
-    """Return a value that pydantic cannot write: of msgspec its fields, of any other class its text."""
+    """Return a value that pydantic cannot write as the fields of a msgspec struct, or else as its text."""
     return msgspec.to_builtins(value, enc_hook=str) if isinstance(value, msgspec.Struct) else str(value)
 
 
@@ -389,9 +390,9 @@ class AnyArgument:
 class Decorator(Protocol):
     """A decorator that makes a `Function` of a Python function, and keeps its signature.
 
-    A function of ``Context[Shop]`` needs the deps ``Shop``, one without a context needs none.  The signature is left
-    open where the first parameter takes anything, and would take a `Context`, too; and by mypy, which takes no overload
-    for certain where there is an ``Any``, where a function of a `Context` has one.
+    A function of ``Context[Shop]`` needs the deps ``Shop``, and a function without a context needs none.  The signature
+    stays open if the first parameter takes anything, since it would take a `Context`, too.  Under mypy, which selects
+    no overload if an ``Any`` is involved, it also stays open for a function of a `Context` that has one.
     """
 
     @overload
@@ -427,13 +428,13 @@ def function(
     """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``.
 
     Args:
-        call: The function; left out: what is returned is a decorator.
-        name: As of `Function.of`.
-        description: As of `Function.of`.
+        call: The function.  Without it, return a decorator.
+        name: As in `Function.of`.
+        description: As in `Function.of`.
         policy: The fields of `Policy`.
 
     Raises:
-        UsageError: As of `Function.of`.
+        UsageError: In the same cases as `Function.of`.
 
     Examples:
         >>> @function
@@ -445,7 +446,7 @@ def function(
         >>> add(17, 25)
         42
     """
-    frame = sys._getframe(1)  # annotations may name what stands beside the function
+    frame = sys._getframe(1)  # annotations may name local objects next to the function
     check_names(policy)
     options = {"name": name, "description": description, **policy}
     if call is None:
@@ -466,7 +467,7 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
         The function, so that it can be registered where it is defined.
 
     Raises:
-        UsageError: It cannot be called by a model; or its name is another's, and ``overwrite`` is False.
+        UsageError: If a model cannot call it, or if another function has its name and ``overwrite`` is False.
 
     Examples:
         >>> def shout(text: str) -> str:
@@ -480,6 +481,6 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
 
 
 def _source(function: Function) -> tuple[str, str] | None:
-    """Return the place of its code: that of a module that is imported anew is the same."""
+    """Return the place of its code, which does not change when its module is imported again."""
     name = getattr(function.call, "__qualname__", "<")
     return None if "<" in name else (getattr(function.call, "__module__", ""), name)

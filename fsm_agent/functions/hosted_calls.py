@@ -30,7 +30,7 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
         has_approver: There is an approver, who is asked about each call whose policy does not exempt it.
 
     Raises:
-        PromptError: A function has the name of an MCP server that asks first.
+        PromptError: If a function has the name of an MCP server that asks first.
     """
     own = {function.name: function for function in functions}
     answers = dict[str, Function]()

@@ -13,8 +13,8 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.validation import require_fields
 
-# Handling of an exception of a function: the model is shown it, the function is first run again (`Retries`), or the
-# agent call fails.
+# Handling of an exception of a function: the model sees it, the function first runs again (`Retries`), or the agent
+# call fails.
 OnError: TypeAlias = Literal["tell", "retry", "fail"]
 Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
 
@@ -38,7 +38,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """The number and the delay of further runs of a function that raised; the delay doubles each time.
+    """The number and the delay of further runs of a function that raised.  The delay doubles each time.
 
     Examples:
         >>> tries = []
@@ -57,7 +57,7 @@ class Retries(Value, frozen=True, kw_only=True):
     delay_s: float = 0.1  # before the second attempt
     max_delay_s: float = 5.0
     jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1
-    retry_if: Callable[[Exception], bool] | None = None  # None: any exception
+    retry_if: Callable[[Exception], bool] | None = None  # whether to retry after an exception; None retries after all
 
     def __post_init__(self) -> None:
         require_fields(self, "Retries", _RETRIES)
@@ -69,7 +69,7 @@ class Retries(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Policy:
-    """The options of a function beside its definition; every `Function` is one.
+    """The options of a function in addition to its definition.  Every `Function` is a policy.
 
     Examples:
         >>> @function(max_calls=3)
@@ -81,21 +81,21 @@ class Policy:
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # its asyncio counterpart
     blocking: bool = True  # under asyncio a plain function runs in a thread, unless this is False
-    # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
-    # `Context`, that returns True or False.
+    # True asks always, False never, and None if there is an approver.  A pure predicate of the call, and perhaps of its
+    # `Context`, returns True or False.
     needs_approval: bool | Callable[..., bool] | None = None
     repeatable: bool = False  # run again for the same arguments, even if nothing else has run since (a clock, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
-    max_calls: int | None = None  # in one agent call; then it is no longer offered
-    max_failures: int | None = None  # in one agent call; then it is no longer offered
+    max_calls: int | None = None  # in one agent call, after which it is no longer offered
+    max_failures: int | None = None  # in one agent call, after which it is no longer offered
     depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before, in this agent call
-    timeout_s: float | None = None  # for one run, its retries included; an error for the model
+    timeout_s: float | None = None  # for one run with its retries; a longer run is an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
-    # It must not run twice: its start is noted, on disk if the run is in a store, before it begins.  If its
-    # result is not known then, a person is asked, or `reconcile` finds out: it is given the `Context`, whose
-    # `idempotency_key` is that of the run in doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
+    # It must not run twice.  Its start is noted before it begins, on disk if the run is in a store.  If its result is
+    # lost, a person is asked, or `reconcile` finds out: it gets the `Context` with the `idempotency_key` of the run in
+    # doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
     once: bool = False
     reconcile: Callable[..., Any] | None = field(default=None, repr=False)
     middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the first is the outermost
@@ -110,7 +110,7 @@ def check_policy(policy: Policy, owner: str) -> None:
     """Check a policy, and convert its lists to tuples.
 
     Raises:
-        UsageError: It names the invalid value, and what was expected.
+        UsageError: If a value is invalid; the error names it, and what was expected.
     """
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
@@ -128,7 +128,7 @@ def check_names(policy: Iterable[str]) -> None:
     """Refuse names that are not policies.
 
     Raises:
-        UsageError: It names the policy that was probably meant.
+        UsageError: If the policy is unknown; the error names the closest policy.
     """
     names = [item.name for item in fields(Policy)]
     for name in policy:
@@ -141,7 +141,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is callable, no class, and its result need not be awaited."""
+    """Return whether a value is callable, is not a class, and its result need not be awaited."""
     if isinstance(value, type):  # its objects would be taken for true
         return False
     return callable(value) and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))

@@ -99,7 +99,7 @@ class Validator(Protocol):
         """Return the arguments in a JSON document.
 
         Raises:
-            ValidationError: They do not fit.
+            ValidationError: If they do not fit.
         """
 
 
@@ -125,7 +125,7 @@ class ArgumentsValidator:
         """Return the arguments in a JSON document.
 
         Raises:
-            ValidationError: They do not fit the schema.
+            ValidationError: If they do not fit the schema.
         """
         if self._validator is None:
             self._validator = _build_validator(self._schema)
@@ -401,7 +401,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     """Read a callable's signature, annotations and docstring.
 
     Raises:
-        UsageError: A parameter cannot be described to a model.
+        UsageError: If a parameter cannot be described to a model.
     """
     import docstring_parser
     from pydantic import TypeAdapter
@@ -446,7 +446,7 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     """Return how a callable takes arguments that are described already.
 
     Raises:
-        UsageError: It does not accept an argument of the schema, or needs one that the schema does not require.
+        UsageError: If it does not accept an argument of the schema, or needs one that the schema does not require.
     """
     target, _ = _find_docstring(call)
     signature = _signature(call, name)

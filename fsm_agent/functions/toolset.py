@@ -49,7 +49,7 @@ class AsFunction(Protocol[Deps]):
 class PlainFunction(Protocol):
     """A Python function.
 
-    A `Function` has no ``__name__``: one that needs other deps must not pass as such.
+    A `Function` has no ``__name__``, so a function that needs other deps does not pass as one.
     """
 
     @property
@@ -58,7 +58,7 @@ class PlainFunction(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-# What may be offered to a model in a call that is given such deps.
+# The functions that may be offered to a model in a call with these deps.
 Functions: TypeAlias = (
     "Iterable[Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]]"
 )
@@ -69,7 +69,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
     """Return the functions of a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: It is no such list, or holds a toolset whose offer depends on the agent call.
+        UsageError: If it is not such a list, or holds a toolset whose offer depends on the agent call.
     """
     functions: list[Function] = []
     for item in _flat(items):
@@ -81,7 +81,7 @@ def sources(items: Any) -> tuple[Any, ...]:
     """Return the items of an argument ``functions``; an agent among them becomes a function.
 
     Raises:
-        UsageError: It is neither a list nor a source of functions.
+        UsageError: If it is neither a list nor a source of functions.
     """
     if (
         hasattr(items, "as_function")
@@ -104,7 +104,7 @@ def _as_function(agent: Any) -> Function:
 
 
 def is_asked_per_call(item: object) -> bool:
-    """Return whether an item of an argument ``functions`` is asked anew for each call, as an MCP server is."""
+    """Return whether an item of an argument ``functions`` is asked anew for each call, like an MCP server."""
     return hasattr(type(item), "functions") and not isinstance(item, Toolset)
 
 
@@ -112,7 +112,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
     """Refuse dependencies that can never be met.
 
     Raises:
-        PromptError: One is on a function that is missing, or some form a circle.
+        PromptError: If a function depends on a missing function, or if dependencies form a circle.
     """
     graph = {function.name: function.depends_on for function in functions}
     for name, needed in graph.items():
@@ -130,8 +130,8 @@ class _Entry(Value, frozen=True):
     """One function of a toolset, in one version."""
 
     function: Function
-    conditions: tuple[Callable[[Any], bool], ...] = ()  # of the deps; it is offered when all hold
-    share: float | None = None  # of the agent calls that are offered this version; None: its name has no shares
+    conditions: tuple[Callable[[Any], bool], ...] = ()  # predicates of the deps; it is offered if all of them hold
+    share: float | None = None  # the share of agent calls that are offered this version, if its name has shares
     choose: Callable[[], float] | None = None
 
     @property
@@ -140,17 +140,17 @@ class _Entry(Value, frozen=True):
 
 
 class Toolset(Generic[Deps]):
-    """Functions under a name: an immutable value; its methods return changed copies.
+    """A named set of functions.  It is immutable, and its methods return changed copies.
 
-    One name may have several versions.  The highest is offered; ``search@1`` stands for one of them wherever a method
-    takes names.
+    A function name may have several versions.  The highest one is offered.  Wherever a method takes names, ``search@1``
+    stands for a single version.
 
     Args:
         functions: `Function`s, plain callables, and other sources of functions.
-        name: Its name in error messages.
+        name: The name of the toolset in error messages.
 
     Raises:
-        PromptError: Two have the same name and version, or their dependencies can never be met.
+        PromptError: If two functions have the same name and version, or their dependencies can never be met.
 
     Examples:
         >>> @function
@@ -185,7 +185,7 @@ class Toolset(Generic[Deps]):
 
     @property
     def functions(self) -> tuple[Function[..., Any, Deps], ...]:
-        """What may be offered: the highest version of each name, of those whose share is not 0."""
+        """The functions that may be offered: of each name, the highest version whose share is not 0."""
         return self._offered
 
     @property
@@ -197,7 +197,7 @@ class Toolset(Generic[Deps]):
         """Iterate over the functions offered.
 
         Raises:
-            UsageError: They differ from call to call.  A list would offer to all callers what is withheld from some.
+            UsageError: If they differ from call to call, since a list would offer all of them to every caller.
         """
         if self.decides_per_call:
             raise UsageError(f"toolset {self.name!r} decides for each agent call; call its for_call(deps)")
@@ -213,7 +213,7 @@ class Toolset(Generic[Deps]):
         return any(item is entry.function for entry in self._entries)
 
     def __add__(self, other: FunctionSource[Deps]) -> Toolset[Deps]:
-        """Return the functions of both; each keeps its filters and shares."""
+        """Return the functions of both.  Each function keeps its filters and shares."""
         names = [name for name in (self.name, getattr(other, "name", "")) if name]
         return self._with([*self._entries, *_entries_of(other)], "+".join(names))
 
@@ -224,7 +224,7 @@ class Toolset(Generic[Deps]):
         """Return the function of this name: ``search`` is its highest version, ``search@1`` a specific one.
 
         Raises:
-            UsageError: There is none; the error names the one that was probably meant.
+            UsageError: If the name is unknown; the error names the closest one.
         """
         picked = _highest(self._select(name)).function
         _warn(picked)
@@ -257,11 +257,11 @@ class Toolset(Generic[Deps]):
         return self._with([entry for entry in self._entries if entry.reference not in out])
 
     def prefixed(self, prefix: str) -> Toolset[Deps]:
-        """Return the functions with this before each name; dependencies follow."""
+        """Return the functions with this prefix before each name.  Dependencies follow."""
         return self._with(_renamed(self._entries, [f"{prefix}{entry.function.name}" for entry in self._entries]))
 
     def renamed(self, names: Mapping[str, str]) -> Toolset[Deps]:
-        """Return the functions under new names; dependencies follow.
+        """Return the functions under new names.  Dependencies follow.
 
         One version (``search@1``) becomes a function of its own.
         """
@@ -274,7 +274,7 @@ class Toolset(Generic[Deps]):
         """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
-            UsageError: There is no such policy, or its value is invalid.
+            UsageError: If there is no such policy, or its value is invalid.
         """
         return self._with([entry.changed(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
@@ -291,15 +291,15 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions, with versions of one by share: each agent call is offered one of them.
+        """Return the functions, where each agent call is offered one version of a function, chosen by share.
 
         Args:
             name: The function's name.
-            shares: The share of each version; their sum is 1.  A version that is missing is never picked.
+            shares: The share of each version; their sum is 1.  A version without a share is never picked.
             choose: Returns a number from 0 to below 1 for each agent call: ``Random(7).random``, for example.
 
         Raises:
-            UsageError: There is no such function or version, or the shares are invalid.
+            UsageError: If there is no such function or version, or the shares are invalid.
         """
         entries = self._select(name)
         check_shares(name, shares, [entry.function.version for entry in entries])
@@ -317,7 +317,7 @@ class Toolset(Generic[Deps]):
         """Return the functions offered to one agent call: filters evaluated, versions picked.
 
         Raises:
-            UsageError: A filter did not return a bool, or ``choose`` no number from 0 to below 1.
+            UsageError: If a filter did not return a bool, or ``choose`` did not return a number from 0 to below 1.
         """
         picked = {}
         for name, versions in self._by_name().items():
@@ -390,7 +390,7 @@ def _highest(versions: Iterable[_Entry]) -> _Entry:
 
 
 def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
-    """Return the version whose share the point falls into; shares of versions not admitted go to the others."""
+    """Return the version whose share the point falls into.  The shares of versions not admitted go to the others."""
     versions = sorted(admitted, key=lambda entry: version_order(entry.function.version))
     index = sharer([entry.share or 0.0 for entry in versions], point)
     return [] if index is None else [versions[index]]
@@ -426,7 +426,7 @@ def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]
     """Refuse invalid shares of agent calls among the versions of a function.
 
     Raises:
-        UsageError: A version is unknown, a share is not a number from 0, or their sum is not 1.
+        UsageError: If a version is unknown, a share is not a number from 0, or their sum is not 1.
     """
     for version, share in shares.items():
         if version not in versions:
@@ -441,7 +441,7 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
     """Return a number from 0 to below 1.
 
     Raises:
-        UsageError: ``choose`` returned something else.
+        UsageError: If ``choose`` returned something else.
     """
     point = choose()
     if not is_finite(point) or not 0 <= point < 1:
@@ -450,7 +450,7 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
 
 
 def sharer(shares: Sequence[float], point: float) -> int | None:
-    """Return the index of the share that a point falls into, of shares whose sum need not be 1; None: all are 0."""
+    """Return the index of the share that a point falls into, or None if all shares are 0; they need not sum to 1."""
     left = point * math.fsum(shares)
     chosen = None
     for index, share in enumerate(shares):
