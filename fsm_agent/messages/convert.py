@@ -53,7 +53,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
         before: The messages that they are appended to; results at the beginning may answer calls of these.
 
     Raises:
-        UsageError: One is not a message; the error names its index and key.
+        UsageError: If one is not a message; the error names its index and key.
     """
     require(
         "messages",

@@ -165,7 +165,7 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
         owner: The name of the argument, for errors.
 
     Raises:
-        UsageError: It is not.  The error does not show the contents, which may be secret.
+        UsageError: If it is not.  The error does not show the contents, which may be secret.
     """
     if not isinstance(tools, tuple):
         raise UsageError(f"{owner}: expected a tuple, such as (WebSearch(),), got a {type(tools).__name__}")

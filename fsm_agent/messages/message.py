@@ -40,7 +40,7 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
         what: The word for them, in messages.
 
     Raises:
-        UsageError: The source is none of these, or not a regular file of at most `MAX_FILE_BYTES`.
+        UsageError: If the source is none of these, or not a regular file of at most `MAX_FILE_BYTES`.
     """
     if isinstance(source, bytes | bytearray):
         return bytes(source)
@@ -170,7 +170,7 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
         """Return an image from a path, its bytes, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: The source is none of these, or its bytes are of no image type that providers accept.
+            UsageError: If the source is none of these, or its bytes are of no image type that providers accept.
         """
         if is_url(source):
             return cls(url=str(source))
@@ -207,7 +207,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
             name: The file's name, which the model sees; None: the name in the path.
 
         Raises:
-            UsageError: The source is none of these, or holds neither a PDF nor text.
+            UsageError: If the source is none of these, or holds neither a PDF nor text.
         """
         if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
@@ -428,7 +428,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
         """Return a message of texts and other parts, in this order.
 
         Raises:
-            UsageError: There is no such role, or a part has another type.
+            UsageError: If there is no such role, or a part has another type.
         """
         if role not in _ROLES:
             raise UsageError(f"the role of a message: unknown role {role!r:.80}{remedy(role, _ROLES, OUR_ROLES)}")
@@ -474,7 +474,7 @@ def check_messages(messages: Sequence[Any]) -> None:
     Messages are checked when a caller passes them, not when they are made: models and functions make most of them.
 
     Raises:
-        UsageError: A message is wrong; the error names the index of the first, and the problem.
+        UsageError: If a message is wrong; the error names the index of the first, and the problem.
     """
     check_roles(messages)
     for index, message in enumerate(messages):
@@ -491,7 +491,7 @@ def check_roles(messages: Sequence[Any]) -> None:
     """Check the roles of messages.
 
     Raises:
-        UsageError: A role does not exist; the error names the index of the first, and what was expected.
+        UsageError: If a role does not exist; the error names the index of the first, and what was expected.
     """
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:

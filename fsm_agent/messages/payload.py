@@ -45,7 +45,7 @@ class Payload(Value, frozen=True):
             source: A path, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: There is no such file, or it is no PNG, JPEG, GIF or WebP image.
+            UsageError: If there is no such file, or it is not a PNG, JPEG, GIF or WebP image.
         """
         return self._with(Image.of(source))
 
@@ -53,7 +53,7 @@ class Payload(Value, frozen=True):
         """Return a payload with an image at its end, whose bytes are these.
 
         Raises:
-            UsageError: They are no PNG, JPEG, GIF or WebP image.
+            UsageError: If they are not a PNG, JPEG, GIF or WebP image.
         """
         require("data of an image", data, isinstance(data, bytes | bytearray), "bytes (with_image takes a path)")
         return self._with(Image.of(data))
@@ -66,7 +66,7 @@ class Payload(Value, frozen=True):
             name: The file's name, for the model; None: that of the path.
 
         Raises:
-            UsageError: There is no such file, or it holds neither a PDF nor text.
+            UsageError: If there is no such file, or it holds neither a PDF nor text.
         """
         return self._with(Document.of(source, name=name))
 
@@ -97,7 +97,7 @@ class Payload(Value, frozen=True):
         """The user's message; adjacent texts are joined by line breaks.
 
         Raises:
-            UsageError: The payload is empty.
+            UsageError: If the payload is empty.
         """
         joined: list[Text | Image | Document] = []
         for part in self.parts:

@@ -173,7 +173,7 @@ class Settings(Value, frozen=True, kw_only=True):
         """Return these settings with ``changes``.
 
         Raises:
-            UsageError: There is no such setting.
+            UsageError: If there is no such setting.
         """
         if not changes:
             return self
