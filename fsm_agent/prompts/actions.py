@@ -177,8 +177,8 @@ class ActionSet(Parser[list[A]]):
         actions_doc: The text that describes the actions.
 
     Raises:
-        UsageError: There is no action, one is no class of an action, or two have the same tag.
-        PromptError: The template is wrong.
+        UsageError: If it is empty, a class is not an action, or two actions have the same tag.
+        PromptError: If the template is wrong.
 
     Examples:
         >>> class Move(Action):
@@ -216,7 +216,7 @@ class ActionSet(Parser[list[A]]):
         """The prompt that describes the actions and reads them.
 
         Raises:
-            UsageError: It was made without a template.
+            UsageError: If it was made without a template.
         """
         if self._prompt is None:
             raise UsageError("this ActionSet has no prompt; pass ActionSet(…, prompt='… {{ actions_doc }} …')")
@@ -230,7 +230,7 @@ class ActionSet(Parser[list[A]]):
         """Return the actions of an answer in its order, and the repairs that it took.
 
         Raises:
-            ParseError: One of them cannot be read.
+            ParseError: If one of them cannot be read.
         """
         text = source.text
         if len(text) > MAX_LENGTH:

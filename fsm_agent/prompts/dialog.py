@@ -34,7 +34,7 @@ def task_message(text: str, *parts: Part) -> Message:
     """Return a user's message.
 
     Raises:
-        UsageError: It is empty.
+        UsageError: If it is empty.
     """
     require("the task", text, bool(parts or text.strip()), "text that asks for something")
     return Message.of("user", text, *parts)
@@ -110,8 +110,8 @@ class Dialog(Sequence[Message]):
             parts: Images and other parts that follow it.
 
         Raises:
-            PromptError: A variable of the prompt is missing.
-            UsageError: The turn is empty.
+            PromptError: If a variable of the prompt is missing.
+            UsageError: If the turn is empty.
         """
         if isinstance(turn, str):
             return self._with(self.messages.push(task_message(turn, *parts)), None)
@@ -130,7 +130,7 @@ class Dialog(Sequence[Message]):
             first_k: How many of the oldest it keeps besides, usually the system prompt.
 
         Raises:
-            UsageError: One of them is no such number.
+            UsageError: If one of them is not such a number.
         """
         require("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all")
         require("first_k", first_k, is_whole(first_k), "a whole number")
@@ -165,7 +165,7 @@ class Dialog(Sequence[Message]):
         """Return what was said as JSON; no prompt is named in it.
 
         Raises:
-            SnapshotError: A message holds a value that could not be read again.
+            SnapshotError: If a message holds a value that could not be read again.
         """
         is_own = bool(self.system) and self.system_args is None
         try:
@@ -178,7 +178,7 @@ class Dialog(Sequence[Message]):
         """Return the dialog that `to_json` wrote.  The agent that is called with it governs the next answer.
 
         Raises:
-            SnapshotError: The document is damaged.
+            SnapshotError: If the document is damaged.
         """
         try:
             read: _Document = from_json(document, _Document)
@@ -231,7 +231,7 @@ class Dialogs(Mapping[str, Dialog]):
         forks: By the name of a fork, the name of the dialog that it comes from, which may be gone.
 
     Raises:
-        UsageError: A name is no text or is empty, something is no dialog, or a dialog comes from itself.
+        UsageError: If a name is not a text or is empty, a value is not a dialog, or a dialog comes from itself.
 
     Examples:
         >>> dialogs = Dialogs({"main": Dialog().put("I am Ada.")})
@@ -283,7 +283,7 @@ class Dialogs(Mapping[str, Dialog]):
             first_k: See `Dialog.fork`.
 
         Raises:
-            UsageError: There is no dialog of that name, or one that has the new name already.
+            UsageError: If there is no dialog of that name, or if a dialog already has the new name.
         """
         if new in self._dialogs:
             raise UsageError(f"the name of a fork: expected a new name, got {new!r}, which exists")
@@ -294,7 +294,7 @@ class Dialogs(Mapping[str, Dialog]):
         """Return the other dialogs; forks of this one stay, with its name as their origin.
 
         Raises:
-            UsageError: There is no dialog of that name.
+            UsageError: If there is no dialog of that name.
         """
         self._named(name)
         others = {other: dialog for other, dialog in self._dialogs.items() if other != name}
@@ -319,7 +319,7 @@ class Dialogs(Mapping[str, Dialog]):
         """Return the dialogs and their names as JSON; see `Dialog.to_json`.
 
         Raises:
-            SnapshotError: A message holds a value that could not be read again.
+            SnapshotError: If a message holds a value that could not be read again.
         """
         held = {name: msgspec.Raw(dialog.to_json().encode()) for name, dialog in self._dialogs.items()}
         return to_json(_TreeDocument(held, dict(self.forks)))
@@ -329,7 +329,7 @@ class Dialogs(Mapping[str, Dialog]):
         """Return the dialogs that `to_json` wrote.
 
         Raises:
-            SnapshotError: The document is damaged.
+            SnapshotError: If the document is damaged.
         """
         try:
             read: _TreeDocument = from_json(document, _TreeDocument)

@@ -173,7 +173,7 @@ def fields_of(kind: type) -> tuple[RecordField, ...]:
     """Return the fields of a record type, in the order in which they are declared.
 
     Raises:
-        PromptError: An annotation names what is not defined.
+        PromptError: If an annotation names what is not defined.
     """
     try:
         infos = _infos(kind)

@@ -67,7 +67,7 @@ class Names:
             known: More objects by name.
 
         Raises:
-            PromptError: The name is unknown, or its module cannot be imported.
+            PromptError: If the name is unknown, or its module cannot be imported.
         """
         if not isinstance(name, str):
             raise PromptError(f"expected 'module:name', got {safe_repr(name)}")
@@ -84,7 +84,7 @@ class Names:
         """Return the type of an output: by its name, or the `Literal` of a list of values.
 
         Raises:
-            PromptError: The name is unknown, or the values are not choices.
+            PromptError: If the name is unknown, or the values are not choices.
         """
         if not isinstance(named, list):
             return self.object(named, _TYPES)
@@ -96,7 +96,7 @@ class Names:
         """Return a parser: by its name, a strategy such as ``{tagged = "answer"}``, or the first of a list that finds.
 
         Raises:
-            PromptError: It names no parser.
+            PromptError: If it names no parser.
         """
         if isinstance(named, list):
             parsers = [self.parser(item) for item in named]
@@ -153,7 +153,7 @@ def handler_file(file: Path, kind: str) -> Path | None:
     """Return the file beside a prompt's with the handler of this kind; None: there is none.
 
     Raises:
-        PromptError: There are several.
+        PromptError: If there are several.
     """
     named = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.stem}.{kind}{suffix}")).exists()]
     if len(named) > 1:
@@ -189,7 +189,7 @@ class Loading:
         """Return the prompt.
 
         Raises:
-            PromptError: Something is wrong with its files, or with the overrides.
+            PromptError: If a file or an override is wrong.
         """
         if str(self.file) in self.opened[:-1]:
             circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])

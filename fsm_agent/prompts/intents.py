@@ -38,7 +38,7 @@ class IntentExtractor(Parser[T]):
         intent: An `Enum` or a `Literal`; by default any text.
 
     Raises:
-        UsageError: The tag is no name, or there is nothing to choose.
+        UsageError: If the tag is not a name, or there is nothing to choose from.
 
     Examples:
         >>> IntentExtractor("intent", Literal["buy", "sell"])("<intent>buy</intent>")
@@ -73,8 +73,8 @@ class IntentExtractor(Parser[T]):
         """Return the intent.
 
         Raises:
-            TagNotFound: There is no such element.
-            ParseFailed: It holds none of the intents.
+            TagNotFound: If there is no such element.
+            ParseFailed: If it holds none of the intents.
         """
         text = source.text
         if len(text) > MAX_LENGTH:
@@ -143,7 +143,7 @@ class IntentFrame(Generic[T]):
         """Return the text that was wrapped, exactly.
 
         Raises:
-            UsageError: `wrap` did not make it.
+            UsageError: If `wrap` did not make it.
         """
         start, end = f"<{self.input_tag}>", f"</{self.input_tag}>"
         right = f"what wrap returned, {start}…{end}"
@@ -191,7 +191,7 @@ def framed_prompt(
         options: Those of a `Prompt`.
 
     Raises:
-        PromptError: The template does not say ``{{ name }}``, or its syntax is wrong.
+        PromptError: If the template does not say ``{{ name }}``, or its syntax is wrong.
     """
     require(
         "the prompt of an intent", template, isinstance(template, str), f"a string with {{{{ {name} }}}}", PromptError
@@ -222,8 +222,8 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
         options: Those of the `Prompt`.
 
     Raises:
-        UsageError: The class is no enumeration with members, or has one of these names already.
-        PromptError: The template is wrong.
+        UsageError: If the class is not an enumeration with members, or already has one of these names.
+        PromptError: If the template is wrong.
 
     Examples:
         >>> @intent(prompt="What does the customer want? {{ intents_doc }} {{ text }}")

@@ -48,7 +48,7 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
         The prompt, so that it can be registered where it is defined.
 
     Raises:
-        PromptError: Its path is not ``root/name``, or belongs to another prompt and ``overwrite`` is False.
+        PromptError: If its path is not ``root/name``, or belongs to another prompt and ``overwrite`` is False.
 
     Examples:
         >>> _ = register_prompt(Prompt("Hello, {{ name }}.", path="examples/hello"), overwrite=True)
@@ -83,7 +83,7 @@ class Prompts:
         names: Types and functions that files may name, by name; others are named as ``module:name``.
 
     Raises:
-        PromptError: The root is malformed, or the package has no prompts.
+        PromptError: If the root is malformed, or the package has no prompts.
 
     Examples:
         >>> _ = register_prompt(Prompt("Hello, {{ name }}.", path="examples/hello"), overwrite=True)
@@ -122,7 +122,7 @@ class Prompts:
                 see `Prompt`.
 
         Raises:
-            PromptError: There is none, its files cannot be read, or one of them is wrong.
+            PromptError: If there is none, its files cannot be read, or one of them is wrong.
         """
         prompt = self.get(name, **overrides)
         if prompt is None:
@@ -133,7 +133,7 @@ class Prompts:
         """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 
         Raises:
-            PromptError: The name is malformed, its files cannot be read, or one of them is wrong.
+            PromptError: If the name is malformed, its files cannot be read, or one of them is wrong.
         """
         found = self._found(self._path(name), (), dict(overrides))
         return default if found is None else found
@@ -152,7 +152,7 @@ class Prompts:
         """Return the file of a prompt; None: there is none, as of a registered one.
 
         Raises:
-            PromptError: The name is malformed, or there are several files of that name in one directory.
+            PromptError: If the name is malformed, or there are several files of that name in one directory.
         """
         path = self._path(name)
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
@@ -265,7 +265,7 @@ def load_prompt(
         overrides: Values in place of those in the files; see `Prompt`.
 
     Raises:
-        PromptError: A file is missing, too large, not UTF-8 or outside of ``within``, or something in it is wrong.
+        PromptError: If a file is missing, too large, not UTF-8 or outside of ``within``, or something in it is wrong.
     """
     file = Path(file)
     if file.suffix not in SUFFIXES:
@@ -284,11 +284,11 @@ def named_prompt(
 
     Args:
         named: The file, or the name.
-        folder: Where a file is looked up.
-        directory: Where those of the library are; see `Prompts`.
+        folder: The folder in which the file is looked up.
+        directory: The directories of the library's prompts; see `Prompts`.
 
     Raises:
-        UsageError: There is none, or it is wrong; a `PromptError` is one.
+        UsageError: If no such prompt exists, or if it is wrong.  `PromptError` is a `UsageError`.
     """
     if named.endswith(SUFFIXES):
         return load_prompt(Path(folder) / named)

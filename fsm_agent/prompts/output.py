@@ -74,7 +74,7 @@ def checked(value: Any) -> Parsed[Any]:
     """Return what a parser returned as a `Parsed`.
 
     Raises:
-        UsageError: Its repairs are no texts.
+        UsageError: If its repairs are not texts.
     """
     if not isinstance(value, Parsed):
         return Parsed(value)
@@ -91,7 +91,7 @@ class Arriving(Protocol):
         """Return the output so far, in a tuple, if the next piece of the text has brought more of it.
 
         Raises:
-            Exception: A validator could not take a part of the output.  The next piece can be fed all the same.
+            Exception: If a validator could not take a part of the output.  The next piece can be fed all the same.
         """
 
 
@@ -112,7 +112,7 @@ class Parser(ABC, Generic[T_co]):
         """Return the value that a reply means, or a `Parsed` with the repairs that it took.  Pure.
 
         Raises:
-            Exception: It means none; the model is told why and tries again.
+            Exception: If it means none; the model is told why and tries again.
         """
 
     @property
@@ -270,7 +270,7 @@ class Output:
                 Its ``parser_args`` are the context of pydantic's validators.
 
         Raises:
-            ParseError: It has no such value; the error describes the problem with each field, for the model.
+            ParseError: If it has no such value; the error describes the problem with each field, for the model.
             Exception: Raised by a validator of the type and passed on by pydantic.
         """
         text = source.text
@@ -306,7 +306,7 @@ class Output:
             context: What validators of the type get as ``info.context``.
 
         Raises:
-            ValidationError: pydantic's: it is none.
+            ValidationError: If the document is not a value of the type.
         """
         adapter: Any = self._adapter
         if not self.is_wrapped:
@@ -331,7 +331,7 @@ class Output:
         """Return a value of the type as JSON, which `bare_validated` reads.
 
         Raises:
-            ValueError: It is not of the type, or JSON cannot hold it.
+            ValueError: If it is not of the type, or JSON cannot hold it.
         """
         if self._adapter is None:
             if not isinstance(value, str):
@@ -351,7 +351,7 @@ class Output:
             read: Reads it.
 
         Raises:
-            ValueError: It is not of the type, or JSON cannot hold it as it is.
+            ValueError: If it is not of the type, or JSON cannot hold it as it is.
         """
         bare = self.document(value)
         problem: ValueError | None = None
@@ -417,7 +417,7 @@ class _Search:
         """Return the value; ``problem`` is the whole answer's.
 
         Raises:
-            ParseError: There is none.
+            ParseError: If there is none.
         """
         text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
@@ -524,10 +524,10 @@ _KINDS = ("typing", "typing_extensions", "types")  # modules whose objects are t
 
 
 def check_type(output: object, what: str) -> None:
-    """Refuse what is not an output type, as an instance, a name or a list of types is.
+    """Refuse a value that is not an output type, such as an instance, a name or a list of types.
 
     Raises:
-        PromptError: It says what is probably meant.
+        PromptError: If ``output`` is not a type; the error says what was probably meant.
     """
     kind = type(output)
     if isinstance(output, type) or output is None or kind.__module__ in _KINDS:

@@ -263,7 +263,7 @@ def first_of(
         max_length: Longer answers are refused.
 
     Raises:
-        UsageError: One of these is wrong; ``expect`` is not a type that pydantic can validate.
+        UsageError: If one of these is wrong, or ``expect`` is not a type that pydantic can validate.
 
     Examples:
         >>> answer = first_of(tagged("answer"), verbatim)
@@ -497,8 +497,8 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
         max_length: Longer texts are refused.
 
     Raises:
-        ParseError: There is none; the error lists what was found in each place.
-        UsageError: ``expect`` is not a type that pydantic can validate.
+        ParseError: If there is none; the error lists what was found in each place.
+        UsageError: If ``expect`` is not a type that pydantic can validate.
 
     Examples:
         >>> extract_json('Here: {"count": 2}. Good luck!')
@@ -550,7 +550,7 @@ class TagParser(Parser[dict[str, Any]]):
         max_length: Longer answers are refused.
 
     Raises:
-        UsageError: A name is none, is listed twice, or is ``raw``.
+        UsageError: If a name is not the name of a tag, is listed twice, or is ``raw``, or if no name is given.
 
     Examples:
         >>> TagParser(xml=["answer"], signals=["DONE"])("<answer>42</answer> <DONE>")

@@ -74,7 +74,7 @@ class PartialReader:
         """Return the output so far, in a tuple, if the next piece of the text has brought more of it.
 
         Raises:
-            Exception: A validator could not take a part of the output.  The next piece can be fed all the same.
+            Exception: If a validator could not take a part of the output.  The next piece can be fed all the same.
         """
         self._left -= len(piece)
         self._is_over = self._is_over or self._left < 0
@@ -237,8 +237,8 @@ class _Document:
         """Return the value so far, without and with a text that is cut at its end; a number there is left out.
 
         Raises:
-            ValueError: It is no JSON.
-            TypeError: It has half a surrogate pair.
+            ValueError: If it is not JSON.
+            TypeError: If it has half a surrogate pair.
         """
         if self.depth > _MAX_DEPTH:
             raise ValueError("nested too deep")

@@ -323,7 +323,7 @@ class Prompt(Generic[Out]):
         ``agent.call(order(letter="…"), run_id="order-17")``: values go with the prompt, options with the call.
 
         Raises:
-            PromptError: The template has no variable of some name.  One that is missing is an error when the task is
+            PromptError: If the template has no variable of some name.  One that is missing is an error when the task is
                 rendered.
         """
         check_used(self.template, values)
@@ -335,7 +335,7 @@ class Prompt(Generic[Out]):
         Of a `Payload` among the values, the text is put in its place; its images and documents follow the text.
 
         Raises:
-            PromptError: A variable is missing, or the template has no use for one.
+            PromptError: If a variable is missing, or the template has no use for one.
         """
         check_used(self.template, values)
         rest: list[Any] = []
@@ -388,7 +388,7 @@ class Prompt(Generic[Out]):
         """Return this prompt with functions for what these tools, and its own, ask of the caller; itself without any.
 
         Raises:
-            PromptError: One of its functions has the name of such a function.
+            PromptError: If one of its functions has the name of such a function.
         """
         answers = hosted.answering((*tools, *self.may_host), self.offers, has_approver=has_approver)
         if not answers:
@@ -428,7 +428,7 @@ class Prompt(Generic[Out]):
         """Return the output that a reply means, and the repairs that it took.
 
         Raises:
-            Exception: It means none, or the parser failed; the model is told why and tries again.
+            Exception: If it means none, or the parser failed; the model is told why and tries again.
         """
         if self.parser is None:
             return self.expected.read(source)
@@ -518,7 +518,7 @@ class Prompt(Generic[Out]):
         """Return the text for the model by the handler of this kind.
 
         Raises:
-            PromptError: The handler is a function, and what it returned is no text.
+            PromptError: If the handler is a function, and what it returned is no text.
         """
         handler: Handler = getattr(self, f"on_{kind}")
         if handler == INTERRUPT:  # by far the most frequent, and it says just that
@@ -560,7 +560,7 @@ class Task(Generic[Out]):
         """Return the user's message that asks for the task.
 
         Raises:
-            PromptError: A variable is missing.
+            PromptError: If a variable is missing.
         """
         return self.prompt.render(**self.values)
 

@@ -81,7 +81,7 @@ def unquoted(text: str, names: tuple[str, ...]) -> str:
     """Return the text that was quoted.
 
     Raises:
-        ValueError: A tag in it is not quoted.
+        ValueError: If a tag in it is not quoted.
     """
     first, *others = _pieces(text, names)
     if not all(piece.startswith(QUOTED) for piece in others):

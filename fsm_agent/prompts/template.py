@@ -143,7 +143,7 @@ def variables(template: str) -> frozenset[str]:
     """Return the names that ``template`` uses and does not define itself.
 
     Raises:
-        PromptError: The template's syntax is wrong.
+        PromptError: If the template's syntax is wrong.
     """
     if (pieces := _pieces(template)) is not None:
         return frozenset(pieces[1::2])
@@ -180,7 +180,7 @@ def references(template: str) -> list[Reference]:
     """Return the places where a template includes, extends or imports others, in order.
 
     Raises:
-        PromptError: The template's syntax is wrong.
+        PromptError: If the template's syntax is wrong.
     """
     if "{%" not in template:
         return []
@@ -208,7 +208,7 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
         values: The values, by the names of variables.
 
     Raises:
-        PromptError: The template uses no variable of some name.
+        PromptError: If the template uses no variable of some name.
     """
     used = variables(template)
     for name in sorted(values.keys() - used):
@@ -227,7 +227,7 @@ def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = N
         guard: Makes every text that the template prints of a value harmless; one function for good.
 
     Raises:
-        PromptError: A variable is missing, or the template fails.
+        PromptError: If a variable is missing, or the template fails.
     """
     if "{" not in template:
         return template
@@ -271,7 +271,7 @@ def names_replaced(template: str, names: Mapping[str, str]) -> str:
     """Return ``template`` with other names for some of its variables.
 
     Raises:
-        PromptError: The template's syntax is wrong.
+        PromptError: If the template's syntax is wrong.
     """
     from jinja2 import TemplateSyntaxError
 
@@ -332,7 +332,7 @@ def package_prompts(package: str) -> tuple[Path, ...]:
     """Return the directories ``prompts`` of an installed package.
 
     Raises:
-        PromptError: There is no such package, or it has none.
+        PromptError: If there is no such package, or it has none.
     """
     try:
         spec = find_spec(package)
@@ -360,7 +360,7 @@ def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "
     """Return the first file of this name in the folders.
 
     Raises:
-        PromptError: There is none; the error lists the paths that were searched.
+        PromptError: If there is none; the error lists the paths that were searched.
     """
     searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays itself
     for path in searched:
@@ -374,7 +374,7 @@ def handler_text(file: Path, owner: str) -> str:
     """Return the template in a file of the working directory.
 
     Raises:
-        PromptError: It is missing, or wrong.
+        PromptError: If it is missing, or wrong.
     """
     return read_template(found(file, [Path.cwd()], owner))
 
@@ -385,7 +385,7 @@ def read_template(file: Path) -> str:
     The end of the last line is not part of the template.
 
     Raises:
-        PromptError: It cannot be read, its template is wrong, or it has front matter.
+        PromptError: If it cannot be read, its template is wrong, or it has front matter.
     """
     content = read(file)
     if content.has_front:
@@ -401,7 +401,7 @@ def read(file: Path, within: str | Path | None = None) -> Content:
     """Return the parts of a file.
 
     Raises:
-        PromptError: It is missing, too large, not UTF-8 or outside of ``within``, or its front matter has no end.
+        PromptError: If it is missing, too large, not UTF-8 or outside of ``within``, or its front matter has no end.
     """
     text = _read_file(file, within)
     if _YAML.match(text):
@@ -419,7 +419,7 @@ def template_in(content: Content, file: Path, within: str | Path | None = None) 
     """Return the template of a file, with the templates that it includes.
 
     Raises:
-        PromptError: One of them is wrong or missing.
+        PromptError: If one of them is wrong or missing.
     """
     text = content.text.removesuffix("\n")
     gathering = _Gathering(Path(file.parent if within is None else within))
@@ -428,10 +428,10 @@ def template_in(content: Content, file: Path, within: str | Path | None = None) 
 
 
 def check_part(name: str) -> None:
-    """Refuse the name of a file that is no path below the directory of prompts.
+    """Refuse the name of a file that is not a path below the directory of prompts.
 
     Raises:
-        PromptError: It is none.
+        PromptError: If the path is outside of the directory.
     """
     if not _PART.fullmatch(name):
         right = "a path below the folder of prompts, such as '_parts/style.jinja'"

@@ -47,7 +47,7 @@ def prompt_schema(kind: Any) -> str:
         kind: A pydantic model, dataclass, enumeration, union: any type that pydantic can validate.
 
     Raises:
-        PromptError: It has no schema, or one that is too long.
+        PromptError: If it has no schema, or one that is too long.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -306,7 +306,7 @@ def prompt_example(kind: Any) -> str:
         kind: A type, or a value of it, which completes the example.
 
     Raises:
-        PromptError: There is no example of some field, or the example is not valid.
+        PromptError: If there is no example of some field, or the example is not valid.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -442,7 +442,7 @@ def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
         mode: ``"full"``, ``"schema_only"`` or ``"example_only"``.
 
     Raises:
-        PromptError: There is no such mode, or the type has no schema or example.
+        PromptError: If there is no such mode, or the type has no schema or example.
 
     Examples:
         >>> class Ticket(PromptModel):

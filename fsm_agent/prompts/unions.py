@@ -184,7 +184,7 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
 
     Raises:
         Exception: Raised by pydantic: it has no JSON.
-        PromptError: A class with an ``__init__`` of its own has such a union.
+        PromptError: If a class with an ``__init__`` of its own has such a union.
     """
     adapter: TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema

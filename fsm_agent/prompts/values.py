@@ -62,7 +62,7 @@ def check_context(template: Any, kind: type, target: type, owner: str) -> None:
     """Check the template of a class for objects of a type.
 
     Raises:
-        PromptError: It is no text, its syntax is wrong, or it names what there is not.
+        PromptError: If it is not a text, its syntax is wrong, or it names something unknown.
     """
     if not isinstance(template, str):
         raise PromptError(f"{owner}: expected a string, got {template!r:.80}")
@@ -92,7 +92,7 @@ def template_of(kind: type) -> str | None:
     """Return the template of a class's values: that of the nearest class above that declares one.
 
     Raises:
-        PromptError: A file and a text are declared together, the file cannot be read, the syntax is wrong, or a
+        PromptError: If a file and a text are declared together, the file cannot be read, the syntax is wrong, or a
             variable is no field.
     """
     for base in kind.__mro__:
@@ -111,7 +111,7 @@ def templates_for(kind: type) -> Mapping[Any, str]:
     """Return the templates of a class for targets, by name or type.
 
     Raises:
-        PromptError: One of them is wrong.
+        PromptError: If one of them is wrong.
     """
     found: dict[Any, str] = {}
     for base in reversed(kind.__mro__):
@@ -145,7 +145,7 @@ def check_declarations(kind: type) -> None:
     """Check all that a class declares.
 
     Raises:
-        PromptError: Something is wrong with it.
+        PromptError: If it is wrong.
     """
     for name in vars(kind):
         if name.startswith("__prompt_") and name not in DECLARATIONS:
@@ -202,7 +202,7 @@ def prompt_text(value: Any, target: object = None) -> str:
         target: Who or what the text is for: the name of a target, or an object whose type is in ``__prompt_for__``.
 
     Raises:
-        PromptError: There is no such target, a template is wrong, or the value contains itself.
+        PromptError: If there is no such target, a template is wrong, or the value contains itself.
 
     Examples:
         >>> print(prompt_text({"count": 2, "items": ["lamp"]}))
@@ -237,7 +237,7 @@ def check_target(kind: type, target: str) -> None:
     """Refuse a target that a class does not have.
 
     Raises:
-        PromptError: It has none of this name.
+        PromptError: If it has none of this name.
     """
     if target not in (known := targets_of(kind)):
         raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
@@ -294,7 +294,7 @@ def _inside(value: Any, step: str) -> Iterator[None]:
     """Remember that a value is being printed.
 
     Raises:
-        PromptError: It is being printed already, or lies too deep.
+        PromptError: If it is being printed already, or lies too deep.
     """
     opened = _open.get()
     path = "".join([*[name for _, name in opened], step])
@@ -449,8 +449,8 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
         target: Who or what the text is for; see `prompt_text`.
 
     Raises:
-        PromptError: The value cannot be printed; see `prompt_text`.
-        UsageError: A field that is declared as an image holds none.
+        PromptError: If the value cannot be printed; see `prompt_text`.
+        UsageError: If a field that is declared as an image holds none.
 
     Examples:
         >>> prompt_parts({"count": 2})
