@@ -165,7 +165,7 @@ class Secrets:
         """Return the JSON document ``text`` with secrets in its strings and numbers masked; it stays JSON.
 
         Raises:
-            RecursionError: The document is nested too deeply.
+            RecursionError: If the document is nested too deeply.
         """
 
         def masked(scalar: re.Match[str]) -> str:

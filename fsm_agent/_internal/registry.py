@@ -41,7 +41,7 @@ class Registry(Mapping[str, T], Generic[T]):
             The entry, so that it can be registered where it is made.
 
         Raises:
-            Exception: Another entry has the name, and ``overwrite`` is False.
+            Exception: If another entry has the name, and ``overwrite`` is False.
         """
         known = self._entries.setdefault(name, entry)
         if known is entry:
@@ -58,7 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return the entry of this name.
 
         Raises:
-            Exception: No entry has the name; the message suggests the name that was probably meant.
+            Exception: If no entry has the name; the message suggests the name that was probably meant.
         """
         if name in self._entries:
             return self._entries[name]

@@ -152,7 +152,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             """Return a copy that differs in these fields.
 
             Raises:
-                TypeError: The value has no such field.
+                TypeError: If the value has no such field.
             """
     else:
         changed = msgspec.Struct.__replace__
@@ -210,7 +210,7 @@ def to_json(value: Any) -> str:
     as in Python's `json`.
 
     Raises:
-        ValueError: A value could not be read again.
+        ValueError: If a value could not be read again.
     """
     kind = type(value)
     try:
@@ -233,7 +233,7 @@ def quick_json(value: Any) -> str:
     """Return a value as JSON without the check of `to_json`, for fields of the declared types and finite numbers.
 
     Raises:
-        ValueError: A value could not be read again.
+        ValueError: If a value could not be read again.
     """
     try:
         return _encoder.encode(value).decode()
@@ -256,7 +256,7 @@ def from_json(document: str | bytes, kind: Any) -> Any:
     """Read values that `to_json` wrote.
 
     Raises:
-        ValueError: The document is damaged; the text says where.
+        ValueError: If the document is damaged; the text says where.
     """
     try:
         return decoder_of(kind).decode(document)
@@ -271,7 +271,7 @@ def from_data(data: Any, kind: Any) -> Any:
     """Make values from dictionaries, lists and plain values.
 
     Raises:
-        ValueError: The data does not fit; the text says where and why.
+        ValueError: If the data does not fit; the text says where and why.
     """
     try:
         return _converted(data, kind)
@@ -352,7 +352,7 @@ class Read(ABC):
         """Make an object from the dictionaries, lists and plain values of the JSON.
 
         Raises:
-            ValueError: The data does not fit.
+            ValueError: If the data does not fit.
         """
 
 

@@ -29,7 +29,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
         shared: Other shared locks are let in; an exclusive one is not.
 
     Raises:
-        OSError: The file system has no locks, as some of a network.
+        OSError: If the file system has no locks, as some of a network.
     """
     if not HAVE_FLOCK:
         return True
@@ -69,7 +69,7 @@ def module_named(name: str) -> Any:
     """Return a module of a user's; that of the program that runs is not imported a second time.
 
     Raises:
-        BaseException: As the module does when it is imported.
+        BaseException: Whatever the module raises when it is imported.
     """
     if name not in sys.modules and (main := sys.modules.get("__main__")) is not None and _is_program(main, name):
         return main

@@ -109,7 +109,7 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
         label: The name of the text, for messages; empty: the caller adds it.
 
     Raises:
-        ValueError: A reference is malformed, or its variable is missing; the message holds no values.
+        ValueError: If a reference is malformed, or its variable is missing; the message holds no values.
     """
     return _REFERENCE.sub(lambda match: _value(match[1], environment, label), text)
 
