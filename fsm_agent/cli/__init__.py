@@ -1,7 +1,7 @@
 """The command ``fsm-agent``: its entry point, and its message when its extra is missing.
 
-`commands` has the commands, `options` their arguments, `output` and `terminal` what they tell.  Nothing else in the
-package needs any of it.
+`commands` has the commands, `options` their arguments, `output` and `terminal` their output.  The rest of the package
+runs without this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load a name with the libraries that it needs; `main` says what is missing without them."""
+        """Load a name with the libraries that it needs; without them `main` says what to install."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         try:

@@ -116,7 +116,7 @@ def ask(
 
 
 def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
-    """Return what is asked: a text, or a prompt with its variables."""
+    """Return the task: a text, or a prompt with its variables."""
     task = option("task", lambda: written_task(task, is_needed=prompt is None))
     if prompt is None:
         for name in option("--var", pairs, var or ()):
@@ -132,8 +132,8 @@ def _output_type(named: str, prompt: Prompt | None) -> Any:
     """Return the type that ``module:name`` names, or one of ``str``, ``int``, ``float`` and ``bool``.
 
     Raises:
-        UsageError: It is no type that an answer can have.
-        ConfigError: There is no such module or name.
+        UsageError: If it is not a type that an answer can have.
+        ConfigError: If there is no such module or name.
     """
     if prompt is not None and (prompt.output is not str or prompt.parser is not None):
         raise typer.BadParameter(
@@ -146,7 +146,7 @@ def _output_type(named: str, prompt: Prompt | None) -> Any:
 
 
 def _as_json_of(kind: Any) -> Callable[[CallResult[Any]], str]:
-    """Return what writes a result as JSON."""
+    """Return a function that writes a result as JSON."""
     from pydantic import TypeAdapter
 
     return lambda result: TypeAdapter(kind).dump_json(result.output, indent=2).decode()

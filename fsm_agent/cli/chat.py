@@ -66,7 +66,7 @@ class Chat:
         name: The conversation in its store.
         screen: The output.
         lines: The events as lines of JSON, if that is the output; a turn ends with its result or failure.
-        where: The option that names the store, for the commands that answer a question; empty: it is in memory.
+        where: The option that names the store, for the commands that answer a question; "" if it is in memory.
     """
 
     def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, lines: LineWriter, where: str) -> None:
@@ -80,10 +80,10 @@ class Chat:
         self.has_failed = False
 
     def converse(self, lines: Iterator[str]) -> None:
-        """Take line after line; an error is told, and the chat goes on.
+        """Take line after line; report an error, and go on.
 
         Raises:
-            CallSuspended: A turn waits for an answer from elsewhere.
+            CallSuspended: If a turn waits for an answer from elsewhere.
         """
         for line in lines:
             try:

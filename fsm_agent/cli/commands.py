@@ -40,7 +40,7 @@ COMMANDS = {
 
 
 class LateCommands(TyperGroup):
-    """The commands of the table: until one is used, only its name and its line of help are here."""
+    """The commands of the table; each is loaded when it is used, and before that has only a name and a line of help."""
 
     def __init__(self, **attributes: Any) -> None:
         stand_ins = {

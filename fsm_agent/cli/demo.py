@@ -78,12 +78,12 @@ def add(a: int, b: int) -> int:
 
 
 def read_number(text: str) -> int:
-    """Return the number that an answer is."""
+    """Return the number in an answer."""
     return int(Output(int).parse(text))
 
 
 def eraser(directory: Path) -> Function:
-    """Return the function ``erase`` for one directory, which cannot reach outside of it."""
+    """Return a function ``erase`` that reaches only the files of one directory."""
 
     @function(needs_approval=True)
     def erase(path: str) -> str:
@@ -101,7 +101,7 @@ erase = eraser(Path())  # for the other processes: of their working directory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a part; one without an output or a problem was left out."""
+    """The result of a part; a part without an output or a problem was skipped."""
 
     title: str
     output: str = ""
@@ -122,7 +122,7 @@ class Demo:
     Args:
         screen: The output.
         client: The client of the model.
-        settings: Those of the model.
+        settings: The settings of the model.
         reach: The options and the environment by which another OS process reaches the same model.
     """
 
@@ -143,7 +143,7 @@ class Demo:
         """Play all parts.
 
         Raises:
-            CallFailed: The request to the model failed.
+            CallFailed: If the request to the model failed.
         """
         for part in (self._add_up, self._extract, self._recover, self._classify, self._approve_elsewhere):
             self.results.append(result := part())
@@ -220,7 +220,7 @@ class Demo:
     def _approve_elsewhere(self) -> Result:
         """Suspend a call in this process, approve it in a second, and continue it in a third.
 
-        They are ``fsm-agent runs answer`` and ``runs resume``, as a user would run them; what they share is a store.
+        These run ``fsm-agent runs answer`` and ``runs resume``, as a user would; they share only a store.
         """
         with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
             folder = Path(name)
@@ -308,7 +308,7 @@ class Demo:
         """Begin a part, and drive its call; return it, and the problem with the model's answers, if any.
 
         Raises:
-            CallFailed: The request to the model failed.
+            CallFailed: If the request to the model failed.
         """
         agent = agent or self._agent
         self._begin(title, about, prompt.render(**values).text)

@@ -37,7 +37,7 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     """Write a diagram.
 
     Raises:
-        typer.BadParameter: A picture is for a file.
+        typer.BadParameter: If a picture has no file to go to.
     """
     if output is not None:
         path = write(diagram, output, format and format.value)

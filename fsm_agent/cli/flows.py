@@ -186,11 +186,11 @@ def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Ite
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
-    """Return the flows of ``module``, or the one that ``module:name`` is; of orchestrators, theirs.
+    """Return the flows of ``module``, or the flow ``module:name``; an orchestrator counts as its flow.
 
     Raises:
-        UsageError: The module has no flow.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        UsageError: If the module has no flow.
+        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
     module = load_module(module_name, named)
@@ -215,7 +215,7 @@ def _state(flow: Flow[Any], name: str) -> State[Any]:
     """Return a state of a flow by its name.
 
     Raises:
-        UsageError: The flow has no such state.
+        UsageError: If the flow has no such state.
     """
     if name not in flow.states:
         raise UsageError(f"expected a state of the flow {flow.name!r}, got {name!r}{hint(name, flow.states)}")
@@ -256,7 +256,7 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
 
 
 def _find_question(run: Run, state: str) -> str:
-    """Return the key of the question that a state, or a key, names."""
+    """Return the key of the question that a state or a key names."""
     keys = [question.key for question in run.waits]
     found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
     if len(found) != 1:
@@ -329,7 +329,7 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
         waiting: What the flow waits for.
         named: The flow, as module:name.
         where: The option that names its store, if it has one.
-        again: The command that continues the run; empty: it was not kept.
+        again: The command that continues the run; "" if it was not kept.
     """
     screen.pause()
     name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)

@@ -88,12 +88,12 @@ def _tokens(usage: Usage) -> str:
 class TerminalHook:
     """A hook that shows what ``fsm-agent ask`` shows: the answer on stdout, steps and functions on stderr.
 
-    At the end it shows an overview, also on stderr.  It changes nothing: its own errors are logged, and raised nowhere.
+    At the end it shows an overview, also on stderr.  It changes nothing: its own errors are logged and never raised.
 
     Args:
-        quiet: Only the answer is shown.
-        steps: Whether steps and functions are; those of agents inside of the call with their path.
-        overview: Whether rounds, functions, tokens and cost are.
+        quiet: Show only the answer.
+        steps: Show steps and functions; those of agents inside the call come with their path.
+        overview: Show rounds, functions, tokens and cost.
 
     Examples:
         >>> Agent(Script("Hi."), hooks=[TerminalHook(quiet=True)]).call("Hello").output
@@ -114,12 +114,12 @@ class TerminalHook:
         return _ShownCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Show an event of a call that is not known, such as a sink is given."""
+        """Show an event whose call is unknown, as a sink receives it."""
         self._unknown.on_event(event)
 
 
 class _ShownCall:
-    """The hook of one call. While several are driven, lines about one say which."""
+    """The hook of one call.  While several calls are driven, each line names its call."""
 
     def __init__(self, hook: TerminalHook, where: Where) -> None:
         self._hook = hook

@@ -81,13 +81,13 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
     Args:
         store: Its path; its address in Postgres; or ``module:name`` of a `Store`, of `Runs`, or of a function that
             returns one.
-        must_exist: What is not there is not made.
-        makes: The option of the command that would make it.
-        read_only: Nothing is made or written, except by a store that code makes.
+        must_exist: Refuse to create a missing store.
+        makes: The option of the command that would create it.
+        read_only: Create and write nothing, unless the store is made by code.
 
     Raises:
-        UsageError: There is no store at this path, or a folder.
-        ConfigError: There is no such module or name.
+        UsageError: If the path has no store, or is a folder.
+        ConfigError: If there is no such module or name.
     """
     is_there = "://" in store or Path(store).exists()
     found: Any = store
@@ -106,12 +106,12 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return the runs of the store that was named, if one was, to be opened; it is made if need be."""
+    """Return the runs of the named store, if any, to be opened; a missing store is created."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 
 def store_option(store: str) -> str:
-    """Return the option that names a store, for a command that people are shown; a password is left out."""
+    """Return the option that names a store, for a command that people see; a password is left out."""
     return f"--store {shlex.quote(shown_store(store))}"
 
 
@@ -125,22 +125,22 @@ def shown_store(store: str) -> str:
 
 
 def load_object(named: str, kind: str = "object") -> Any:
-    """Return what ``module:name`` names; modules in the working directory are found, too.
+    """Return the object ``module:name``; modules in the working directory are found, too.
 
     Raises:
-        UsageError: The name has another form.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        UsageError: If the name has another form.
+        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     with modules_here():
         return loaded(named, kind)
 
 
 def load_callable(named: str) -> Any:
-    """Return what ``module:name`` names and can be called.
+    """Return the callable ``module:name``.
 
     Raises:
-        UsageError: The name has another form, or its object cannot be called.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        UsageError: If the name has another form, or its object cannot be called.
+        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     target = load_object(named, "function")
     if not callable(target):
@@ -152,22 +152,22 @@ def load_function(named: str) -> Function:
     """Return the function that ``module:name`` names.
 
     Raises:
-        UsageError: The name has another form, or its object cannot be called by a model.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        UsageError: If the name has another form, or its object cannot be called by a model.
+        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     return Function.of(load_callable(named))
 
 
 def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
-    """Return the deps that ``module:name`` is, a value or a function of (agent, extra, user); None: there are none.
+    """Return the deps ``module:name``, a value or a function of (agent, extra, user), or None without a name.
 
     Args:
         named: The name.
-        drives: The agents and flows that are driven with them.
+        drives: The agents and flows that are driven with the deps.
 
     Raises:
-        UsageError: The name has another form, or they are neither, or of no use to an agent.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        UsageError: If the name has another form, or an agent cannot use the object as its deps.
+        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     deps = None if named is None else load_object(named, "deps")
     check_deps(deps)
@@ -180,20 +180,20 @@ def load_module(name: str, named: str) -> Any:
     """Return a module, which may be in the working directory.
 
     Raises:
-        ConfigError: There is no such module, or it cannot be imported.
+        ConfigError: If there is no such module, or it cannot be imported.
     """
     with modules_here():
         return imported(name, named)
 
 
 def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
-    """Return the agents, flows and orchestrators of ``module``, or those that ``module:name`` is or contains.
+    """Return the agents, flows and orchestrators of ``module``, or those in ``module:name``; and the module's prompts.
 
-    Sub-agents are among them, and the prompts of the module are returned as well.
+    Sub-agents are included.
 
     Raises:
-        UsageError: The module has no agent, or several of one name.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        UsageError: If the module has no agent, or several of one name.
+        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
     module = load_module(module_name, named)
@@ -228,7 +228,7 @@ def _show_value(value: object) -> str:
 
 @contextmanager
 def modules_here(*folders: Path) -> Iterator[None]:
-    """Have modules in the working directory and in ``folders`` found, for now before those that are installed."""
+    """Find modules in the working directory and in ``folders`` inside the block, before those that are installed."""
     here = [str(folder) for folder in (Path.cwd(), *folders)]
     sys.path[:0] = here
     try:
@@ -257,7 +257,7 @@ def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tup
 def code_for(
     model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool = False
 ) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt for a model; say so if it may call one that does not fit."""
+    """Return the functions and the prompt for a model; report if it may call a function that does not fit."""
     is_guess = guesses(model, base_url)
     named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
     if is_guess and (named or (chosen is not None and chosen.offers)):
@@ -273,7 +273,7 @@ def provider_of(model: str) -> tuple[Provider, str]:
     """Return the provider and the name of the model that ``--model`` names.
 
     Raises:
-        ConfigError: There is no such provider.
+        ConfigError: If there is no such provider.
     """
     return option("--model", split_model, model)
 
@@ -299,7 +299,7 @@ def guesses(model: str, base_url: str | None) -> bool:
 def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
     """Yield a client and the name of its model.
 
-    A missing key or address is told here, before a run begins, which would be left in the store.
+    A missing key or address is reported here, before a run begins, since that run would stay in the store.
     """
     with client_for(model, base_url=base_url) as client:
         embedded = is_embedded(model, base_url)
@@ -313,7 +313,7 @@ def check_client(client: Any) -> None:
     """Check the key and the address of a client, if it has any.
 
     Raises:
-        ConfigError: One is missing.
+        ConfigError: If one of them is missing.
     """
     if (check := getattr(client, "check_available", None)) is not None:
         check()
@@ -327,10 +327,10 @@ def settings_of(model: str, base_url: str | None, options: Many, **defaults: str
 
 
 def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
-    """Return settings and limits, of which no two have one name; each value is JSON, or else text.
+    """Return settings and limits, whose names are distinct; each value is read as JSON if possible, else as text.
 
     Raises:
-        UsageError: There is no such setting or limit, or its value is of the wrong type.
+        UsageError: If there is no such setting or limit, or its value is of the wrong type.
     """
     of_settings, of_limits = (set(field_names(kind)) for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
@@ -363,7 +363,7 @@ def pairs(options: Iterable[str]) -> dict[str, str]:
     """Return the value of each ``name=value``.
 
     Raises:
-        UsageError: One has another form, or a name occurs twice.
+        UsageError: If a text has another form, or a name occurs twice.
     """
     values: dict[str, str] = {}
     for given in options:
@@ -377,14 +377,14 @@ def pairs(options: Iterable[str]) -> dict[str, str]:
 
 
 def written_task(task: str | None, *, is_needed: bool) -> str | None:
-    """Return the task, after what is piped into the command: ``cat report.txt | fsm-agent ask "Sum it up."``.
+    """Return the task after the piped input, as in ``cat report.txt | fsm-agent ask "Sum it up."``.
 
     Args:
-        task: The task; '-', or None if one is needed, is what is piped in.
-        is_needed: There is no prompt that could stand without one.
+        task: The task; '-', or None if a task is needed, stands for the piped input.
+        is_needed: Whether the command needs a task, because no prompt replaces it.
 
     Raises:
-        UsageError: What is piped in is too long.
+        UsageError: If the piped input is too long.
     """
     if task is None and not is_needed:
         return None
@@ -403,7 +403,7 @@ def seconds_of(span: str, option: str = "--older-than") -> float:
     """Return the seconds of a span of time, the value of an option.
 
     Raises:
-        typer.BadParameter: It is no span of time.
+        typer.BadParameter: If the value is not a span of time.
     """
     if (found := _SPAN.fullmatch(span)) is None:
         raise typer.BadParameter(
@@ -413,7 +413,7 @@ def seconds_of(span: str, option: str = "--older-than") -> float:
 
 
 def user_or(by: str | None) -> str:
-    """Return who does it: by default the user of this OS process; empty: not known."""
+    """Return the name of the person, by default the user of this OS process, or "" if that is unknown."""
     if by is not None:
         return by
     with suppress(OSError, KeyError, ImportError):

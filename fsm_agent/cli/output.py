@@ -1,4 +1,4 @@
-"""What a command tells: a call as it is driven, lines of JSON, and errors as exit codes and paragraphs."""
+"""The output of a command: a call as it is driven, lines of JSON, and errors as exit codes and paragraphs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LineWriter:
     """The events of one command as lines of JSON on stdout; the last is a ``result``, ``suspended`` or a ``failure``.
 
     Args:
-        is_on: False: every method does nothing.
+        is_on: If False, every method does nothing.
     """
 
     def __init__(self, is_on: bool = True) -> None:
@@ -55,7 +55,7 @@ class LineWriter:
         return self._out is not None
 
     def take(self, event: Event, where: Where | None = None) -> None:
-        """Write an event, with its call if a command drives several; the last line tells what the last events would."""
+        """Write an event, with its call if a command drives several; the last line stands for the last events."""
         if self._out is not None and not isinstance(event, Done | Suspended):
             about = {} if where is None else {"call": where.call, "agent": where.agent}
             self._write({**event_data(event), **about})
@@ -89,7 +89,7 @@ class Approver:
         self._screen = screen
 
     def __call__(self, call: FunctionCall) -> Verdict:
-        """Return the verdict; None if no person is at the terminal."""
+        """Return the verdict, or None if no person is at the terminal."""
         if not sys.stdin.isatty():
             return None
         request = whole_call(call)
@@ -123,14 +123,14 @@ def drive_and_show(
         drive: Drives the call, and gives its events to a sink.
         screen: The output.
         lines: The events as lines of JSON, if that is the output.
-        model: The model's name, which the last of these lines tells.
-        command: Answers a question of the run when its key and the answer follow; empty: the call is in no store.
-        otherwise: What to do about a question without such a command.
-        shown: Returns what is shown of the result, when it is final; None: its text.
+        model: The model's name for the last line of JSON.
+        command: The command that answers a question of the run, before its key and the answer; "" without a store.
+        otherwise: What to do about a question without a command.
+        shown: Returns the text to show of the final result; by default its own text.
 
     Raises:
-        CallFailed: There is no answer.
-        CallSuspended: The call waits for an answer.
+        CallFailed: If the call has no answer.
+        CallSuspended: If the call waits for an answer.
     """
     output = LiveOutput(screen, is_live=False if lines or shown is not None else None)
 
@@ -162,18 +162,18 @@ def drive_and_show(
 
 
 def _call_fields(model: str, call: AgentCall) -> dict[str, Any]:
-    """Return what the last line tells of a call."""
+    """Return the fields of the last line about a call."""
     return {"model": model, **CallResult(call).to_dict()}
 
 
 def tell_waits(error: CallSuspended, screen: Screen, command: str, otherwise: str = "") -> dict[str, str]:
-    """Show each function call that waits for approval, with every character; the error tells how to answer.
+    """Show each function call that waits for approval, in full; the error tells how to answer.
 
     Args:
         error: What the call waits for.
         screen: The output.
-        command: Answers a question when its key and the answer follow; empty: the call is in no store.
-        otherwise: What to do without such a command.
+        command: The command that answers a question, before its key and the answer; "" without a store.
+        otherwise: What to do without a command.
 
     Returns:
         The command for each question, by its key.
@@ -190,7 +190,7 @@ def tell_waits(error: CallSuspended, screen: Screen, command: str, otherwise: st
 
 
 def add_answers(error: Exception, screen: Screen, commands: Mapping[str, str], otherwise: str = "") -> None:
-    """Have an error tell how its question is answered; of several questions, a line each tells it as well."""
+    """Make an error tell how its question is answered; for several questions, also write a line about each."""
     if len(commands) > 1:
         for command in commands.values():
             screen.tell(f"    {command}")
@@ -233,8 +233,8 @@ def reporting(debug: bool, lines: LineWriter | None = None) -> Iterator[None]:
         lines: Lines of JSON, if they are the output; the last one tells the error, too.
 
     Raises:
-        typer.Exit: Something went wrong.
-        typer.BadParameter: The command line is wrong.
+        typer.Exit: If something went wrong.
+        typer.BadParameter: If the command line is wrong.
     """
     try:
         with _end_by_signals():
@@ -275,7 +275,7 @@ def _tell(lines: LineWriter | None, error: str, status: int) -> None:
 
 
 def _waiting(error: Exception) -> Any:
-    """Return the call or the flow that waits for an answer; None: this is another error."""
+    """Return the call or the flow that waits for an answer, or None for any other error."""
     if isinstance(error, CallSuspended):
         return error.call
     flow_errors = sys.modules.get("fsm_agent.flows.errors")  # else no flow was driven
@@ -307,7 +307,7 @@ def _shorten(message: str) -> str:
 
 
 def _line_of_user(error: BaseException) -> str:
-    """Return the innermost line of the user's code in a traceback that our code called; empty if there is none."""
+    """Return the innermost line of the user's code that our code called in a traceback, or "" without one."""
     ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
     is_called, found = False, ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -330,8 +330,8 @@ def option(option: str, take: Callable[..., T], *words: Any) -> T:
     """Return the values of an option as ``take`` converts them.
 
     Raises:
-        ConfigError: An object that they name does not exist; the message names the option, too.
-        typer.BadParameter: They are invalid.
+        ConfigError: If an object that they name does not exist; the message names the option, too.
+        typer.BadParameter: If they are invalid.
     """
     try:
         return take(*words)

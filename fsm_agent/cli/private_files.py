@@ -29,7 +29,7 @@ def write_private(path: Path, data: bytes) -> None:
     Safe to call for one path from many threads and processes at once: the last one wins.
 
     Raises:
-        OSError: The file cannot be replaced.
+        OSError: If the file cannot be replaced.
     """
     descriptor, fresh = _create(path)
     with os.fdopen(descriptor, "wb") as file:

@@ -106,7 +106,7 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 
 def _signature(prompts: Prompts, name: str) -> str | None:
-    """Return the signature of a prompt; None: it has problems, which are told."""
+    """Return the signature of a prompt, or None after reporting its problems."""
     try:
         return _format_signature(_describe_prompt(prompts(name), None))
     except UsageError:
@@ -114,7 +114,7 @@ def _signature(prompts: Prompts, name: str) -> str | None:
 
 
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
-    """Return what a prompt is, as plain values; what is as usual is left out."""
+    """Return the facts of a prompt as plain values, without defaults."""
     row: dict[str, Any] = {
         "prompt": prompt.path,
         "variables": sorted(prompt.variables),

@@ -60,15 +60,15 @@ _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # i
 def text_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], width: int | None, *, numbers: Sequence[int] = ()
 ) -> RenderableType:
-    """Return rows of untrusted text as a table; where a terminal has no room for one, as paragraphs.
+    """Return rows of untrusted text as a table, or as paragraphs on a terminal without room for one.
 
-    The widest column is folded, and no word of another is broken: names are there to be copied.
+    The widest column is folded; no word of the other columns is broken, since names are there to be copied.
 
     Args:
         headers: The words above the columns.
         rows: The cells of each row.
-        width: Columns of the terminal; None: there is none.
-        numbers: The columns that are numbers.
+        width: Columns of the terminal, or None without a terminal.
+        numbers: The columns with numbers.
     """
     lines = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
@@ -118,7 +118,7 @@ def questions_table(runs: Sequence[Run], width: int | None) -> RenderableType:
 
 
 def counts_table(counts: Sequence[RunCount], width: int | None) -> RenderableType:
-    """Return a line for each agent and state, and one for all."""
+    """Return a line for each agent and state, and a line for all."""
     now_s = time.time()
     groups: dict[tuple[str, str], list[RunCount]] = {}
     for count in counts:
@@ -175,12 +175,12 @@ def waits_for(run: Run, now_s: float) -> str:
 
 
 def _until(question: Question) -> str:
-    """Return until when a question can be answered, as the end of what is said of it."""
+    """Return until when a question can be answered, as the end of a sentence."""
     return "" if question.until_s is None else f" until {format_moment(question.until_s)}"
 
 
 def whereabouts(run: Run, now_s: float) -> str:
-    """Return what a run does or waits for, as what is said of it: ``has ended``."""
+    """Return what a run does or waits for, as a predicate such as ``has ended``."""
     if run.is_ended:
         return "has ended"
     return f"{'is' if run.holder is not None else 'waits for'} {waits_for(run, now_s)}"
@@ -229,7 +229,7 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
 
 
 def _option(question: Question, kind: str) -> str:
-    """Return the option of ``runs answer`` for a kind of answer; of a flow's question, with the types that it takes."""
+    """Return the option of ``runs answer`` for a kind of answer; for a question of a flow, with its types."""
     types = question.types if kind == "returned" else ()
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 
@@ -237,11 +237,11 @@ def _option(question: Question, kind: str) -> str:
 def run_picture(reading: RunHistory, width: int | None) -> RenderableType:
     """Return the entries of a run, one a line, with its path through the states next to them.
 
-    Below a reply that was refused stands what the model was told.
+    Below a refused reply stands the message that the model received.
 
     Args:
         reading: The run.
-        width: Columns of the terminal; None: there is none.
+        width: Columns of the terminal, or None without a terminal.
     """
     lanes = _Lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
@@ -281,7 +281,7 @@ def run_picture(reading: RunHistory, width: int | None) -> RenderableType:
 
 
 def _key(key: str) -> str:
-    """Return a key with its end, which tells more of it than its beginning."""
+    """Return a shortened key with its end, which says more than its beginning."""
     text = one_line(key)
     return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
 
@@ -307,7 +307,7 @@ def _context_text(use: ContextUse | None) -> str:
 
 
 def _about(entry: HistoryEntry) -> str:
-    """Return what an entry says, for people: its outcome, and what has begun by it."""
+    """Return the description of an entry for people: its outcome, and what has begun by it."""
     if (step := entry.undoes_to) is not None:
         return f"continues from step {step}"
     begun = ", ".join([f"{one.path} ({one.name})" for one in entry.line.begun if one.name])
@@ -409,7 +409,7 @@ def _ago(since_s: float, now_s: float) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Return a span of time in its two largest units, at most."""
+    """Return a span of time in at most its two largest units."""
     if not 0 <= seconds < 1e12:
         return "?"
     if seconds < 60:

@@ -497,10 +497,10 @@ def requeue(store: StoreOption, names: RunNames, by: By = None, debug: Debug = F
 
 
 def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> None:
-    """Do something with each run, and tell it; refused ones do not keep the others from it.
+    """Do something with each run, and report it; go on after a run that is refused.
 
     Raises:
-        UsageError: Some were refused.
+        UsageError: If some runs were refused.
     """
     refused: list[FsmAgentError] = []
     for name in names:
@@ -579,8 +579,8 @@ def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
     """Ask whether runs that have not ended are to be deleted.
 
     Raises:
-        UsageError: There is no terminal to ask at.
-        typer.Abort: They are not.
+        UsageError: If there is no terminal to ask at.
+        typer.Abort: If the person does not agree.
     """
     if not going:
         return
@@ -625,10 +625,10 @@ def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json:
 
 
 def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tuple[Page, bool]:
-    """Return the turns of a conversation that the filters take, the newest first, and whether there are more.
+    """Return the turns of a conversation that pass the filters, the newest first, and whether there are more.
 
     Raises:
-        UsageError: There is no such conversation.
+        UsageError: If there is no such conversation.
     """
     head = runs.store.head(conversation)
     if not head.version:

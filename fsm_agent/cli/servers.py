@@ -40,7 +40,7 @@ mcp = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as too
 
 @contextmanager
 def _needing(extra: str) -> Iterator[None]:
-    """Have a library of an extra that is missing told with the command that installs it."""
+    """Report a missing library of an extra with the command that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -102,7 +102,7 @@ def serve(
 
 
 def _token() -> str | None:
-    """Return the token of the environment, which lets open pages stay open while the server restarts; None: unset."""
+    """Return the token of the environment, which keeps pages open across restarts of the server, or None if unset."""
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(

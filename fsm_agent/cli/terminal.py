@@ -72,7 +72,7 @@ def whole_call(call: FunctionCall) -> str:
 
 
 def _format_call(call: FunctionCall) -> str:
-    """Return a function call as Python writes it; as the model did, when its arguments are not a JSON object."""
+    """Return a function call as Python writes it, or as the model did if its arguments are not a JSON object."""
     try:
         arguments = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
     except ValueError:  # a number of more digits than Python writes out
@@ -148,7 +148,7 @@ class Screen:
 
     @property
     def columns(self) -> int | None:
-        """Columns of the terminal that is stdout; None: it is none."""
+        """Columns of the terminal, or None if stdout is not a terminal."""
         return self.out.width if self.out.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -198,7 +198,7 @@ class Screen:
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        """Have no live line inside; it is restored behind it."""
+        """Hide the live line inside the block; restore it afterwards."""
         with self._lock:
             was_live = self._live is not None
             self.pause()
@@ -233,7 +233,7 @@ class Screen:
             self.write(f"{text}\n", style)
 
     def prose(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Write a line on stdout that a terminal breaks between words; one with a command stays whole, to be copied."""
+        """Write a line on stdout that a terminal breaks between words; a line with a command stays whole."""
         with self._paused():
             self.end_line()
             lead = " " * indent
@@ -243,12 +243,12 @@ class Screen:
     def ask(self, question: str) -> str:
         """Return the line that the person at the terminal answers, in any thread.
 
-        It is read past `sys.stdin`: a thread that waits in there would have the interpreter abort after Ctrl-C.  What
+        It is read past `sys.stdin`: a thread that waits there would make the interpreter abort after Ctrl-C.  Text that
         was typed before the question is discarded: it answers something else.
 
         Raises:
-            typer.Abort: The person ends the input, with Ctrl-D.
-            Aborted: The answer is no longer wanted, as after Ctrl-C; what is typed next is for others.
+            typer.Abort: If the person ends the input with Ctrl-D.
+            Aborted: If the answer is no longer wanted, as after Ctrl-C; text that is typed later is left to others.
         """
         with self._lock:
             self.pause()
@@ -271,7 +271,7 @@ class Screen:
             self.err.file.write("\n")
 
     def show(self, picture: RenderableType) -> None:
-        """Write a table or the like on stdout; its texts have to be plain already, and are broken at terminals only."""
+        """Write a table or the like on stdout; its texts must be plain already, and are broken only on terminals."""
         with self._paused():
             self.end_line()
             (self.out if self.out.is_terminal else _console(self.out.file, UNBROKEN)).print(picture, crop=False)
@@ -289,7 +289,7 @@ class Screen:
                     _print(self.err, Text(part, style))
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event, and write it; that of a call inside follows its path."""
+        """Update the progress from an event, and write the event; that of a call inside follows its path."""
         path = ""
         if isinstance(event, Inside):
             path, event = f"{one_line(event.path)}: ", event.event
@@ -307,8 +307,8 @@ class Screen:
         """Start the embedded model's server, after fetching the model if need be; return the model's name.
 
         Raises:
-            ConfigError: The model or the engine is missing or unfit.
-            ProviderError: The server could not be started.
+            ConfigError: If the model or the engine is missing or unfit.
+            ProviderError: If the server could not be started.
         """
         from fsm_agent.clients.local.model import SMOLLM2
         from fsm_agent.clients.local.server import local_server
@@ -340,7 +340,7 @@ def _defer_interrupts() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block: a live line that is only partly drawn could not be removed.
 
     Raises:
-        KeyboardInterrupt: There was one.
+        KeyboardInterrupt: If Ctrl-C was pressed inside the block.
     """
     is_ours = threading.current_thread() is threading.main_thread()  # no other one is interrupted
     if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -357,7 +357,7 @@ def _defer_interrupts() -> Iterator[None]:
 
 
 def _discard_input() -> None:
-    """Discard what was typed and not read yet."""
+    """Discard typed text that was not read yet."""
     with suppress(ImportError, OSError):  # on Windows; on what is no terminal
         termios: Any = import_module("termios")
         with suppress(termios.error):
@@ -368,7 +368,7 @@ def _wait_for_input(abort: Abort) -> None:
     """Wait until something was typed.
 
     Raises:
-        Aborted: The thread was left behind meanwhile.
+        Aborted: If the thread was left behind meanwhile.
     """
     if sys.platform == "win32":  # whose consoles `select` does not know
         return
@@ -401,7 +401,7 @@ def _print(console: Console, text: Text, end: str = "\n") -> None:
 
 
 def _wrapped(line: str, console: Console, indent: str = "") -> list[str]:
-    """Return the lines that one is broken into, between words where a terminal ends, but for one with a command."""
+    """Return a line broken between words to the width of the terminal; a line with a command stays whole."""
     width = console.width - len(indent)
     if not console.is_terminal or width < 1 or _COMMAND.search(line):
         return [line]

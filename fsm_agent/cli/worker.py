@@ -250,7 +250,7 @@ def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:
 
 
 def _task(runnable: Any, task: str) -> Any:
-    """Return what is submitted: of a flow, its data."""
+    """Return what is submitted: a task, or the data of a flow."""
     if not isinstance(runnable, Flow):
         return task
     try:
