@@ -240,7 +240,7 @@ class MCPServer:
                 it.
 
         Raises:
-            ConfigError: The URL is invalid.
+            ConfigError: If the URL is invalid.
         """
         transport = Http(url=url, headers=dict(headers or {}), sse=sse)
         return cls(

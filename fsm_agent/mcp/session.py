@@ -147,7 +147,7 @@ async def all_tools(client: Client) -> tuple[Tool, ...]:
     """Request all pages of the tools, and return them with bounded and plain texts.
 
     Raises:
-        ListingTooLong: There are too many tools, pages, or characters.
+        ListingTooLong: If there are too many tools, pages, or characters.
     """
     if client.server_capabilities.tools is None:
         return ()
@@ -287,8 +287,8 @@ class Session:
         """Return the official client, once it is connected.
 
         Raises:
-            MCPServerError: The server does not start, or does not answer.
-            ConfigError: The package or the command is missing.
+            MCPServerError: If the server does not start, or does not answer.
+            ConfigError: If the package or the command is missing.
         """
         return await asyncio.shield(self._opened)
 
@@ -529,8 +529,8 @@ class Connection:
         """Call a tool and return its result, which may report an error of its own.
 
         Raises:
-            MCPToolError: It took too long, or the server refused the call.
-            MCPServerError: The server cannot be reached, or ended meanwhile; the next call restarts it.
+            MCPToolError: If it took too long, or the server refused the call.
+            MCPServerError: If the server cannot be reached, or ended meanwhile; the next call restarts it.
         """
         with masked_logs(self.target.transport.secrets):  # requests are logged in the context of their sender
             return await self._call(tool, arguments, timeout_s)
@@ -590,7 +590,7 @@ def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments as JSON values: the package sends null for NaN, and ends the session at half a character.
 
     Raises:
-        ValueError: They cannot be written as JSON.
+        ValueError: If they cannot be written as JSON.
     """
     sent: dict[str, Any] = to_jsonable_python(dict(arguments))
     json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()

@@ -76,7 +76,7 @@ async def check_body(response: httpx2.Response) -> None:
     """Bound the body of a response, unless it is an event stream, and mend it.
 
     Raises:
-        httpx2.DecodingError: The body is compressed, so its size is not the received size.
+        httpx2.DecodingError: If the body is compressed, so its size is not the received size.
     """
     import httpx2
 
