@@ -234,13 +234,13 @@ def test_a_type_that_would_be_too_long_is_told_as_json_schema() -> None:
     assert json.loads(schema) == output.schema
 
 
-class ChildHandle(BaseModel):
+class Inner(BaseModel):
     size: int = 0
 
 
 class Outer(BaseModel):
-    inner: ChildHandle | None = None
-    items: list[ChildHandle] = []
+    inner: Inner | None = None
+    items: list[Inner] = []
     by_name: dict[str, int] = {}
 
 
