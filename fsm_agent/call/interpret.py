@@ -8,9 +8,8 @@ call reads the same output.  So a value that could not be read again is refused 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -36,16 +35,14 @@ from fsm_agent.call.outcomes import (
     SummaryTaken,
     TooLong,
 )
-from fsm_agent.call.record import CallRecord, State, Tally
+from fsm_agent.call.record import CallRecord, State
+from fsm_agent.call.requested_calls import fingerprint, is_cut_off, refusal_text, requested_calls
 from fsm_agent.call.requests import (
     UNATTENDED,
-    USED_UP,
     ApprovalGate,
     active_prompt,
     is_draft_stage,
     is_final,
-    unblocked,
-    used_up,
 )
 from fsm_agent.call.stopping import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
@@ -162,18 +159,9 @@ def _may_be_none(governing: Prompt[Any]) -> bool:
     return governing.parser is None and (None in kinds or NoneType in kinds)
 
 
-REPEATED = (
-    "The function {name} was already called with these arguments, and no other function has run since; its result "
-    "stands above. Do not call it so again: if you need no other function, give your final answer."
-)
-
-TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
-
 NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
 
 CHANGED = "(The arguments were changed before the function ran: {arguments})"
-
-NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
 TableEvent: TypeAlias = (
@@ -182,13 +170,10 @@ TableEvent: TypeAlias = (
 
 _CHARACTERS = 4  # of a summary, that count as a token
 
-_COMPOUND = (dict, list)
 
 _OF_CHECK = (Checked, CheckRefused)
 
 _NO_ARGS: Mapping[str, Any] = {}
-
-_KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 
 
 def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, TableEvent]:
@@ -243,7 +228,7 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
     refusal = function.refusal(call.arguments_json)
     if refusal is None:
         return "approved", call.changed(fingerprint=fingerprint(call))
-    return "denied", call.changed(error=_refusal_text(refusal, call))
+    return "denied", call.changed(error=refusal_text(refusal, call))
 
 
 def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
@@ -298,13 +283,13 @@ def read_reply(
         return "over_budget", Overrun(usage=reply.usage)
     requested: FunctionsRequested | None = None
     if stop_when is not None:
-        requested = _requested(record, reply, prompt, seen, gate)
+        requested = FunctionsRequested(*requested_calls(record, reply, prompt, seen, gate))
         runnable = 0 if is_final(record, prompt) else sum(not f.is_settled for f in requested.calls)
         if (stop := _verdict(stop_when, record, reply, runnable)) is not None:
             return "stopped", StoppedReply(requested, stop.reason, stop.output_json)
     call = first_call(reply.message)
     if call is not None and (call.name != ANSWER or not _is_answer(record, reply, prompt)):
-        return "functions_asked", requested or _requested(record, reply, prompt, seen, gate)
+        return "functions_asked", requested or FunctionsRequested(*requested_calls(record, reply, prompt, seen, gate))
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         problem = reply.refusal or reply.message.text or f"finish: {reply.finish_raw}"
         return "refused", FinalReply(reply, problem=problem)
@@ -416,11 +401,6 @@ def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[s
     return record.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
 
 
-def is_cut_off(reply: Reply) -> bool:
-    """Return whether the reply was cut off at the token limit."""
-    return reply.finish == "length"
-
-
 def _problem(reply: Reply, error: Exception) -> str:
     """Return the text of an exception for the model, with its type unless it is a `ValueError`."""
     text = (isinstance(error, ValueError) and error_text(error)) or typed_error_text(error)
@@ -481,109 +461,3 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
     if not verdict:
         return None
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
-
-
-def _requested(
-    record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: ApprovalGate
-) -> FunctionsRequested:
-    """Return the reply's calls with our ids; calls that cannot or need not be run are settled."""
-    message = reply.message
-    parts: list[Any] = []
-    calls: list[FunctionCall] = []
-    index = len(record.dialog)
-    asked = message.function_calls
-    screen = _Screen(record, prompt, seen, gate, asked[-1] if asked and is_cut_off(reply) else None)
-    for part in message.parts:
-        if isinstance(part, FunctionCall):
-            part, call = screen.of(part, f"{index}.{len(calls)}")
-            calls.append(call.changed(round=record.rounds + 1))
-        parts.append(part)
-    return FunctionsRequested(Message(role=message.role, parts=tuple(parts)), unblocked(record, calls, prompt))
-
-
-class _Screen:
-    """The check of one reply's calls, in order."""
-
-    __slots__ = ("cut", "gate", "prompt", "record", "requested", "runs", "seen")
-
-    def __init__(
-        self, record: CallRecord, prompt: Prompt, seen: Container[str], gate: ApprovalGate, cut: FunctionCall | None
-    ) -> None:
-        self.record, self.prompt, self.seen, self.gate = record, prompt, seen, gate
-        self.cut = cut  # the last call of a reply that was cut off
-        self.requested: set[str] = set()  # fingerprints of the calls to be run
-        self.runs: dict[str, int] = {}  # by name, of functions with a budget
-
-    def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return the call with our id for the message, and for the round; the latter is settled if it is not to run."""
-        function = self.prompt.by_name.get(call.name)
-        if function is None:
-            call = call.changed(id=id)
-            if call.name == ANSWER and self.prompt.output is not str:
-                return call, call.changed(error=NOT_TAKEN)
-            names = ", ".join(self.prompt.by_name) or "none"
-            return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
-        problem = used_up(self.record, function) if self.record.tallies else None
-        if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
-            problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
-        if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
-            problem = _refusal_text(refusal, call, is_cut=call is self.cut)
-        if problem is not None:
-            call = call.changed(id=id)
-            return call, call.changed(error=problem)
-        mark = fingerprint(call)
-        if not function.repeatable and (mark in self.seen or mark in self.requested):
-            call, text = call.changed(id=id), TWICE if mark in self.requested else REPEATED
-            return call, call.changed(fingerprint=mark, is_repeated=True, result=text.format(name=call.name))
-        if function.max_calls is not None and not self._is_within(function, function.max_calls):
-            call = call.changed(id=id)
-            return call, call.changed(error=USED_UP.format(name=call.name, limit=function.max_calls))
-        self.requested.add(mark)
-        call = call.changed(id=id, fingerprint=mark, needs_approval=False, version=function.version)
-        if self.gate.is_closed(function, call, self.record):
-            call = call.changed(needs_approval=True)
-        return call, call
-
-    def _lacks_arguments(self, call: FunctionCall) -> bool:
-        """Return whether the reply was cut off before the arguments of the call."""
-        return call is self.cut and call.arguments_json.strip() in ("", "{}")
-
-    def _is_within(self, function: Function, limit: int) -> bool:
-        """Count a call of the function in this reply; return whether it is within the function's limit."""
-        runs = self.record.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
-        self.runs[function.name] = self.runs.get(function.name, 0) + 1
-        return runs < limit
-
-
-def _refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
-    """Return the text for the model about invalid arguments."""
-    cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
-    return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
-
-
-def fingerprint(call: FunctionCall) -> str:
-    """Return a text that is equal for equal names and arguments, in any order of keys; 1, 1.0 and true differ.
-
-    Raises:
-        ValueError: If the arguments are not JSON.
-    """
-    arguments = object_text(call.arguments_json)
-    return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)
-
-
-@lru_cache(maxsize=64)  # each call is needed twice: with its round, and with the next one
-def _fingerprint(name: str, arguments_json: str) -> str:
-    canonical = name + pydantic_core.to_json(_sorted(pydantic_core.from_json(arguments_json))).decode()
-    if len(canonical) <= 64:
-        return canonical
-    return hashlib.blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _sorted(value: Any) -> Any:
-    """Return the same JSON with the keys of its objects in order."""
-    if isinstance(value, dict):
-        for item in value.values():
-            if isinstance(item, _COMPOUND):
-                return {name: _sorted(value[name]) for name in sorted(value)}
-        return value if (names := sorted(value)) == [*value] else {name: value[name] for name in names}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

@@ -62,7 +62,7 @@ from typing import Any
 from fsm_agent._internal.system import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Overrun, describe_overrun, reached
-from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, error_text, fingerprint, is_cut_off
+from fsm_agent.call.interpret import CHANGED, error_text
 from fsm_agent.call.machine import Row, RowMachine, machine_of
 from fsm_agent.call.outcomes import (
     Begun,
@@ -94,6 +94,7 @@ from fsm_agent.call.record import (
     State,
     is_within,
 )
+from fsm_agent.call.requested_calls import NOT_TAKEN, fingerprint, is_cut_off
 from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part, renumbered

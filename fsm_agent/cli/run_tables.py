@@ -29,7 +29,7 @@ from fsm_agent.call.outcomes import (
     Returned,
     Stopped,
 )
-from fsm_agent.call.questions import about_of, question_text
+from fsm_agent.call.question_forms import about_of, question_text
 from fsm_agent.call.record import ContextUse, State
 from fsm_agent.cli.terminal import one_line, shown_call, whole_call
 from fsm_agent.messages.events import Question

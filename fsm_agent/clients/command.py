@@ -26,7 +26,7 @@ from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Reply
 from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
 from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported
-from fsm_agent.providers.streams import read_json
+from fsm_agent.providers.sse import read_json
 from fsm_agent.validation import require
 
 _STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")

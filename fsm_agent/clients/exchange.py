@@ -25,7 +25,7 @@ from fsm_agent.messages.reply import OutputMode, Reply, Settings
 from fsm_agent.providers.codec import LEFT_OUT, Codec
 from fsm_agent.providers.content import without_hints
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.streams import request_id
+from fsm_agent.providers.sse import request_id
 from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:

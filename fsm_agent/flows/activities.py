@@ -11,9 +11,9 @@ from fsm_agent.flows.record import AwaitAnswer, RunOnData, Timer
 from fsm_agent.functions.context import Context
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of
+from fsm_agent.runtime.approval import AskActivity
 from fsm_agent.runtime.call_activities import FunctionActivity, SleepActivity
 from fsm_agent.runtime.run_function import Ended, FunctionExecution
-from fsm_agent.runtime.verdicts import AskActivity
 
 PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store may set its own patience
 

@@ -41,7 +41,8 @@ from fsm_agent.flows.states import (
     may_be_abandoned,
     states_inside,
 )
-from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, check_time, states_in, takes_answer
+from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, states_in, takes_answer
+from fsm_agent.flows.timers import check_time
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from fsm_agent._internal.structs import is_amount, is_finite
-from fsm_agent._internal.text import in_seconds
 from fsm_agent.call.machine import Row as MachineRow
 from fsm_agent.call.machine import machine_of
 from fsm_agent.flows.errors import FlowError
@@ -34,7 +31,6 @@ from fsm_agent.flows.states import (
     FunctionState,
     Guard,
     LiveState,
-    PauseState,
     Row,
     State,
     event_name,
@@ -55,8 +51,6 @@ RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
 EDITED = "edited"  # the trigger of a step by which a person has changed the data, in a fork
 KEPT = "kept"  # an answer that came early
 NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
-_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
-_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
 
 
 # What guards and actions take
@@ -463,67 +457,3 @@ def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any
         if row.source is not EVERY:
             yield row.source
         yield row.to
-
-
-# Times
-
-
-def check_time(here: str, state: LiveState[Any, Any]) -> None:
-    """Refuse a time that no run could use.
-
-    Raises:
-        FlowError: It names the option, what was expected, and its value.
-    """
-    within_s, until = state.within_s, state.until
-    if within_s is not None and until is not None:
-        raise FlowError(f"{here}: expected within_s or until, got both; leave one out")
-    if isinstance(state, PauseState) and not state.is_timed:
-        raise FlowError(f"{here}: expected within_s ({_SECONDS}) or until, got neither")
-    for name, time, right in (("within_s", within_s, _SECONDS), ("until", until, _MOMENT)):
-        if inspect.iscoroutinefunction(time):
-            right = "a plain, pure function"
-            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {safe_repr(time)}")
-        is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
-        if time is not None and not is_right:
-            raise FlowError(f"{here}: {name}: expected {right}, got {safe_repr(time)}")
-    if not isinstance(state.restart, bool):
-        raise FlowError(f"{here}: restart: expected True or False, got {safe_repr(state.restart)}")
-    if not (state.restart or state.is_timed):
-        raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
-
-
-def moment_s(moment: Any) -> float | None:
-    """Return a moment as Unix time; None: it is no datetime with a time zone, and no Unix time."""
-    if isinstance(moment, datetime):
-        return None if moment.utcoffset() is None else moment.timestamp()
-    return float(moment) if is_amount(moment) else None
-
-
-def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
-    """Return the Unix time at which the time of a state is over; None: it has no limit this time.
-
-    Args:
-        where: The flow, for errors.
-        state: A state with a time.
-        data: The data with which it is entered.
-        at_s: Unix time at which it is entered.
-
-    Raises:
-        FlowError: A function of the data has returned no time.
-    """
-    is_moment = state.until is not None
-    given = state.until if is_moment else state.within_s
-    time = in_seconds(given(data)) if callable(given) else given
-    if time is None and not isinstance(state, PauseState):
-        return None
-    due = moment_s(time) if is_moment else at_s + time if is_amount(time) else None
-    if due is not None:
-        return due
-    name = "until" if is_moment else "within_s"
-    right = (
-        "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on, or a timedelta"
-    )
-    if not isinstance(state, PauseState):
-        right += ", or None"
-    by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
-    raise FlowError(f"{where}: {name} of {state.name}: expected {right}, got {safe_repr(time)}{by}")

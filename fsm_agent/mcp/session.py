@@ -28,7 +28,7 @@ from fsm_agent._internal.text import plain
 from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
 from fsm_agent.mcp.transports import StderrTail, Transport
-from fsm_agent.providers.streams import mended
+from fsm_agent.providers.sse import mended
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -28,13 +28,13 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.process import SEPARATOR
-from fsm_agent.call.questions import FormError
+from fsm_agent.call.question_forms import FormError
 from fsm_agent.call.record import State
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.functions.context import deps_for
 from fsm_agent.functions.function import Function
-from fsm_agent.mcp.forms import answer, elicitation
+from fsm_agent.mcp.elicitation import answer, elicitation
 from fsm_agent.mcp.server import own_stdin, task_of, why_not_served
 from fsm_agent.messages.events import Event, FunctionProgress, Inside, Question, Stepped
 from fsm_agent.messages.message import Attachment, Document, Image

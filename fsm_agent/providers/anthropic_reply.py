@@ -21,7 +21,7 @@ from fsm_agent.messages.reply import Finish, Reply, Usage
 from fsm_agent.providers.content import arguments_object, citations, first_count, text_or_none
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.streams import ArrivingText
+from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "anthropic"
 # An `Opaque` with this key is no block.  It holds further fields of the next part's block (a signature, citations, a

@@ -12,7 +12,7 @@ from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.message import Message, Part
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.failures import no_object, reported, unreadable
-from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, request_id, with_halves
+from fsm_agent.providers.sse import EventStream, ServerEvent, read_json, request_id, with_halves
 
 
 class Decoder(ABC):

@@ -27,7 +27,7 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
-from fsm_agent.providers.streams import read_json, request_id
+from fsm_agent.providers.sse import read_json, request_id
 
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
 _MAX_READ = 1_000_000  # bytes of an error's body that are looked at

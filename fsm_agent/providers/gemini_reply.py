@@ -22,7 +22,7 @@ from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
-from fsm_agent.providers.streams import ArrivingText
+from fsm_agent.providers.sse import ArrivingText
 
 # One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)

@@ -20,7 +20,7 @@ from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import citations, cited, count_or_none, first_count, text_or_none, token_logprobs
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import picture_alone, reported, unreadable
-from fsm_agent.providers.streams import ArrivingText, joined
+from fsm_agent.providers.sse import ArrivingText, joined
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"

@@ -38,7 +38,7 @@ from fsm_agent.providers.content import (
 )
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.streams import ArrivingText
+from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "openai-responses"
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments

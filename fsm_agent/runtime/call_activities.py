@@ -1,6 +1,6 @@
 """The activities of an agent call: they perform its effects, with their events and time limits.
 
-That of `AskApproval` is in `fsm_agent.runtime.verdicts`.
+That of `AskApproval` is in `fsm_agent.runtime.approval`.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import MOST, UNUSED, Reply
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.approval import AskActivity
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
-from fsm_agent.runtime.verdicts import AskActivity
 from fsm_agent.validation import safe_repr
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import field
 from typing_extensions import TypeVar
@@ -26,11 +26,11 @@ from fsm_agent.messages.events import Delta, Question
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.runtime.results import ResultPipeline
+from fsm_agent.runtime.retry_delay import delay_s, doubled_s
 from fsm_agent.runtime.threads import abort_in_force
 from fsm_agent.validation import invalid, require, safe_repr
 
 if TYPE_CHECKING:
-    from tenacity import RetryCallState
     from tenacity.wait import wait_base
 
     from fsm_agent.runtime.driver import Driver
@@ -452,18 +452,3 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     def of(cls, client: Client, **changes: Any) -> Environment:
         """Return an environment with this client; a test double brings its own clock."""
         return cls(client=client, **{**getattr(client, "environment_defaults", {}), **changes})
-
-
-def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
-    """Return the delay after the failure of an attempt, counted from 1: it doubles up to a maximum."""
-    return min(first_s * 2.0 ** min(attempt - 1, 1000), most_s)
-
-
-def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception) -> float:
-    """Return the delay of a wait of `tenacity` after the failure of an attempt, counted from 1."""
-    from tenacity import RetryCallState
-
-    state = RetryCallState(cast("Any", None), None, (), {})
-    state.attempt_number = attempt
-    state.set_exception((type(error), error, None))
-    return float(wait(state))

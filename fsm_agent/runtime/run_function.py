@@ -33,10 +33,11 @@ from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder, doubled_s
+from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.results import PipelineResult
+from fsm_agent.runtime.retry_delay import doubled_s
 from fsm_agent.runtime.threads import Aborted, in_thread
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from fsm_agent._internal.structs import decoder_of, is_finite, is_whole
 from fsm_agent.call.outcomes import Modified, Outcome, Returned
-from fsm_agent.call.questions import misfit
+from fsm_agent.call.question_forms import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, SignalExists, StoreError

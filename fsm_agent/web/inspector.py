@@ -34,7 +34,7 @@ from starlette.staticfiles import StaticFiles
 from fsm_agent._internal.structs import to_json
 from fsm_agent._internal.text import pretty
 from fsm_agent._internal.text import shown as shown_text
-from fsm_agent.call.questions import (
+from fsm_agent.call.question_forms import (
     FormError,
     QuestionForm,
     outcome_from_form,

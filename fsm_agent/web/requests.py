@@ -10,7 +10,7 @@ import msgspec
 
 from fsm_agent.call.outcomes import Approved, Denied, FunctionFailed, Modified, Outcome, Returned
 from fsm_agent.call.process import INBOX, prefix_of
-from fsm_agent.call.questions import outcome_of
+from fsm_agent.call.question_forms import outcome_of
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import Image, Message

@@ -24,7 +24,8 @@ from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, pictures, weathe
 from fsm_agent import Agent, Context, Function, Limits, MemoryStore, UsageError, function, handoff
 from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.errors import OutcomeError
-from fsm_agent.mcp import ToolServer, forms, serve
+from fsm_agent.mcp import ToolServer, serve
+from fsm_agent.mcp import elicitation as forms
 from fsm_agent.mcp.server import BoundedLines
 from fsm_agent.mcp.tool_calls import Progress
 from fsm_agent.messages import FunctionProgress, Question

@@ -16,7 +16,7 @@ from fsm_agent.messages.reply import Reply, Settings
 from fsm_agent.providers.codec import Codec, Profile, to_json
 from fsm_agent.providers.failures import failure, unreadable
 from fsm_agent.providers.openai_chat_reply import ChatDecoder
-from fsm_agent.providers.streams import read_json
+from fsm_agent.providers.sse import read_json
 
 
 class _Raw(Codec):

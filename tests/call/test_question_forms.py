@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
-from fsm_agent.call.questions import outcome_from_form, question_form
+from fsm_agent.call.question_forms import outcome_from_form, question_form
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowRun, FlowSuspended, end, wait
 from fsm_agent.messages import Question

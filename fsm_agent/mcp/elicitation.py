@@ -15,7 +15,7 @@ import mcp_types as types
 from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import Cancelled, Denied, Outcome
-from fsm_agent.call.questions import (
+from fsm_agent.call.question_forms import (
     Field,
     FormError,
     QuestionForm,

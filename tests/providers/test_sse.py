@@ -15,7 +15,7 @@ from support.chat_bodies import sse
 from fsm_agent.errors import BadReply, Overloaded
 from fsm_agent.messages import TextDelta
 from fsm_agent.providers import OpenAIChatCodec
-from fsm_agent.providers.streams import EventStream, read_json
+from fsm_agent.providers.sse import EventStream, read_json
 
 BODIES = {
     "all line ends": (b"data: a\r\n\ndata: b\r\rdata: c\n\r\n", [("", b"a"), ("", b"b"), ("", b"c")]),

@@ -1,0 +1,27 @@
+"""How long to wait before the next attempt, of a request after a 429 or of a function.
+
+The provider's own word comes first: it is in the error, `ProviderError.retry_after_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+
+def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
+    """Return the delay after the failure of an attempt, counted from 1: it doubles up to a maximum."""
+    return min(first_s * 2.0 ** min(attempt - 1, 1000), most_s)
+
+
+def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception) -> float:
+    """Return the delay of a wait of `tenacity` after the failure of an attempt, counted from 1."""
+    from tenacity import RetryCallState
+
+    state = RetryCallState(cast("Any", None), None, (), {})
+    state.attempt_number = attempt
+    state.set_exception((type(error), error, None))
+    return float(wait(state))
