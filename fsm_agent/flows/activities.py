@@ -49,7 +49,7 @@ class StateFunctionActivity(FunctionActivity):
 
 @activity_of(AwaitAnswer)
 class AnswerActivity(AskActivity):
-    """A question to a person who is here. Questions are asked one at a time."""
+    """A question to a person who is here.  Questions are asked one at a time."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class AnswerActivity(AskActivity):
 
 @activity_of(Timer)
 class TimerActivity(SleepActivity):
-    """A wait until a state's time is over; the same moment is a deadline of its process."""
+    """A wait until a state's time is over.  This moment is also a deadline of its process."""
 
     __slots__ = ()
 
@@ -82,6 +82,6 @@ class TimerActivity(SleepActivity):
         return bool(self.effect.until_s - self.environment.clock.now() <= patience_s)
 
     def _is_of_question(self) -> bool:
-        """Return whether it is the time that a person has for an answer."""
+        """Return whether the timer limits the time that a person has for an answer."""
         asked = f"{AwaitAnswer.prefix}:{subject_of(self.effect.key)}"
         return any(effect.key.rpartition(SEPARATOR)[2] == asked for effect in self.process.effects)

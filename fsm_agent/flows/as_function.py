@@ -105,7 +105,7 @@ class _Validator:
         """Return the data, by the name of their argument.
 
         Raises:
-            ValueError: The document does not hold them.
+            ValueError: If the document does not hold such data.
         """
         arguments = pydantic_core.from_json(document)
         if isinstance(arguments, dict) and (unknown := [name for name in arguments if name not in self._known]):
@@ -119,8 +119,8 @@ class FlowDelegate:
 
     Args:
         flow: The flow.
-        start: The function that makes data of arguments.
-        returns: Makes the result from the data that the flow ended with; None: the data are the result.
+        start: The function that makes data from arguments.
+        returns: Makes the result from the last data of the flow.  With None, the data are the result.
     """
 
     is_handoff = False
@@ -209,15 +209,15 @@ class FlowDelegate:
 
 
 class InnerRun:
-    """A run of a flow inside an agent call. It is the run itself, except that its record is written as JSON.
+    """A run of a flow inside an agent call.  It delegates to the run, but its record is written as JSON.
 
     Args:
         run: The run.
-        record: Its record, in the form in which the call around it keeps it.
+        record: The record, in the form in which the call around the run keeps it.
         delegate: The flow as a function.
 
     Attributes:
-        begun_with: The record of the run when this was made.
+        begun_with: The record of the run when this object was made.
     """
 
     def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
@@ -240,7 +240,7 @@ class InnerRun:
         """The result for the model.
 
         Raises:
-            UsageError: `returns` has raised something.
+            UsageError: If `returns` has raised an exception.
         """
         try:
             return self._delegate.output_of(self.run.data)
@@ -262,7 +262,7 @@ class InnerRun:
         self._of, self._record = earlier, record
 
     def closed_again(self) -> ProcessRecord:
-        """Return the record with the policies of functions applied again to the pending calls inside of it."""
+        """Return the record after the policies of functions are applied again to the pending calls inside it."""
         self.run.record = self.run.closed_again()
         return self._delegate.kept(self.run.record)
 

@@ -1,4 +1,4 @@
-"""What declares states: decorators for pure functions and for functions that act, and plain functions."""
+"""Declares states, by decorators of pure functions and of functions that act, and by plain functions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StateOptions(TimeOptions[D], Generic[D], total=False):
     """The options of a state that a function is decorated with.
 
     Attributes:
-        name: Its name; None: that of the function.
+        name: The name of the state, or None for the name of the function.
     """
 
     name: str | None
@@ -61,15 +61,15 @@ class WaitOptions(StateOptions[D], Generic[D], total=False):
     """The options of a state that waits for an answer.
 
     Attributes:
-        early: Keep an answer that comes before the state is entered, and take it then, the oldest first; each is taken
-            once.  `FlowLimits.inbox` says how many a run keeps.
+        early: Whether answers that come before the state is entered are kept.  On entry the state takes the oldest
+            one, and each is taken once.  `FlowLimits.inbox` says how many a run keeps.
     """
 
     early: bool
 
 
 class ExecuteOptions(StateOptions[D], Generic[D], total=False):
-    """The options of a function that acts: those of its state, and of its `Policy`."""
+    """The options of a function that acts: the options of its state and of its `Policy`."""
 
     once: bool
     reconcile: Callable[[Context[Any]], Any] | None
@@ -86,10 +86,10 @@ TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
 
 
 def _pure(what: str, function: Any) -> Any:
-    """Return a function of the data that decides.
+    """Return the value as a plain function of the data.
 
     Raises:
-        FlowError: It is not a function, or it is a coroutine function.
+        FlowError: If the value is not a function, or is a coroutine function.
     """
     if not callable(function):
         raise FlowError(f"{what}: expected a function of the data, got {safe_repr(function)}")
@@ -102,7 +102,7 @@ def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIO
     """Return the options of a word.
 
     Raises:
-        TypeError: There is no such option.
+        TypeError: If an option is unknown.
     """
     if unknown := [name for name in options if name not in known]:
         raise TypeError(f"{word} has no argument {unknown[0]!r}{hint(unknown[0], known)}")
@@ -110,14 +110,14 @@ def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIO
 
 
 class _AnyData:
-    """Stands for data that no argument of `ask` tells: those of the decorated function."""
+    """Stands for the data of the decorated function, if no argument of `ask` tells their type."""
 
 
 X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
 
 
 class _Chooses(Protocol[X]):
-    """A function of the data that chooses an agent, or a role.  An agent, which can be called too, has no such name."""
+    """A function of the data that chooses an agent or a role.  An agent can be called, too, but has no ``__name__``."""
 
     __name__: str
 
@@ -128,7 +128,7 @@ _Asked: TypeAlias = Agent[Any, Any] | str | _Chooses[X]
 
 
 class _Calls(Generic[A, X]):
-    """A decorator for what an agent is asked: an object, because type checkers infer its types where it is used."""
+    """A decorator for the task of an agent.  It is an object so that type checkers infer its types where it is used."""
 
     make: type[CallState[Any, Any]] = CallState
 
@@ -144,7 +144,7 @@ class _Calls(Generic[A, X]):
 
 
 class _WholeCalls(_Calls[CallResult[A], X]):
-    """The same, for a state that gives the whole result of its call."""
+    """A decorator for the task of an agent, for a state that gives the whole result of the call."""
 
     make = WholeCallState
 
@@ -197,7 +197,7 @@ def ask(
     asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[Any, X]: ...
 def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
-    """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
+    """Declare a state that waits for an agent call.  Decorates a pure function of the data that returns the task.
 
         @ask(editor, Approve, Change)
         def review(d: Letter) -> str:
@@ -206,14 +206,14 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
     Args:
         asked: The agent; its role, a name that `Flow.bound` binds to an agent; or a pure function of the data that
             chooses an agent, or a role.
-        types: The types of the answer, one or several; none: the agent's own output, if it is an agent.
-        whole: Give the whole `CallResult`, with which the next state can continue the dialog.  ``of`` of its rows is
-            a type of the output.
+        types: One or several types of the answer.  By default, the output type of ``asked``, if it is an agent.
+        whole: Whether the state gives the whole `CallResult`, with which the next state can continue the dialog.  In
+            its rows, ``of`` is a type of the output.
         options: See `StateOptions`.
 
     Raises:
-        FlowError: No agent is named, or no type of the answer.
-        TypeError: There is no such option.
+        FlowError: If no agent or no type of the answer is given.
+        TypeError: If an option is unknown.
 
     Examples:
         >>> writer = Agent(Script("Dear Ada"), name="writer")
@@ -269,17 +269,17 @@ def execute(**options: Unpack[ExecuteOptions[Any]]) -> _Executes: ...
 def execute(function: Any = None, /, **options: Any) -> Any:
     """Declare a state that waits for a function, plain or coroutine: ``@execute`` or ``@execute(once=True)``.
 
-    It takes the data, and a `Context` if it has a second parameter: ``context.idempotency_key`` is the same in every
-    attempt.  What it raises is a `Failure` for rows of ``failed``.
+    The function takes the data, and a `Context` if it has a second parameter.  ``context.idempotency_key`` is the same
+    in every attempt.  An exception that it raises becomes a `Failure` for rows of ``failed``.
 
     Args:
-        function: The function.
+        function: The function, plain or coroutine.
         options: See `ExecuteOptions`.
 
     Raises:
-        FlowError: A state cannot wait for this object.
-        TypeError: There is no such option.
-        UsageError: An option is of another type.
+        FlowError: If a state cannot wait for this object.
+        TypeError: If an option is unknown.
+        UsageError: If an option has the wrong type.
 
     Examples:
         >>> @execute(once=True)
@@ -320,7 +320,7 @@ def _function_state(
 
 
 class _Waits(Generic[A]):
-    """A decorator for what a person is shown."""
+    """A decorator for a function that returns what a person is shown."""
 
     def __init__(self, types: Sequence[Any], options: dict[str, Any]) -> None:
         self._types, self._options = types, options
@@ -338,7 +338,7 @@ def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[WaitOpti
 @overload
 def wait(a1: type[Any], /, *more: type[Any], **options: Unpack[WaitOptions[Any]]) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
-    """Declare a state that waits for an answer of one of these types; decorates what the person is shown.
+    """Declare a state that waits for a person's answer.  Decorates a pure function that returns what to show.
 
     Args:
         types: The types of the answer.
@@ -380,12 +380,12 @@ def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = 
 
     Args:
         name: Its name.
-        delay_s: How many seconds it waits, a timedelta, or a pure function of the data that returns either.
-        until: In its place, the moment until which it waits; see `TimeOptions`.
+        delay_s: How long the state waits: seconds, a timedelta, or a pure function of the data that returns either.
+        until: The moment until which the state waits, in place of ``delay_s``; see `TimeOptions`.
         restart: See `TimeOptions`.
 
     Raises:
-        FlowError: The name is no text.
+        FlowError: If the name is not a string.
 
     Examples:
         >>> nap = pause("nap", 0.01)
@@ -417,20 +417,20 @@ def gather(
     **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[Any, ...]]: ...
 def gather(name: str, /, *members: Any, enough: float | None = None, **options: Any) -> Any:
-    """Return a state that waits for all members at once, and gives what they gave, in the order written.
+    """Return a state that waits for all members at once and gives their values, in the order written.
 
-    The first member that fails ends the others.  With ``enough=2``, or ``enough=0.5`` for a half of them, rounded up,
-    the state gives the values of so many members as soon as it has them, and abandons the others; it fails with the
-    first failure, in the order written, once too few members are left.
+    The first member that fails ends the others.  With ``enough=2``, or with ``enough=0.5`` for half of the members,
+    rounded up, the state gives the values of that many members as soon as it has them, and abandons the others.  Once
+    too few members are left, it fails with the first failure, in the order written.
 
     Args:
         name: Its name.
-        members: Two states or more, each with a name of its own.
-        enough: How many members are enough, a whole number, or which share of them, a float; None: all are needed.
+        members: Two or more states with different names.
+        enough: The number (int) or the share (float) of members that are enough, or None if all are needed.
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: The name is no text, or a member is no state that waits.
+        FlowError: If the name is not a string, or a member is not a state that waits.
 
     Examples:
         >>> @execute
@@ -460,10 +460,10 @@ def race(
     name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state that waits as `gather` does with ``enough=1``, and gives the value of that member itself.
+    """Return a state that waits like `gather` with ``enough=1``, but gives the value of that one member, not a tuple.
 
     Raises:
-        FlowError: As of `gather`.
+        FlowError: If the name is not a string, or a member is not a state that waits.
 
     Examples:
         >>> @execute
@@ -522,23 +522,23 @@ def each(
     enough: float | None = None,
     **options: Any,
 ) -> Any:
-    """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
+    """Return a state that runs a member for each item and gives the values of the members, in the order of the items.
 
-    The first member that fails ends the others, unless the state is to be settled, or has enough without it.
+    The first member that fails ends the others, unless ``settled`` is given or ``enough`` can still be reached.
 
     Args:
         name: Its name.
         member: A state whose data are an item.
-        over: Returns the items; pure.
-        parallel: How many run at once; None: all.
-        settled: Wait for all members; the failures are among the results, as `Failure`s.
-        enough: How many values are enough, as of `gather`.  With fewer items than that, the state fails at once, for
-            the reason "too few".  A share of zero items is zero.
+        over: A pure function that returns the items.
+        parallel: How many members run at once, or None for all of them.
+        settled: Whether the state waits for all members and gives failures among the results, as `Failure`s.
+        enough: How many values are enough; see `gather`.  If there are fewer items than that, the state fails at once
+            with the reason "too few".  A share of zero items is zero.
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: The name is no text, the member no state that waits, or ``over`` no plain function.
-        TypeError: There is no such option.
+        FlowError: If the name is not a string, the member not a state that waits, or ``over`` not a plain function.
+        TypeError: If an option is unknown.
 
     Examples:
         >>> @execute
@@ -561,16 +561,16 @@ def each(
 
 
 def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
-    """Return a state that waits for another flow, and gives the data that it ended with.
+    """Return a state that waits for another flow and gives the data that the flow ended with.
 
     Args:
         name: Its name.
         flow: The flow.
-        given: Returns the data that it begins with; pure.
+        given: A pure function that returns the data with which the flow begins.
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: The name is not a string, the flow is not a `Flow`, or ``given`` is not a plain function.
+        FlowError: If the name is not a string, the flow not a `Flow`, or ``given`` not a plain function.
 
     Examples:
         >>> @execute
@@ -593,11 +593,11 @@ def end(name: str, *, failed: bool | str = False) -> End:
     """Return an end of the flow.
 
     Args:
-        name: Its name, which is the ``state`` of the result.
-        failed: The flow has failed there, and `call` raises `FlowFailed`: True, or why, for people.
+        name: The name of the end, which is the ``state`` of the result.
+        failed: Whether the flow has failed there, so that `call` raises `FlowFailed`: True, or a reason for people.
 
     Raises:
-        FlowError: The name is not a string, or ``failed`` is neither a string nor a truth value.
+        FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.
 
     Examples:
         >>> def is_empty(text: str) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # what imports this module
 
 
 class FlowError(UsageError):
-    """A flow is wrong; the message names the row or the state, and what was expected.
+    """A flow is wrong.  The message names the row or the state and says what was expected.
 
     Examples:
         >>> @execute
@@ -39,7 +39,7 @@ class _OfRun(FsmAgentError):
 
 
 class FlowFailed(_OfRun):
-    """A flow ended in a failure; ``run`` is the `FlowRun`, ``run.record.ending`` says why.
+    """A flow ended in a failure.  ``run`` is the `FlowRun`; ``run.record.ending`` says why it failed.
 
     Examples:
         >>> @execute
@@ -54,7 +54,7 @@ class FlowFailed(_OfRun):
 
 
 class FlowSuspended(_OfRun):
-    """A flow waits for a person who is not here, or for a time far ahead; ``run.effects`` says for what.
+    """A flow waits for a person who is not here, or for a distant time.  ``run.effects`` says what it waits for.
 
     Examples:
         >>> @wait(bool)
@@ -71,5 +71,5 @@ class FlowSuspended(_OfRun):
 
     @property
     def wake_at_s(self) -> float | None:
-        """Unix time at which the run continues without an answer; None: never."""
+        """The Unix time at which the run continues without an answer, or None if it needs one."""
         return wakes_at_s(self.run)

@@ -79,26 +79,26 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
     never changes; ``dataclasses.replace(flow, store="runs.db")`` makes a variant of it.
 
     Args:
-        name: For runs, snapshots and diagrams.
-        data: The type of its data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
+        name: The name of the flow in runs, snapshots and diagrams.
+        data: The type of the data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
         start: The first state.
-        rows: The table, tried from the top.  What it leaves open ends the flow: failures and states whose time is over
-            in `Failed`, a cancellation in `Cancelled`, the deadline in `Expired`.  `cancelled` and `expired` make rows
+        rows: The table, tried from the top.  Without a row, a failure or the end of a state's time ends the flow in
+            `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make rows
             for every state.
         limits: How many states a run may enter, and how long it may take.
-        version: Of the table and the data; runs that wait in an older one are brought up by ``upgrades``.
-        upgrades: By version n: a function that returns the JSON record of a run of version n as one of version n+1, as
-            `renamed` and `reshaped` make; or several in a list, which follow each other.
-        store: Where its runs are kept; see `Agent`.
-        approve: Asked about the functions of its agents that have no approver of their own; see `Agent`.
-        answer: Asked the questions of `wait`, if the person is here: called with an `AwaitAnswer`, it returns the
-            answer, or None to leave the question open.
+        version: The version of the table and the data.  ``upgrades`` brings waiting runs of older versions up to it.
+        upgrades: Functions by version: the one for n turns the JSON record of a run of version n into a record of
+            version n+1.  `renamed` and `reshaped` make such functions.  A list of functions is applied in order.
+        store: The store that keeps the runs; see `Agent`.
+        approve: Approves functions of agents that have no approver of their own; see `Agent`.
+        answer: Answers the questions of `wait`, if the person is here.  It is called with an `AwaitAnswer` and returns
+            the answer, or None to leave the question open.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
         environment: What else performs effects: ``clock``, ``threads``, ``new_id``; see `Environment`.
 
     Raises:
-        FlowError: The table is wrong; the message names the row or the state.
+        FlowError: If the table is wrong; the message names the row or the state.
 
     Examples:
         >>> @execute
@@ -163,7 +163,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
 
     @cached_property
     def reactions(self) -> Mapping[tuple[str, str], str]:
-        """The rules of the rows for a cancellation and for the deadline, by the names of state and trigger."""
+        """The rules of the rows for a cancellation and for the deadline, by state name and trigger name."""
         return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
 
     @cached_property
@@ -207,7 +207,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
 
     @cached_property
     def tables(self) -> Mapping[str, FlowTable]:
-        """Its table and those of the flows inside it, by name, for people who have not the code."""
+        """The tables of the flow and of the flows inside it, by name, for people who do not have the code."""
         rows = [(e.source, e.event, e.guard, e.to) for e in self.entries if not e.is_default]
         states = {name: _words_of(state) for name, state in self.states.items()}
         found = {self.name: FlowTable(self.start.name, states, tuple(rows))}
@@ -218,7 +218,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
 
     @cached_property
     def tables_json(self) -> bytes:
-        """The same as JSON, for the header of a journal; empty: they are too large for that."""
+        """The tables as JSON, for the header of a journal, or empty if they are too large for it."""
         text = to_json(self.tables).encode()
         return text if len(text) <= TABLE_BYTES else b""
 
@@ -231,7 +231,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         """Return data as JSON.
 
         Raises:
-            OutcomeError: They could not be read again.
+            OutcomeError: If the data could not be read again.
         """
         return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
 
@@ -239,7 +239,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         """Return the data that JSON holds.
 
         Raises:
-            FlowError: The JSON does not hold data of its type.
+            FlowError: If the JSON does not hold data of the flow's type.
         """
         try:
             return self.adapter.validate_json(document)
@@ -251,7 +251,7 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         """Return the record of a run that has not begun.
 
         Raises:
-            FlowError: The data are of another type, or have a value that is not of the type of its field.
+            FlowError: If the data have the wrong type, or one of their fields has a value of the wrong type.
         """
         try:
             self.data_check.check(data)
@@ -277,18 +277,17 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         return FlowResult(run)
 
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
-        """Return this flow with agents for its roles, which are names in place of agents.
+        """Return this flow with agents for its roles.  A role is a name in place of an agent.
 
-        ``flow.bound(researcher=one, editor=another)``; or ``flow.bound(base.agents)`` with the sub-agents of an
-        `AgentBase`, which a configuration describes, by the names in its group.  A flow inside that is bound to agents
-        of its own keeps them.
+        Write ``flow.bound(researcher=one, editor=another)``, or ``flow.bound(base.agents)`` for the sub-agents of an
+        `AgentBase`, which have the names of its configuration.  An inner flow that is already bound keeps its agents.
 
         Args:
-            agents: Agents by role; more than the states name are fine, for a function of `ask` to choose from.
-            by_role: The same, over these.
+            agents: Agents by role.  Roles that no state names are allowed, because a function of `ask` may choose them.
+            by_role: Agents by role, which take precedence over ``agents``.
 
         Raises:
-            FlowError: A role has no agent, or one with the wrong output; or the flow has no such role.
+            FlowError: If a role has no agent or one with the wrong output, or if the flow has no such role.
         """
         require("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
         check_names(self, by_role)
@@ -345,22 +344,22 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
         returns: Callable[[D], Any] | None = None,
         **policy: Unpack[AgentPolicy],
     ) -> Function[..., Any]:
-        """This flow as a function of an agent, such as ``Agent(…, functions=[letters.as_function(…)])``.
+        """Return this flow as a function of an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
 
-        Its run is part of the call that asks for it.  The call waits for whatever the run waits for, under a key such
-        as ``run:2.0/answer:review#3``, and it yields the events of the run as `Inside`.  Both share tokens, deps,
-        budgets and the store.  If the run fails, the model is told.
+        The run is part of the agent call that asks for it.  The call waits for everything that the run waits for,
+        under a key like ``run:2.0/answer:review#3``, and it yields the events of the run as `Inside`.  Both share
+        tokens, deps, budgets and the store.  If the run fails, the model is told.
 
         Args:
-            name: What the model calls it; the flow's name by default.
-            description: What it does, for the model; the docstring of ``start``, or of the data, by default.
-            start: Returns the data to begin with, from the arguments in its signature; pure.  None: the fields of the
-                data are the arguments, or ``data`` is the only one if the data are no JSON object.
-            returns: Returns the result for the model, from the data that the flow ended with; pure.  None: the data.
-            policy: As of `Function.of`, as far as it makes sense for a flow; ``timeout_s`` is a deadline of each run.
+            name: The name of the function for the model; by default, the name of the flow.
+            description: The description for the model; by default, the docstring of ``start`` or of the data type.
+            start: A pure function that returns the first data; its parameters are the arguments.  By default, the
+                fields of the data are the arguments, or ``data`` is the only one if the data are not a JSON object.
+            returns: A pure function of the last data that returns the result for the model; by default, the data.
+            policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.
 
         Raises:
-            UsageError: The policy makes no sense for a flow, or ``start`` is no function of arguments alone.
+            UsageError: If the policy does not suit a flow, or ``start`` does not take just the arguments.
         """
         check_policy("flow", name or self.name, policy)
         return function_of(self, name, description, start, returns, {**policy})
@@ -374,7 +373,7 @@ def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any,
 
 
 def _words_of(state: State[Any]) -> str:
-    """Return what a state waits for, in a few words; of an end, which kind it is."""
+    """Return a few words about what a state waits for, or about the kind of end."""
     if isinstance(state, LiveState) and state.members:
         return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
     return state.words

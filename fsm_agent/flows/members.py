@@ -39,10 +39,10 @@ class Members(FlowProcess):
     """The members of one state.
 
     Args:
-        state: The state that waits for them.
-        data: The data that it sees.
-        record: What came of them so far.
-        run_context: What they have besides.
+        state: The state that waits for the members.
+        data: The data of the state.
+        record: The record of the members.
+        run_context: What the members have besides their record.
     """
 
     record: MembersRecord
@@ -76,11 +76,11 @@ class Members(FlowProcess):
 
     @property
     def fingerprint(self) -> str:
-        """Empty: the definition is that of the flow."""
+        """Empty, because the definition belongs to the flow."""
         return ""
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"members"``: what each of them begins with is told of each."""
+        """Return ``"members"``.  Each member tells its own beginning."""
         return "members", ""
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
@@ -106,14 +106,14 @@ class Members(FlowProcess):
         return StateResult("done", values[0] if state.is_race else values, 0.0)
 
     def watch(self, step: Stepped) -> None:
-        """Do nothing: coverage is measured on the user's tables, and this one is always the same."""
+        """Do nothing.  Coverage is measured for the tables of users, and this table is always the same."""
 
     def slot(self, key: str) -> str:
         """Return the name of the member that a key is about."""
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the members that have moved or begun: the names of children, and the effects of others by name."""
+        """Return the members that have moved or begun: the names of children, and by name the effects of the others."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None
@@ -145,7 +145,7 @@ class Members(FlowProcess):
         return moved.changed(id=outcome.id) if key == "begin" else moved
 
     def _read(self, key: str, outcome: Any) -> tuple[str, Any]:
-        """Return the trigger of an outcome, and what the guards and actions of its rows are given."""
+        """Return the trigger of an outcome, and the arguments for the guards and actions of its rows."""
         if not isinstance(outcome, StateResult) and (key in ("", "begin") or outcome.kind in NOTES):
             return outcome.kind, outcome
         name, _, state_result = self.result_of_state(key, outcome)
@@ -161,7 +161,7 @@ class Members(FlowProcess):
 
 
 def is_out_of_reach(r: MembersRecord, _: Any, members: Members) -> bool:
-    """Return True for fewer members than have to give a value."""
+    """Return True if there are fewer members than have to give a value."""
     return len(members.members) < members.needed
 
 
@@ -179,7 +179,7 @@ def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
 
 
 def breaks_all(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return True if too few members are left after this failure: it ends the others."""
+    """Return True if too few members are left after this failure, which then ends the others."""
     return not members.state.is_lenient and len(members.members) - r.lost - 1 < members.needed
 
 
@@ -206,7 +206,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
 
 
 def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
-    """Keep the result of a member, and begin the next."""
+    """Keep the result of a member and begin the next one."""
     return begin(_settled(r, state_result, members), state_result, members)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # what imports this module
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
-    """Return the state at a path of names, and the rest of the path beyond it; None: no state is there."""
+    """Return the state at a path of names and the rest of the path beyond it, or None if no state is there."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
     while rest and isinstance(state, ParallelState):
@@ -64,10 +64,10 @@ def _flows_inside(flow: Flow[Any]) -> list[Flow[Any]]:
 
 
 def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models for states that ask no agent: the real models would be asked without a word.
+    """Refuse models for states that ask no agent, because the real models would be asked silently.
 
     Raises:
-        UsageError: A state asks no agent, or a client is not one; the message names it.
+        UsageError: If a state asks no agent, or a client is not a client; the message names it.
     """
     asking = [state for state, _ in _calls(flow)]
     known = [known_key for state in asking for known_key in state.client_keys]
@@ -81,7 +81,7 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
 
 
 def has_listener(flow: Flow[Any]) -> bool:
-    """Return whether a flow, or an agent or flow inside it, has hooks. An agent that the data choose may have."""
+    """Return whether a flow, or an agent or flow inside it, has or may have hooks.  Agents that data choose may."""
     if any(one.hooks for one in (flow, *_flows_inside(flow))):
         return True
     asked = [state.agent_in(agents) for state, agents in _calls(flow)]
@@ -94,7 +94,7 @@ def has_listener(flow: Flow[Any]) -> bool:
 
 
 def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
-    """Return the listener that passes events to the hooks of a flow and inside it; None: there are none."""
+    """Return the listener that passes events to the hooks of a flow and of its parts, or None without hooks."""
     if not has_listener(flow):
         return None
     run.run_context.has_listener = True
@@ -113,11 +113,11 @@ def outcomes_of(
         flow: The flow.
         answers: Values or outcomes, by state or by key.
         asked: The keys of the open questions.
-        made: Returns the run, upgraded to this version of the flow, in which states may have other names than in these
-            keys; None: the names are the same.
+        made: Returns the run, upgraded to this version of the flow, if its states may have other names than in these
+            keys; otherwise None.
 
     Raises:
-        OutcomeError: The state asks no question, or several, or the value has none of its types.
+        OutcomeError: If the state asks no question or several, or the value has none of its types.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their present names
     is_plain = all(
@@ -174,7 +174,7 @@ def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tup
     """Return the key of an inbox, and an answer for it as an outcome.
 
     Raises:
-        OutcomeError: The run has no such inbox now, or several; or the inbox does not take the answer.
+        OutcomeError: If the run now has no such inbox or several, or the inbox does not take the answer.
     """
     keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
     if len(keys) != 1:
@@ -188,7 +188,7 @@ def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tup
 
 
 def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:
-    """Return the state that asks and has this name; what is given, if none does."""
+    """Return the asking state with this name, or the argument itself if no asking state has it."""
     if not (isinstance(whom, str) and whom.isidentifier()):
         return whom
     return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)

@@ -1,7 +1,7 @@
 """The base of runs and of members: processes whose states wait for children or effects.
 
 A state that asks an agent, runs another flow or has members begins a child, which is a process.  A state that runs a
-function or waits for an answer is an effect of the process itself.  Either ends in one `StateResult`.
+function or waits for an answer is an effect of the process itself.  Both end in one `StateResult`.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ BEGINNING = (Begin("begin"),)
 
 
 class RunContext:
-    """All that a run of a flow has besides its record. Flows and members inside it share it.
+    """Everything that a run of a flow has besides its record.  Flows and members inside the run share it.
 
     Args:
-        deps: What functions find in their `Context`, or a function that makes it.
-        clients: Models of states, in place of those of their agents.
-        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`, it returns the answer, or None to
+        deps: The value that functions find in their `Context`, or a function that makes it.
+        clients: Models by state, which replace the models of the agents.
+        answer: Answers the questions of `wait`.  It is called with an `AwaitAnswer` and returns the answer, or None to
             leave the question open.
-        approve: Who is asked about the functions of agents that have no approver of their own.
+        approve: Approves functions of agents that have no approver of their own.
         agents: The agents by role.
         own_environment: The environment of the flow itself.
 
     Attributes:
-        has_approver: This flow, or a process around it, has an approver.
+        has_approver: Whether this flow or a process around it has an approver.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RunContext:
         return made
 
     def join(self, around: InnerCalls) -> None:
-        """Take the clock, and without an approver the approver, of a call whose function makes the run."""
+        """Take the clock of the call whose function makes the run, and its approver if the run has none."""
         environment = around.environment
         if self.approve is None:
             self.approve, self.has_approver = environment.approve, around.has_approver
@@ -152,7 +152,7 @@ class RunContext:
 
 
 class StateResult(NamedTuple):
-    """What came of a state: a trigger, and the answer for its rows."""
+    """The result of a state: a trigger, and the answer for its rows."""
 
     trigger: str
     answer: Any
@@ -162,13 +162,13 @@ class StateResult(NamedTuple):
 
 
 class StateChild:
-    """How a state begins its child. This base is for states without one: they are effects of the process itself."""
+    """How a state begins its child.  This base is for states without a child, which are effects of the process."""
 
     def record_of(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
-        """Return the record with which the child begins; None: the state has no child.
+        """Return the record with which the child begins, or None if the state has no child.
 
         Raises:
-            FlowError: The state cannot be entered with these data; the step that leads to it is not taken.
+            FlowError: If the state cannot be entered with these data.  The step that leads to it is then not taken.
         """
         return None
 
@@ -176,7 +176,7 @@ class StateChild:
         """Return the process around the record of the child, with its listeners and its environment.
 
         Raises:
-            OutcomeError: The state has no child.
+            OutcomeError: If the state has no child.
         """
         raise OutcomeError(f"{state!r} has no child")
 
@@ -233,8 +233,8 @@ class FlowProcess(CompositeProcess):
     """A process whose states wait for children and effects.
 
     Args:
-        record: The state.
-        run_context: What it has besides.
+        record: The record, which is the whole state of the process.
+        run_context: What the process has besides its record.
     """
 
     record: Any
@@ -270,7 +270,7 @@ class FlowProcess(CompositeProcess):
         """Refuse functions that must not be abandoned and were unknown when the flow was defined.
 
         Raises:
-            FlowError: An agent that was chosen, or a source of functions, has one that must not run twice.
+            FlowError: If a chosen agent or a source of functions has a function that must not run twice.
         """
         if isinstance(process, FlowProcess):
             process.may_be_abandoned = True
@@ -279,7 +279,7 @@ class FlowProcess(CompositeProcess):
             raise refused(state.name, f"{what} of its agent")
 
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a child and its listeners; the child may have ended."""
+        """Return a child and its listeners.  The child may have ended."""
         return self._inners[name]
 
     def as_events(self, before: Any, steps: Sequence[Event]) -> Sequence[Event]:
@@ -341,7 +341,7 @@ class FlowProcess(CompositeProcess):
         return found
 
     def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
-        """Return the effect of a state without a child; None: it only waits for its time."""
+        """Return the effect of a state without a child, or None if the state just waits for its time."""
         state, data = self.state_of(name)
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))
@@ -350,7 +350,7 @@ class FlowProcess(CompositeProcess):
         return None
 
     def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
-        """Return the name and the state that an outcome is about, and its result."""
+        """Return the name of the step or member that an outcome concerns, its state, and its result."""
         if isinstance(outcome, StateResult):
             return key, self.state_of(key)[0], outcome
         name = name_in(key)
@@ -414,7 +414,7 @@ class FlowProcess(CompositeProcess):
     # Answers for its states
 
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys under which a state can be given an answer, here and inside."""
+        """Return the keys, here and inside, under which a state can be given an answer."""
         found: list[str] = []
         for effect in self.own_effects():
             own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
@@ -429,7 +429,7 @@ class FlowProcess(CompositeProcess):
         return found
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys under which a state is given an answer whether it is waited for or not, here and inside."""
+        """Return the keys, here and inside, under which a state takes an answer even before it waits for one."""
         found: list[str] = []
         for name in self.record.children:
             cell = self.child_process(self.record, name)
@@ -438,15 +438,15 @@ class FlowProcess(CompositeProcess):
         return found
 
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
-        """Give the result of a state: a person's answer, or an operator's decision in place of any other.
+        """Give the result of a state: a person's answer, or an operator's decision in place of another result.
 
         Args:
-            state: The state, here or in a flow inside.  One with ``early=True`` need not be entered yet.
-            value: What it gives; a `Failure`: it fails.
-            at_s: When (Unix time); None: now.
+            state: The state, here or in an inner flow.  A state with ``early=True`` may not be entered yet.
+            value: The value that the state gives, or a `Failure`.
+            at_s: The Unix time of the answer, or None for now.
 
         Raises:
-            OutcomeError: The run does not wait for the state, or not for such a value. Nothing has changed.
+            OutcomeError: If the run does not wait for the state, or the value has the wrong type.  Nothing has changed.
             UsageError: It is no state.
         """
         if not isinstance(state, LiveState):
@@ -459,20 +459,20 @@ class FlowProcess(CompositeProcess):
         self._give(state, outcome)
 
     def explain(self, event: Any, *, key: str | LiveState[Any, Any] = "") -> Explanation:
-        """Tell why a step took its row, or which row an answer would take; the run stays as it is, and asks no model.
+        """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step of the run or of one inside of it, as in its trace and among its events; or what could come
-                now: of a state a value or a `Failure`, as `give` takes them, otherwise an outcome, as `advance` does.
+            event: A step of the run or of a run inside it, from its trace or its events.  Or a possible answer: a value
+                of a state or a `Failure`, as for `give`; otherwise an outcome, as for `advance`.
             key: The state that gives the value, or the key of the effect that the outcome answers.
 
         Returns:
-            The rows of the trigger in the order in which they are tried, what each guard said or raised, and the row
-            that is taken.  If several steps follow, the first one is explained.
+            The rows of the trigger in the order in which they are tried, what each guard returned or raised, and the
+            row that is taken.  If several steps follow, the first one is explained.
 
         Raises:
-            OutcomeError: The run does not wait for the state or the effect, or not for such a value.
-            UsageError: The step is of another table.
+            OutcomeError: If the run does not wait for the state or the effect, or the value has the wrong type.
+            UsageError: If the step belongs to another table.
 
         Examples:
             >>> def is_short(text: str, good: bool) -> bool:
@@ -531,7 +531,7 @@ class FlowProcess(CompositeProcess):
         return time.time()
 
     def closed_again(self) -> Any:
-        """Return the record with the policies of functions applied again to the pending calls inside of it."""
+        """Return the record after the policies of functions are applied again to the pending calls inside it."""
         r = self.record
         closed = {name: self.child_process(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
@@ -541,7 +541,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
     """Return a value of a state, or its `Failure`, as an outcome.
 
     Raises:
-        OutcomeError: The value has none of the state's types.
+        OutcomeError: If the value has none of the state's types.
     """
     if isinstance(value, Failure):
         if value.data is not None:
@@ -568,7 +568,7 @@ def _in_doubt(record: Any, path: str) -> Iterable[str]:
 
 
 def name_in(key: str) -> str:
-    """Return the name of the step or member that a key is about; a child's key is its name."""
+    """Return the name of the step or member that a key concerns.  The key of a child is its name."""
     return key.partition(":")[2].partition(":")[0] or key
 
 

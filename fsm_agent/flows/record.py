@@ -1,4 +1,4 @@
-"""What a run of a flow knows, waits for and has come to: its records, the effects that only flows have, its result."""
+"""The records of a run of a flow, the effects that only flows have, and the result of a run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RunOnData(RunFunction, frozen=True, kw_only=True):
 
 
 class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
-    """The data of a run were changed by a person, in a fork.  Answers no effect: pass it under the key ``""``."""
+    """A person changed the data of a run, in a fork.  It answers no effect, so pass it under the key ``""``."""
 
     data: msgspec.Raw
     by: str = ""  # who changed them, for people
@@ -100,7 +100,7 @@ class FlowResult(JsonResult, Generic[D]):
 
     @property
     def record(self) -> FlowRecord:
-        """All that the run knows."""
+        """The whole record of the run."""
         return self.run.record
 
     @property
@@ -115,7 +115,7 @@ class FlowResult(JsonResult, Generic[D]):
 
     @property
     def ending(self) -> FlowEnding | None:
-        """How it ended; None: it has not ended."""
+        """How the run ended, or None if it has not ended."""
         return self.record.ending
 
     @property
@@ -134,9 +134,9 @@ class FlowResult(JsonResult, Generic[D]):
         return self.record.trace
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON data: its state, data, usage; see `CallResult.to_dict`.
+        """Return the result as JSON data: its state, data and usage; see `CallResult.to_dict`.
 
-        ``data`` are those that the flow ended with, whole and as they are.
+        ``data`` holds the last data of the flow, complete and unchanged.
         """
         ending = self.ending
         fields = {
@@ -202,9 +202,9 @@ class FlowEnding(Value, frozen=True):
 
 
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
-    """What all records of flows have. Two are equal if all but their traces is equal, whatever the schedule was.
+    """The base of all records of flows.  Records are equal if everything except their traces is equal.
 
-    ``once`` has the states without a child, by name, and how often each that must not run twice was begun.
+    ``once`` counts, by name, how often each state without a child was begun, if its function must not run twice.
     """
 
     id: str = ""
@@ -237,7 +237,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of the agent call; calls that have ended are summed under the empty path."""
+        """Tokens by the path of the agent call.  Calls that have ended are summed under the empty path."""
         used = {"": self.usage}
         for name, child in self.children.items():
             for path, usage in child.usage_by_agent.items():
@@ -246,7 +246,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """Why it failed, for the model that asked for it; None: it did not."""
+        """The reason of a failure, for the model that asked for the run, or None without a failure."""
         if self.ending is None or not self.ending.is_failure:
             return None
         return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")
@@ -279,13 +279,13 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time at which it expires; None: never, not begun, or it has gone on in spite of it."""
+        """The Unix time at which the run expires.  None: no deadline, not begun, or a row took the deadline."""
         limit = self.limits.deadline_s
         return None if limit is None or not self.steps or "expired" in self.reacted_to else self.started_at_s + limit
 
 
 def step_name(state: Any, steps: int) -> str:
-    """Return the name of a step: the state, and the number of states that were entered."""
+    """Return the name of a step: the name of the state and the number of states entered so far."""
     return f"{state}#{steps}"
 
 

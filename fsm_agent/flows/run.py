@@ -1,4 +1,4 @@
-"""A run of a flow: a process that follows the flow's table; what it waits for in words; its forks."""
+"""A run of a flow: a process that follows the flow's table.  Describes what a run waits for, and makes forks."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class FlowRun(FlowProcess, Generic[D]):
 
     Args:
         flow: The flow.
-        record: The state.
-        run_context: What it has besides.
+        record: The record, which is the whole state of the run.
+        run_context: What the run has besides its record.
 
     Examples:
         >>> @wait(bool)
@@ -74,7 +74,7 @@ class FlowRun(FlowProcess, Generic[D]):
     """
 
     record: FlowRecord
-    _is_to_end = False  # what it is inside of ends, so that no row takes it
+    _is_to_end = False  # the process around it ends, so no row may take the cancellation
 
     def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
         context = run_context or flow._run_context()
@@ -91,12 +91,12 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def state(self) -> str:
-        """The name of its present state."""
+        """The name of the present state."""
         return str(self.record.state)
 
     @property
     def data(self) -> D:
-        """The data as they are now."""
+        """The present data."""
         data: D = self.record.data
         return data
 
@@ -109,8 +109,8 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return the result of the run.
 
         Raises:
-            FlowFailed: It ended in a failure.
-            FlowSuspended: It has not ended: it waits for a person, for a time, or for a driver.
+            FlowFailed: If the run failed.
+            FlowSuspended: If the run has not ended and waits for a person, a time or a driver.
         """
         ending = self.record.ending
         if not self.record.trace:
@@ -123,17 +123,17 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.result_so_far
 
     def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
-        """Return the run as JSON: its whole record, with those of agent calls inside it.
+        """Return the run as JSON: its whole record, including the records of agent calls inside it.
 
-        `Flow.restore` reads it, in any process.  Callables, clients, keys and ``deps`` are not in it.
+        `Flow.restore` reads the JSON in any process.  It does not contain callables, clients, keys or ``deps``.
 
         Args:
-            signing_key: Signs the document, so that ``restore`` with the same key takes it only as it is; 32 bytes or
-                more.
+            signing_key: A key of 32 bytes or more that signs the document.  ``restore`` with the same key then refuses
+                a document that was changed.
 
         Raises:
-            SnapshotError: The record holds a value that could not be read again.
-            UsageError: The key is too short.
+            SnapshotError: If the record holds a value that could not be read again.
+            UsageError: If the key is too short.
         """
         text = document_of(self.flow, self.record)
         return text if signing_key is None else signed(text, signing_key)
@@ -151,20 +151,20 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.run_context.own_environment.clock.now()  # type: ignore[no-any-return]
 
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
-        """Return a run of its own that continues from here: in no store, and with another id, here and inside.
+        """Return an independent run that continues from here.  It is in no store, and it and its calls have new ids.
 
-        With other data the run enters its present state again, as the next step, and everything in it begins again:
+        With new data the fork enters its present state again, as the next step.  Everything in the state begins again:
         what it waits for, its members, its agent call, its time.  The deadline of the run stays.  Earlier steps are not
-        repeated.  The trace has a step ``edited`` that says who has changed the data.
+        repeated.  A step ``edited`` in the trace says who changed the data.
 
         Args:
-            data: Other data; None: the same.
-            by: Who changes them, for people.
+            data: New data, or None to keep the data.
+            by: The person who changes the data; shown to people.
 
         Raises:
-            FlowError: The data are of another type.
-            UsageError: The run has not begun, or has ended, and ``data`` are given; or it is in the midst of a function
-                that must not run twice.
+            FlowError: If the data have the wrong type.
+            UsageError: If ``data`` are given but the run has not begun or has ended, or if it is in the middle of a
+                function that must not run twice.
         """
         edit = None if data is None else edit_of(self, data, by)
         check_forkable(self, f"{self} cannot be forked now")
@@ -378,7 +378,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row; note on an exception of a guard or an action where it was raised, and let it reach the driver."""
+        """Take a row.  Exceptions of guards and actions reach the driver, with a note about where they were raised."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
@@ -387,7 +387,7 @@ class FlowRun(FlowProcess, Generic[D]):
             error.add_note(f"raised by a guard or an action of {record.state} --{trigger}-->, in {self}")
             raise
 
-    # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.table`
+    # A cancellation and the deadline can be taken by rows; see `fsm_agent.flows.table`
 
     def end_with(self, outcome: Any) -> None:
         self._is_to_end = True
@@ -400,7 +400,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.rule_for(self.record, self._end_of(outcome)) in STAYS
 
     def rule_for(self, r: FlowRecord, trigger: str) -> str:
-        """Return the rule of the row that takes a cancellation or the deadline now; empty: the run ends."""
+        """Return the rule of the row that takes a cancellation or the deadline now, or empty if the run ends."""
         if self._is_to_end or trigger in r.reacted_to:
             return ""
         rule = self.flow.reactions.get((str(r.state), trigger), "")
@@ -416,7 +416,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return str(outcome.kind)
 
     def _react(self, r: FlowRecord, at_s: float, steps: list[Event]) -> FlowRecord:
-        """Return the record after the row for a cancellation, or the deadline, that has waited for a result."""
+        """Return the record after the row for a cancellation or the deadline that has waited for a result."""
         assert r.reaction is not None
         trigger, detail = r.reaction
         # The row that waited has noted the trigger as taken.  It is not, before the row that follows has taken it.
@@ -463,7 +463,7 @@ class FlowRun(FlowProcess, Generic[D]):
         )
 
     def _data_inside(self) -> Any:
-        """Return what the flow inside of the present state has come to; None: there is none."""
+        """Return the data of the flow inside the present state, or None without such a flow."""
         child = self.record.children.get(self.record.here)
         return child.data if isinstance(child, FlowRecord) else None
 
@@ -507,7 +507,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return the data that the action of a row has made, after checking them against the old data.
 
         Raises:
-            FlowError: They have another type, or a field holds a value of another type.
+            FlowError: If the data have the wrong type, or a field holds a value of the wrong type.
         """
         try:
             self.flow.data_check.check(data, before)
@@ -564,7 +564,7 @@ def restore(
     *,
     signing_key: str | bytes | None = None,
 ) -> FlowRun[Any]:
-    """Return the run that `FlowRun.snapshot` wrote, ready to be driven on.
+    """Return the run that `FlowRun.snapshot` wrote, ready to continue.
 
     Trust a document only as far as you trust code; see `fsm_agent.call.restore`.
 
@@ -572,10 +572,10 @@ def restore(
         document: The JSON.
         flow: The flow.
         run_context: What the run has besides its record.
-        signing_key: Of `FlowRun.snapshot`.
+        signing_key: The key that was given to `FlowRun.snapshot`.
 
     Raises:
-        SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
+        SnapshotError: If the document is damaged, of another flow or a newer version, or its state no longer exists.
     """
     run: FlowRun[Any] = FlowRun(flow, record_from(document, flow, signing_key), run_context)
     try:
@@ -589,8 +589,8 @@ def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
     """Return the outcome that gives a run other data, without a time.
 
     Raises:
-        FlowError: The data are of another type.
-        UsageError: The run is in no state that could be entered again.
+        FlowError: If the data have the wrong type.
+        UsageError: If the run is not in a state that can be entered again.
     """
     flow = run.flow
     flow.record_of(data)  # refuses what is of another type

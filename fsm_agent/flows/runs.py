@@ -35,7 +35,7 @@ SHOWN_STEPS = 10  # of those that a run has entered, in an error
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
-    """All that a run of a flow began with, except code."""
+    """Everything that a run of a flow began with, except code."""
 
     version: int  # of the flow
     data: msgspec.Raw
@@ -48,7 +48,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
 
     Args:
         run: The run.
-        name: Its name in the store; empty: a new one.
+        name: The name of the run in the store, or empty for a new name.
     """
     r, flow = run.record, run.flow
     seed = FlowSeed(version=flow.version, data=msgspec.Raw(flow.data_json(r.data).encode()), depth=r.depth, lent=r.lent)
@@ -81,15 +81,15 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:
 
 
 def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
-    """Return the number of the entry by which a run has entered a state.
+    """Return the number of the journal entry by which a run entered a state.
 
     Args:
-        run: The run, as it was at any time after that.
+        run: The run, as it was at any later time.
         lines: The entries of its journal.
         step: The name of the step, such as ``"review#3"``.
 
     Raises:
-        UsageError: It has not entered this state.
+        UsageError: If the run has not entered this state.
     """
     entered = [n for n, taken in enumerate(run.record.trace) if taken.trigger not in NOTES]
     names = {step_name(run.record.trace[n].to, number): n for number, n in enumerate(entered, 1)}
@@ -123,7 +123,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return, in words, how two runs differ in what they began with."""
+    """Return, in words, how the requests of two runs differ."""
     seeds = [{**from_json(bytes(header.seed), Any), "lent": None} for header in (one, other)]
     compared: dict[str, list[Any]] = {
         "data": seeds,
@@ -176,27 +176,27 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         priority: int = 0,
         service: str = "",
     ) -> RunHandle[Result]:
-        """Put a run into the store, for a `Worker` to drive, and return its handle.
+        """Put a run into the store for a `Worker` to drive, and return its handle.
 
         Args:
-            data: What it works on, as of `Flow.call`.
+            data: The data that the run begins with; see `Flow.call`.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
             extra: Data of yours that JSON can hold, kept in the record.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of deps.
-            run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of this name with
-                the same data, that run is continued.
-            after: The runs that have to end before, as names or handles; in whatever way they end.
-            delay_s: How many seconds from now it starts, by the clock of this machine.  No signal starts it earlier; a
-                cancellation ends it at once.
-            priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds
-                until the run has ended.
-            service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
+            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
+                name and the same data, that run is continued.
+            after: The runs that have to end first, in success or failure, as names or handles.
+            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier;
+                a cancellation ends it at once.
+            priority: From -100 to 100.  Workers take a due run with the highest priority.  It holds until the run has
+                ended.
+            service: The name of the `RunFollower` that drives the run like its own, or empty for workers.
 
         Raises:
-            UsageError: The flow has no store, or an option is one that no store keeps.
-            RunExists: Another run has this ``run_id``.
-            RunUnknown: A run of ``after`` does not exist.
+            UsageError: If the flow has no store, or a store cannot keep one of the options.
+            RunExists: If another run has this ``run_id``.
+            RunUnknown: If a run of ``after`` does not exist.
         """
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return self._submit(data, _names(after), (delay_s, priority, service), options)
@@ -227,16 +227,16 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> RunHandle[Result]:
-        """Return the handle of a run, in any OS process: to wait for it, follow, answer or cancel it.
+        """Return the handle of a run, in any OS process.  It can wait for the run, follow it, answer it or cancel it.
 
         Args:
-            run_id: The run.
+            run_id: The name of the run.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
 
         Raises:
-            RunUnknown: There is no such run.
-            UsageError: It is one of another flow.
+            RunUnknown: If no run has this name.
+            UsageError: If the run belongs to another flow.
         """
         return self._get(run_id, {"deps": deps, "clients": clients})
 
@@ -261,28 +261,29 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Result:
-        """Continue a run of the store from its last rest; return the result of one that has ended.
+        """Continue a stored run from its last rest and return its result.  If it has ended, just return the result.
 
         Args:
-            run_id: The run.
-            answers: The answers to its questions, by state or key: ``{review: Approve("ann")}`` for one of `wait`,
-                ``{"triage#1/ask:2.0": Approved()}`` for one of an agent call inside.  What is no mapping is the one
-                answer to the only open question.
-            by: Who answers, for people.
-            signal_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
+            run_id: The name of the run.
+            answers: The answers by state or key: ``{review: Approve("ann")}`` for a question of `wait`,
+                ``{"triage#1/ask:2.0": Approved()}`` for a question of an agent call inside.  A value that is not a
+                mapping answers the only open question.
+            by: The person who answers; shown to people.
+            signal_id: An id for a single answer.  An answer that is repeated with its id, as after `RunBusy`, counts
+                once.
             sink: Receives every event.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunBusy: Another holder drives it; the answers reach it all the same.
-            NotAsked: The run asks no such question.
-            AlreadyAnswered: Another answer came first.
-            OutcomeError: An answer has none of the types of its question, or several are open and one has no key.
-            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
-            FlowFailed: It ended in a failure.
-            FlowSuspended: It waits for an answer again.
+            RunUnknown: If no run has this name.
+            RunBusy: If another holder drives the run.  The answers reach it nevertheless.
+            NotAsked: If the run asks no such question.
+            AlreadyAnswered: If another answer came first.
+            OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
+            ReplayError: If the code has changed and now decides differently from the last rest on.
+            FlowFailed: If the run failed.
+            FlowSuspended: If the run waits for an answer again.
         """
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
         result: Result = run(self._runnable, claimer(), sink)
@@ -314,7 +315,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Generator[Event]:
-        """Continue a run of the store, and yield its events as they happen; see `resume` and `Flow.stream`."""
+        """Continue a stored run and yield its events as they happen; see `resume` and `Flow.stream`."""
         options = {"deps": deps, "clients": clients}
         return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
 
@@ -339,16 +340,16 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> FlowRun[D]:
-        """Return a stored run, rebuilt from its whole journal. Each entry is verified.
+        """Return a stored run, rebuilt from its whole journal.  Each entry is verified.
 
         Args:
-            run_id: The run.
+            run_id: The name of the run.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
 
         Raises:
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and now decides differently.
         """
         run: FlowRun[D] = self.all.replay(run_id, self._to_read({"deps": deps, "clients": clients}))
         return run
@@ -361,25 +362,25 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> FlowRun[D]:
-        """Return a stored run as it was after a step, to read its ``data``, ``state``, ``record``, ``result_so_far``.
+        """Return a stored run as it was after a step, to read its ``data``, ``state``, ``record`` or ``result_so_far``.
 
-        Reading takes no lease and writes nothing: another process may drive the run meanwhile.  The run that you get
-        takes no step.  `fork` makes one in the store that does, and `FlowRun.forked` one without a store.  A
+        Reading takes no lease and writes nothing, so another process may drive the run meanwhile.  The returned run
+        takes no steps.  To continue from it, use `fork` (in the store) or `FlowRun.forked` (without a store).  A
         `MemoryStore` receives several entries at once, so a run that is being driven may be further on.
 
         Args:
-            run_id: The run.
-            step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first.
-                Or the name of a step, such as ``"review#3"``: as it was when this state had been entered.  None: as the
-                store has it.
+            run_id: The name of the run.
+            step: The number of a journal entry, as ``fsm-agent runs show`` counts them, with 0 before the first; or
+                the name of a step, such as ``"review#3"``, for the run as it was when it had entered this state; or
+                None for the run as it is stored.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
 
         Raises:
-            RunUnknown: There is no such run.
-            UsageError: It has no such step.
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise up to this step.
+            RunUnknown: If no run has this name.
+            UsageError: If the run has no such step.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and now decides differently up to this step.
         """
         run: FlowRun[D] = self.all.at(run_id, step, self._to_read({"deps": deps, "clients": clients}))
         return run
@@ -395,29 +396,29 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> str:
-        """Make another run that continues from a step of a stored run; return its name.
+        """Make another run that continues from a step of a stored run, and return its name.
 
-        The fork waits as its run did at this step.  ``resume(name)`` continues it; a worker does so when one of its
-        questions is answered, or one of its times has come.  Earlier steps are not repeated.  Later steps run again,
-        with other idempotency keys.
+        The fork waits for what its run waited for at this step.  ``resume(name)`` continues it.  A worker continues it
+        when a question is answered or a time has come.  Earlier steps are not repeated.  Later steps run again, with
+        other idempotency keys.
 
         Args:
-            run_id: The run, which stays as it is.
-            step: As of `at`.
-            data: Other data, with which the state is entered anew; see `FlowRun.forked`.  None: the same.
-            new_run_id: The name of the fork; None: a new one.  To make the same fork again changes nothing.
-            by: Who forks it and changes the data, for people.
+            run_id: The name of the run, which stays unchanged.
+            step: The step; see `at`.
+            data: New data, with which the state is entered again (see `FlowRun.forked`), or None to keep the data.
+            new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
+            by: The person who forks the run and changes the data; shown to people.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunExists: Another run has the name of the fork.
-            FlowError: The data are of another type.
-            UsageError: It has no such step, or no state there that could be entered anew with ``data``; or it is in the
-                midst of a function that must not run twice.
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise up to this step.
+            RunUnknown: If no run has this name.
+            RunExists: If another run has the name of the fork.
+            FlowError: If the data have the wrong type.
+            UsageError: If the run has no such step, or no state there that can be entered again with ``data``; or if it
+                is in the middle of a function that must not run twice.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and now decides differently up to this step.
         """
         definition = self._to_read({"deps": deps, "clients": clients})
         run: FlowRun[D] = self.all.at(run_id, step, definition)
@@ -427,10 +428,10 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
 
 def _names(after: Any) -> tuple[str, ...]:
-    """Return the names of the runs that have to end before.
+    """Return the names of the runs that have to end first.
 
     Raises:
-        UsageError: It names no runs.
+        UsageError: If ``after`` does not name runs.
     """
     before = () if after is None else runs_named(after)
     require("after", after, before is not None, "the name or the handle of a run, or a list of them")

@@ -1,7 +1,7 @@
 """States, and the rows that they make.
 
-A state waits for something, or is an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row from
-``review`` to ``sending`` that is taken if the answer of the review is an `Approve`.
+A state either waits for something or is an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
+from ``review`` to ``sending`` that is taken if the answer of the review is an `Approve`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     """The options of every state that waits.
 
     Attributes:
-        within_s: How many seconds it may take, a timedelta, or a pure function of the data that returns either; None:
-            as long as it takes.  The time is fixed when the state is entered.
-        until: In place of ``within_s``, the moment until which it may take: a datetime with a time zone, Unix seconds,
-            or a pure function of the data that returns either; None: as long as it takes.  A moment that has passed is
-            due at once.
-        restart: Whether its time starts anew whenever it is entered again; False: the first moment at which it was to
-            be over stands for the whole run.
+        within_s: The time that the state may take: seconds, a timedelta, or a pure function of the data that returns
+            either; None for no limit.  The time is fixed when the state is entered.
+        until: The moment at which the time of the state is over, in place of ``within_s``: a datetime with a time
+            zone, Unix seconds, or a pure function of the data that returns either; None for no limit.  The time of a
+            past moment is over at once.
+        restart: Whether the time starts anew each time the state is entered.  With False, the end that was fixed at
+            the first entry holds for the whole run.
     """
 
     within_s: Seconds[D]
@@ -65,7 +65,7 @@ class State(Generic[D]):
     Attributes:
         name: Its name in keys, traces and diagrams.
         doc: Its docstring.
-        words: What it waits for, in a few words; of an end, which kind it is.
+        words: A few words about what the state waits for, or about the kind of end.
     """
 
     name: str
@@ -87,18 +87,17 @@ class End(State[Any]):
 
 
 class Row(Generic[D]):
-    """One decision: at this trigger, with an answer of this type, if the guard holds, go there with new data.
+    """One decision of a flow: from a state, for a trigger and a type of answer, if the guard holds, to another state.
 
     Attributes:
-        source: Where it is taken.
-        trigger: "done", "failed", "elapsed", and of the whole run "cancelled", "expired", "exhausted".
-        case: The type, or member of an enum, that it is for; `ANY`: all.
+        source: The state in which the row is taken.
+        trigger: "done", "failed" or "elapsed"; or, for the whole run, "cancelled", "expired" or "exhausted".
+        case: The type, or the member of an enum, that the answer must have; `ANY` for every answer.
         to: The state that follows.
         guard: A function of data and answer, or of the data alone.
-        action: A function of data and answer that returns data; None: the data stay as they are.
-        is_default: The flow added the row, because the user's table has none for the trigger.
-        rule: The guard of the flow itself, for rows of a cancellation and of the deadline: see
-            `fsm_agent.flows.table`.
+        action: A function of data and answer that returns the new data, or None to keep the data.
+        is_default: Whether the flow added the row because the user's table has no row for the trigger.
+        rule: A guard that the flow adds to rows for a cancellation or the deadline; see `fsm_agent.flows.table`.
     """
 
     __slots__ = ("action", "case", "guard", "is_default", "rule", "source", "to", "trigger")
@@ -138,12 +137,12 @@ class LiveState(State[D], Generic[D, A]):
     """A state that waits.
 
     Attributes:
-        answer_types: The types of what it gives.
+        answer_types: The types of the values that the state gives.
         within_s: See `TimeOptions`.
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
-        is_timed: It has a time, which it may lack for some data.
-        triggers: What can come of it, apart from the end of its time and of the run.
+        is_timed: Whether the state has a time; for some data, its function may still return none.
+        triggers: The triggers that the state can cause, except the end of its time and those of the whole run.
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
@@ -158,35 +157,35 @@ class LiveState(State[D], Generic[D, A]):
         self.is_timed = self.within_s is not None or self.until is not None
 
     def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> Row[D]:
-        """Return a row for the end of its time."""
+        """Return a row for the end of the state's time."""
         return Row(self, "elapsed", to, None, do)
 
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``: the run continues without one.
+        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``.  The run then continues without one.
 
-        The action is given a `Failure` of the reason "expired".
+        The action receives a `Failure` with the reason "expired".
         """
         return Row(self, "expired", to, None, do, rule=FIRST_TIME)
 
     def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for a cancellation of the run: it continues, and a second one ends it in `Cancelled`.
+        """Return a row for a cancellation of the run.  The run continues; a second cancellation ends it in `Cancelled`.
 
-        The action is given a `Failure` of the reason "cancelled", with what the canceller said as its detail.
+        The action receives a `Failure` with the reason "cancelled".  Its detail is the text of the cancellation.
         """
         return Row(self, "cancelled", to, None, do, rule=FIRST_TIME)
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
-        """The states inside of it."""
+        """The states inside this one."""
         return ()
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """Its functions of the data."""
+        """The functions of the data that the state has."""
         return tuple([time for time in (self.within_s, self.until) if callable(time)])
 
     def type_for(self, trigger: str, case: Any) -> Any:
-        """Return the type of what the functions of a row are given beside the data."""
+        """Return the type of the second argument of a row's guard and action."""
         if trigger == "elapsed":
             return NoneType
         if trigger != "done":
@@ -206,19 +205,19 @@ class _Giving(LiveState[D, A]):
     @overload
     def done(self, to: State[D], *, of: A, when: Guard[D, A] = None, do: Action[D, A] = None) -> Row[D]: ...
     def done(self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None) -> Row[D]:
-        """Return a row for what it gives.
+        """Return a row for the value that the state gives.
 
         Args:
             to: The state that follows.
-            of: One of its types, or one member of its enum; left out: any.
+            of: One of the state's types, or one member of its enum; by default, every value.
             when: The guard, a named and pure function of data and answer, or of the data alone.
-            do: The action, a pure function of data and answer that returns the data from then on.
+            do: The action, a pure function of data and answer that returns the new data.
         """
         return Row(self, "done", to, when, do, NoneType if of is None else of)
 
 
 class _Failing(_Giving[D, A]):
-    """A state that gives a value, or fails."""
+    """A state that gives a value or fails."""
 
     def failed(self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None) -> Row[D]:
         """Return a row for its `Failure`."""
@@ -229,10 +228,10 @@ class CallState(_Failing[D, A]):
     """A state that waits for an agent call.
 
     Args:
-        task: Returns what the agent is asked; pure.
-        agent: The agent, or its role; or a function of the data that chooses one, or a role.
+        task: A pure function that returns the task for the agent.
+        agent: The agent or its role, or a function of the data that chooses an agent or a role.
         types: The types of the answer.
-        name: By default that of ``task``.
+        name: The name of the state; by default, the name of ``task``.
         options: See `TimeOptions`.
     """
 
@@ -261,11 +260,11 @@ class CallState(_Failing[D, A]):
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
         """Return the prompt that governs a call of this agent.
 
-        If the task brings a prompt, it governs, with its functions, output and parser.  Otherwise the agent's prompt
-        does, if it asks for what the state must give.  Otherwise the state's own does.
+        A prompt that the task brings comes first, with its functions, output and parser.  Next comes the agent's
+        prompt, if it asks for a type that the state gives.  Otherwise the state's own prompt governs the call.
 
         Raises:
-            FlowError: The prompt of the task asks for another type than the state must give.
+            FlowError: If the prompt of the task asks for a type that the state does not give.
         """
         given = given_prompt(task)
         if given is None:
@@ -295,7 +294,7 @@ class CallState(_Failing[D, A]):
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
-        """Return the agent that is asked, of those by role; None: its role is not bound, or the data choose it."""
+        """Return the agent that is asked, or None if its role is not bound or the data choose it."""
         if isinstance(self.agent, str):
             return agents.get(self.agent)
         return self.agent if isinstance(self.agent, Agent) else None
@@ -304,8 +303,8 @@ class CallState(_Failing[D, A]):
         """Return the agent that is asked.
 
         Raises:
-            FlowError: Its role has no agent, or the data choose something that is not an agent, or one that gives
-                another type.
+            FlowError: If the role has no agent, or if the data choose something that is not an agent, or an agent
+                that gives another type.
         """
         if isinstance(self.agent, Agent):
             return self.agent
@@ -335,7 +334,7 @@ class CallState(_Failing[D, A]):
 
 
 def given_prompt(task: AnyTask) -> Prompt[Any] | None:
-    """Return the prompt that a task brings; None: the task is plain words."""
+    """Return the prompt that a task brings, or None if the task is plain words."""
     match task:
         case Task():
             return task.prompt
@@ -348,16 +347,16 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 
 
 class WholeCallState(CallState[D, CallResult[A]]):
-    """A state that waits for an agent call, and gives its whole result.
+    """A state that waits for an agent call and gives its whole result.
 
-    A result is always read with the prompt of its call.  So an agent that is not known when the flow is defined is
-    asked with the prompt of the state.
+    A result is always read with the prompt of its call.  Therefore an agent that is not known when the flow is
+    defined is asked with the prompt of the state.
 
     Args:
-        task: Returns what the agent is asked; pure.
+        task: A pure function that returns the task for the agent.
         agent: See `CallState`.
         types: The types of the output.
-        name: By default that of ``task``.
+        name: The name of the state; by default, the name of ``task``.
         options: See `TimeOptions`.
     """
 
@@ -428,8 +427,8 @@ class FunctionState(_Failing[D, A]):
     """A state that waits for a function.
 
     Args:
-        function: Its callable takes the data, and a `Context` if it has a second parameter.
-        answer_types: The types of what it returns.
+        function: The function.  Its callable takes the data, and a `Context` if it has a second parameter.
+        answer_types: The types that it returns.
         options: See `TimeOptions`.
     """
 
@@ -443,10 +442,10 @@ class WaitState(_Giving[D, A]):
     """A state that waits for a person, or for an event outside the program.
 
     Args:
-        question: Returns what they are shown; pure.
+        question: A pure function that returns what the person is shown.
         types: The types of the answer.
-        name: By default that of ``question``.
-        early: Keep an answer that comes before the state is entered, and take it then.
+        name: The name of the state; by default, the name of ``question``.
+        early: Whether an answer that comes before the state is entered is kept, and taken on entry.
         options: See `TimeOptions`.
     """
 
@@ -483,7 +482,7 @@ class PauseState(LiveState[D, None]):
 
 
 class SubflowState(_Failing[D, A]):
-    """A state that waits for another flow, and gives the data that it ended with."""
+    """A state that waits for another flow and gives the data that the flow ended with."""
 
     def __init__(self, name: str, flow: Flow[Any], given: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
@@ -503,18 +502,18 @@ class SubflowState(_Failing[D, A]):
         def elapsed(  # type: ignore[override]
             self, to: State[D], *, do: Action[D, A] = None
         ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Return a row for the end of its time; the action gets the data that the flow had then."""
+            """Return a row for the end of the state's time.  The action receives the data that the inner flow had."""
 
 
 class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        enough: How many members have to give a value, a whole number, or which share of them, a float; the others are
-            abandoned then.  None: all.
-        is_race: It gives the value of the one member that is enough; otherwise a tuple of values.
-        is_lenient: Failures are among the results.
-        parallel: How many members run at once; None: all.
+        enough: The number (int) or the share (float) of members that have to give a value, or None for all members.
+            The other members are then abandoned.
+        is_race: Whether the state gives the value of the one member that is enough, and not a tuple of values.
+        is_lenient: Whether failures are among the results.
+        parallel: How many members run at once, or None for all of them.
     """
 
     enough: float | None = None
@@ -523,11 +522,11 @@ class ParallelState(_Failing[D, A]):
     parallel: int | None = None
 
     def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
-        """Return the name of each member, its state, and the data that it sees."""
+        """Return the name, the state and the data of each member."""
         raise NotImplementedError
 
     def needed(self, count: int) -> int:
-        """Return how many of so many members have to give a value."""
+        """Return how many members have to give a value, if there are ``count`` of them."""
         enough = self.enough
         if enough is None or isinstance(enough, int):
             return count if enough is None else enough
@@ -536,7 +535,7 @@ class ParallelState(_Failing[D, A]):
 
 
 class GatherState(ParallelState[D, A]):
-    """A state that waits for several states at once, or for as many of them as are enough."""
+    """A state that waits for several states at once, until all or enough of them have given a value."""
 
     def __init__(
         self,
@@ -614,7 +613,7 @@ def _enough(enough: float | None) -> str:
 
 
 def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> Iterator[tuple[Any, Any]]:
-    """Yield states, their members and those of flows inside of them, each with the agents by role that it has there."""
+    """Yield states, their members and the states of inner flows, each with the agents by role that are bound there."""
     for state in states:
         yield state, agents
         yield from states_inside(state.members, agents)
@@ -629,5 +628,5 @@ def failure_of(state: LiveState[Any, Any]) -> Any:
 
 
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
-    """Return whether a state, or a member of it, may be abandoned while it runs."""
+    """Return whether a state or one of its members may be abandoned while it runs."""
     return state.is_timed or (isinstance(state, ParallelState) and state.enough is not None)

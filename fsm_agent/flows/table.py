@@ -1,13 +1,13 @@
-"""The whole table of a flow, and its machine: default rows for what the user's rows leave open, and rows of all states.
+"""The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation and the deadline end a run, unless a row of the user's takes them.  Each is taken once in a run.  Such
-rows have guards of the flow's own, their ``rule``:
+A cancellation and the deadline end a run unless a row of the user takes them.  Each is taken once in a run.  The flow
+adds a guard to such rows, their ``rule``:
 
-- ``first_time``: The row of the user; it is not taken a second time.
-- ``until_known``: A function is running that must not run twice.  The run stays there until its result is known, and
-  takes the row of the state that follows.
-- ``meanwhile``: The state is part of what a row for every state leads to, such as a compensation, which is not to begin
-  anew.  The run stays there.
+- ``first_time``: The user's row.  It is not taken a second time.
+- ``until_known``: A function is running that must not run twice.  The run stays in the state until the result is known,
+  and then takes the row of the next state.
+- ``meanwhile``: A row for every state has led to this state, for example to a compensation.  The run stays in it, so
+  that the compensation does not begin again.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ NOTES = ("started", "interrupted", "run_again")  # events of a function that mus
 
 
 def takes_answer(guard: Callable[..., Any]) -> bool:
-    """Return whether a guard is given what came as well as the data.
+    """Return whether a guard takes the answer as well as the data.
 
-    A function of ``*args`` is.  A default of the second parameter would leave it open, and what was meant as a constant
-    would be the answer: it is refused.
+    A function of ``*args`` takes both.  A second parameter with a default is refused, because the answer would replace
+    a value that was meant as a constant.
 
     Args:
         guard: The guard.
 
     Raises:
-        FlowError: It says what was expected, and what the guard takes.
+        FlowError: If the guard takes other parameters; the message says what was expected and what it takes.
     """
     name, right = getattr(guard, "__name__", repr(guard)), "the parameters (data, answer) or (data)"
     try:
@@ -84,10 +84,10 @@ def takes_answer(guard: Callable[..., Any]) -> bool:
 
 
 def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> None:
-    """Refuse a function that cannot be called with as many values.
+    """Refuse a function that cannot be called with this number of values.
 
     Raises:
-        FlowError: It says what was expected, and what the function takes.
+        FlowError: If it cannot; the message says what was expected and what the function takes.
     """
     try:
         signature = inspect.signature(function)
@@ -100,7 +100,7 @@ def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> No
 
 
 def _is_open(signature: inspect.Signature) -> bool:
-    """Return whether it takes any number of values."""
+    """Return whether the function takes any number of values."""
     return any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
 
 
@@ -134,13 +134,13 @@ EVERY = _EveryState()
 
 
 def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
-    """Return rows with those for every state placed in each, and with rows that stay.
+    """Return the rows, with each row for every state copied to its states, and with rows that stay in their state.
 
-    A row for every state stands in each state that has none of its own, and that the start leads to without a
-    cancellation or the deadline, and not through the row's target.
+    A row for every state applies to each state without a row of its own for the trigger.  The start must lead to the
+    state without a cancellation, without the deadline and without passing the row's target.
 
     Raises:
-        FlowError: There is no such state.
+        FlowError: If the row applies to no state.
     """
     found = [row for row in rows if row.source is not EVERY]
     live = {state.name: state for row in found for state in (row.source, row.to) if isinstance(state, LiveState)}
@@ -182,14 +182,13 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
 
 
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for a cancellation of the run in every state that has none of its own; see `LiveState.cancelled`.
+    """Return a row for a cancellation in every state without a row of its own for it; see `LiveState.cancelled`.
 
-    In what only this row leads to, and in what follows its target, the run stays where it is: a compensation does not
-    begin anew.
+    In the target, and in the states after it, the run stays where it is, so that a compensation does not begin again.
 
     Args:
         to: The state that follows.
-        do: The action; it is given the data, and a `Failure` with the reason of the canceller as its detail.
+        do: The action.  It receives the data and a `Failure` whose detail is the text of the cancellation.
 
     Examples:
         >>> @wait(bool)
@@ -211,7 +210,7 @@ def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for the deadline of the flow in every state that has none of its own, as `cancelled` does.
+    """Return a row for the flow's deadline in every state without a row of its own for it, like `cancelled`.
 
     Examples:
         >>> @wait(bool)
@@ -228,7 +227,7 @@ def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 class AnyState(Generic[D]):
-    """Several states: its methods are those of each of them, and return the rows of all.
+    """Several states together.  Each method returns one row for each of the states.
 
     Args:
         states: The states.
@@ -243,7 +242,7 @@ class AnyState(Generic[D]):
     def done(
         self, to: State[D], *, of: Any = ANY, when: Guard[D, Any] = None, do: Action[D, Any] = None
     ) -> tuple[Row[D], ...]:
-        """Return a row of each state for what it gives; type checkers do not compare what the states give."""
+        """Return a row of each state for its value.  Type checkers do not compare the types of the values."""
         return self._rows("done", to, of=of, when=when, do=do)
 
     def failed(
@@ -269,22 +268,22 @@ class AnyState(Generic[D]):
 
 
 def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
-    """Write rows that several states share once.
+    """Return an object that makes rows for several states at once.
 
         rows=[
             *any_state(triage, research, drafting).failed(apologising, do=keep_reason),
             ...
         ]
 
-    It has the methods ``done``, ``failed``, ``elapsed``, ``expired`` and ``cancelled``, and each returns a row of every
-    state, in the order given.  Rows are tried from the top: a row of one state's own, with a guard, stands before them.
+    Each of its methods ``done``, ``failed``, ``elapsed``, ``expired`` and ``cancelled`` returns one row for every
+    state, in the order given.  Rows are tried from the top, so put a guarded row of a single state before these rows.
 
     Args:
-        states: States that wait, each once.
+        states: States that wait, without repetition.
 
     Raises:
-        FlowError: There is no state, one of them is no state or an end, or is given twice.
-        AttributeError: By a method: it names the first state that makes no such row.
+        FlowError: If no state is given, or if one is not a state, is an end, or is given twice.
+        AttributeError: Raised by a method if a state does not make such rows; the message names the first one.
 
     Examples:
         >>> @execute
@@ -318,11 +317,11 @@ class TableEntry(NamedTuple):
     event: str  # the trigger, with its type
     source: str
     to: str  # the same as the source if the step stays there
-    row: Row[Any] | None  # None: a step of every flow, such as its start
+    row: Row[Any] | None  # None for a step that every flow has, such as its start
 
     @property
     def guard(self) -> str:
-        """The name of the guard; empty: there is none."""
+        """The name of the guard, or empty without a guard."""
         if self.row is None:
             return ""
         return self.row.rule if self.row.guard is None else self.row.guard.__name__
@@ -383,7 +382,7 @@ def states_enum(flow: Flow[Any]) -> type[StrEnum]:
     """Return the enum of the states of a flow.
 
     Raises:
-        FlowError: A state has a name that Python keeps for itself.
+        FlowError: If a state has a name that Python reserves.
     """
     make: Any = StrEnum
     try:

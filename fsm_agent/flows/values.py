@@ -1,9 +1,9 @@
-"""The values of a flow: the types of what its states give, the data that its actions make, and both as JSON.
+"""The values of a flow: the types of the answers of its states, the data that its actions make, and both as JSON.
 
-If a state gives several types, a value is written together with the name of its type.  A value that comes without a
-name, from a web form, say, is read as `adapter_of` reads an answer of a model: it is never guessed.  Types that only
-their names could tell apart are refused when the flow is defined.  The result of a whole agent call is written as the
-record of the call, and read with the prompt of its state, because JSON cannot hold code.
+If a state gives several types, a value is written together with the name of its type.  A value without a name, for
+example from a web form, is read like a model's answer, by `adapter_of`; its type is never guessed.  Types that can only
+be told apart by their names are refused when the flow is defined.  The result of a whole agent call is written as the
+record of the call and read with the prompt of its state, because JSON cannot hold code.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure(Generic[S]):
-    """The reason why a state failed, or was ended: the answer of rows of ``failed``, ``expired`` and ``cancelled``.
+    """The reason why a state failed or was ended.  Rows of ``failed``, ``expired`` and ``cancelled`` receive it.
 
-    ``data`` is the last data of the flow inside of the state; None: none is inside.  In the data of a flow it keeps its
-    type if it is annotated, as ``Failure[Order | None]``.
+    ``data`` is the last data of the flow inside the state, or None without an inner flow.  As part of a flow's data, a
+    failure keeps the type of ``data`` if it is annotated, as in ``Failure[Order | None]``.
 
     Examples:
         >>> @execute
@@ -76,12 +76,12 @@ class Failure(Generic[S]):
 
 
 class AnswerTypes:
-    """The types of what a state gives.
+    """The types of the values that a state gives.
 
     Args:
         state: The name of the state, for errors.
-        types: The types; none: it gives nothing.
-        are_posted: Values come as JSON from outside, and not only as `dump` writes them.
+        types: The types, or none if the state gives no value.
+        are_posted: Whether values may come as JSON from outside, not only as `dump` writes them.
     """
 
     def __init__(self, state: str, types: Sequence[Any], *, are_posted: bool = False) -> None:
@@ -100,7 +100,7 @@ class AnswerTypes:
 
     @cached_property
     def cases(self) -> tuple[Any, ...]:
-        """The values that rows tell apart: types, the members of an enum, True and False; `ANY` if there is one."""
+        """The cases that rows tell apart: types, the members of an enum, True and False; or `ANY` for a single type."""
         if len(self.types) > 1:
             return self.types
         (kind,) = self.types or (ANY,)
@@ -109,7 +109,7 @@ class AnswerTypes:
         return (True, False) if kind is bool else (ANY,)
 
     def case_of(self, value: Any) -> Any:
-        """Return the case to which a value belongs: its own class before those that it inherits from."""
+        """Return the case to which a value belongs.  The value's own class comes before its base classes."""
         for is_case in (_is_exactly, _is_of):
             for case in self.cases:
                 if case is ANY or value is case or value == case or is_case(value, case):
@@ -128,7 +128,7 @@ class AnswerTypes:
         """Return a value as JSON.
 
         Raises:
-            OutcomeError: The value has none of the types, or could not be read again.
+            OutcomeError: If the value has none of the types, or could not be read again.
         """
         index = self._index(value)
         text = dumped(self._adapters[index], value, self.state, self.names[index])
@@ -144,10 +144,10 @@ class AnswerTypes:
         raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     def load(self, text: str) -> Any:
-        """Return the value that JSON holds: with the name of its type, as `dump` writes it, or without.
+        """Return the value that JSON holds, with or without the name of its type, which `dump` writes.
 
         Raises:
-            OutcomeError: It is none.
+            OutcomeError: If the JSON does not hold a value of the types.
         """
         try:
             if len(self.types) == 1:
@@ -163,7 +163,7 @@ class AnswerTypes:
 
     @cached_property
     def schema(self) -> str:
-        """JSON Schema of the values; of several types, ``anyOf``.  Empty: it has none, or a very large one."""
+        """The JSON Schema of the values (``anyOf`` for several types), or empty if it is missing or very large."""
         try:
             return schema_json(type_adapter(union_of(self.types)).json_schema())
         except pydantic.errors.PydanticUserError:  # only code describes a type
@@ -173,7 +173,7 @@ class AnswerTypes:
         """Refuse types that cannot be found, or that JSON cannot tell apart.
 
         Raises:
-            FlowError: It names them.
+            FlowError: If there are such types; the message names them.
         """
         for kind in self.types:
             check_resolved(where, kind)
@@ -200,17 +200,17 @@ class AnswerTypes:
                 raise FlowError(f"{where}: {what}; {right}")
 
     def check_names(self, where: str) -> None:
-        """Refuse two types of the same name: rows and JSON could not tell them apart.
+        """Refuse two types with the same name, because rows and JSON could not tell them apart.
 
         Raises:
-            FlowError: It names them.
+            FlowError: If two types have the same name; the message names them.
         """
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
 
 
 class ResultTypes(AnswerTypes):
-    """The types of the output of an agent call whose whole result is given.  Rows tell the outputs apart.
+    """The output types of an agent call whose whole result is the value of a state.  Rows tell the outputs apart.
 
     Args:
         state: The name of the state, for errors.
@@ -265,7 +265,7 @@ class ResultTypes(AnswerTypes):
         """Return the output of a result.
 
         Raises:
-            OutcomeError: It is not a result, or the call gave no output.
+            OutcomeError: If the value is not a result, or the call gave no output.
         """
         if not isinstance(value, CallResult):
             raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
@@ -283,10 +283,10 @@ class ResultTypes(AnswerTypes):
 
 
 def check_resolved(where: str, kind: Any) -> None:
-    """Refuse a type that names types that cannot be found, or that JSON cannot hold.
+    """Refuse a type that refers to unknown types, or that JSON cannot hold.
 
     Raises:
-        FlowError: It says so.
+        FlowError: If the type is refused.
     """
     try:
         adapter = type_adapter(kind)
@@ -321,7 +321,7 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the types that a function returns, by its annotation.
 
     Raises:
-        FlowError: It has no return annotation, or one that names an unknown type.
+        FlowError: If the function has no return annotation, or one that names an unknown type.
     """
     name = getattr(function, "__name__", repr(function))
     try:
@@ -347,7 +347,7 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 
 
 def _is_exactly(value: Any, case: Any) -> bool:
-    """Return True for a value of this class, and of none that inherits from it."""
+    """Return True for an instance of exactly this class, not of a subclass."""
     case = without_notes(case)
     return _is_of(value, case) if get_origin(case) is Literal else type(value) is case
 
@@ -365,7 +365,7 @@ def _is_of(value: Any, case: Any) -> bool:
 
 
 def _results(case: Any) -> Any:
-    """Return the `ResultTypes` of whole results of an agent call; None: the case is a type of values."""
+    """Return the `ResultTypes` of a case for whole results of an agent call, or None for a case of plain values."""
     return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, AnswerTypes)), None)
 
 
@@ -386,10 +386,11 @@ def _has_fields(kind: Any) -> bool:
 
 
 class DataCheck:
-    """Checks the data that an action has made: pydantic has to write them, and to read them again unchanged.
+    """Checks the data that an action has made: pydantic must be able to write them and to read them again unchanged.
 
-    A field that holds the same object as before is not checked again: a step costs what it changes, however large the
-    data are.  A field of type `Any` takes everything; whether JSON can hold the value shows when it is saved.
+    A field that holds the same object as before is not checked again, so the cost of a step depends on what it
+    changes, not on the size of the data.  A field of type `Any` takes every value, which is first checked when it is
+    saved.
 
     Args:
         kind: The type of the data.
@@ -400,7 +401,7 @@ class DataCheck:
 
     @cached_property
     def _fields(self) -> Mapping[str, Any]:
-        """The types of the fields that can be checked one by one; none: the class says how its data are read."""
+        """The types of fields that can be checked singly, or none if the class itself defines how its data are read."""
         kind = self._kind
         hooks = ("__get_pydantic_core_schema__", "__pydantic_config__", "__pydantic_decorators__")
         if any(hasattr(kind, name) for name in hooks):
@@ -423,10 +424,10 @@ class DataCheck:
 
         Args:
             data: The data.
-            before: The data from before the action, which were right; None: there were none.
+            before: The checked data from before the action, or None at the start.
 
         Raises:
-            DataError: It names the field.
+            DataError: If the data are refused; the message names the field.
         """
         kind = self._kind
         if not isinstance(data, kind):
@@ -445,7 +446,7 @@ class DataCheck:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class IntoField:
-    """An action that puts what came into a field.
+    """An action that puts the answer into a field.
 
     Args:
         field: The name of the field.
@@ -458,11 +459,11 @@ class IntoField:
 
     @property
     def __name__(self) -> str:
-        """Its name in errors and diagrams."""
+        """The name in errors and diagrams."""
         return f"into {self.field}"
 
     def __call__(self, data: T, answer: Any, /) -> T:
-        """Return the data with what came in the field."""
+        """Return the data with the answer in the field."""
         changed: Any = data
         if dataclasses.is_dataclass(changed):
             return dataclasses.replace(changed, **{self.field: answer})  # type: ignore[return-value, type-var]
@@ -472,17 +473,17 @@ class IntoField:
 
 
 def into(field: str, /) -> IntoField:
-    """Return an action that puts what came, an answer or a `Failure`, into a field of the data.
+    """Return an action that puts the answer or the `Failure` into a field of the data.
 
         judging.done(review, do=into("best"))
 
-    The flow refuses it, when it is defined, if the data have no such field, or what comes has another type.
+    The definition of the flow is refused if the data have no such field, or if the answer has another type.
 
     Args:
         field: The name of the field.
 
     Raises:
-        FlowError: It is no name.
+        FlowError: If ``field`` is not a name.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -502,7 +503,7 @@ def into(field: str, /) -> IntoField:
 
 
 def fields_of(data: Any) -> dict[str, Any]:
-    """Return the types of the fields that an action can set, by name; `Any`: a type cannot be found."""
+    """Return the types of the fields that an action can set, by name, with `Any` for a type that cannot be found."""
     try:
         hints = get_type_hints(data)
     except (NameError, TypeError):  # types that are local to a function

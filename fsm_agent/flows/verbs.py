@@ -53,7 +53,7 @@ Output = TypeVar("Output", covariant=True)
 
 
 class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
-    """The verbs of a flow and of an orchestrator: of a task, the data, the output and the result."""
+    """The methods by which a flow or an orchestrator runs.  Their type parameters: task, data, output and result."""
 
     hooks: Sequence[Any]
     store: Any
@@ -77,19 +77,19 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> FlowRun[D]:
-        """Return a run that has not begun, for those who drive it by hand: with `run`, say, or step by step.
+        """Return a run that has not begun.  You can drive it with `run`, or step by step.
 
         Args:
-            data: What it works on; of an orchestrator, the task.
+            data: The data that the run begins with.  For an orchestrator, this is the task.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
             extra: Data of yours that JSON can hold, kept in the record.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of deps.
-            run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of this name with
-                the same data, that run is continued.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
+            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
+                name and the same data, that run is continued.
 
         Raises:
-            FlowError: The data have another type.
+            FlowError: If the data have the wrong type.
         """
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return self._kept_in_store(self._unstored(data, options), options)
@@ -105,22 +105,24 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> Result:
-        """Run the flow; ``result.output`` is the data that it ended with, or of an orchestrator, the last output.
+        """Run the flow and return its result.
+
+        ``result.output`` is the data that the flow ended with; for an orchestrator, it is the last output.
 
         Args:
-            data: What it works on; of an orchestrator, the task: a text, or a `Payload`, whose pictures and documents
-                go along with the task.
+            data: The data that the run begins with.  For an orchestrator, this is the task: a text, or a `Payload`
+                whose pictures and documents go along with the task.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
             extra: Data of yours that JSON can hold, kept in the record.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of deps.
-            run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of this name with
-                the same data, that run is continued.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
+            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
+                name and the same data, that run is continued.
 
         Raises:
-            FlowError: The data have another type.
-            FlowFailed: It ended in a failure; ``error.result`` says what was done.
-            FlowSuspended: It waits for a person who is not here, or for a time far ahead; see its ``run``.
+            FlowError: If the data have the wrong type.
+            FlowFailed: If the run failed; ``error.result`` says what was done.
+            FlowSuspended: If the run waits for a person who is not here, or for a distant time; see ``error.run``.
         """
         process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
         result: Result = run(self, claim(self, process), is_shared=False)
@@ -153,21 +155,21 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> Generator[Event]:
-        """Run the flow, and yield its events as they happen; those of agent calls are wrapped in `Inside`.
+        """Run the flow and yield its events as they happen.  Events of agent calls inside it are wrapped in `Inside`.
 
-        The last is exactly one `Done` or one `Suspended`.
+        The last event is always one `Done` or one `Suspended`.
 
         Args:
-            data: As of `call`; or a run that was prepared or restored, which has its options.
+            data: The data, as for `call`; or a prepared or restored run, which already has its options.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
             extra: Data of yours that JSON can hold, kept in the record.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of deps.
-            run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of this name with
-                the same data, that run is continued.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
+            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
+                name and the same data, that run is continued.
 
         Raises:
-            FlowFailed: It ended in a failure.
+            FlowFailed: If the run failed.
         """
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return stream(self, lambda: begin(self, data, options))
@@ -222,10 +224,10 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return await batch.amap_calls(self, data, concurrency, progress, fail_fast, options)
 
     def run(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
-        """Drive a run that was prepared or restored, from wherever it stands; a sink is given every event.
+        """Drive a prepared or restored run from its present state.  A sink receives every event.
 
         Raises:
-            UsageError: It is no run of this flow, or it is being driven already.
+            UsageError: If the run belongs to another flow, or is being driven already.
         """
         self._check_process(process, "run")
         result: Result = run(self, claim(self, process), sink)
@@ -239,7 +241,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
     @cached_property
     def runs(self) -> FlowRuns[Task, D, Result]:
-        """Its runs in its store: to submit, follow, resume, read and fork."""
+        """The runs of this flow in its store.  You can submit, follow, resume, read and fork them."""
         return FlowRuns(self)
 
     def restore(
@@ -253,8 +255,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """Return a run of this flow from its `FlowRun.snapshot`.
 
         Raises:
-            SnapshotError: The document is damaged, of another flow, or its state no longer exists; or it
-                holds the approval of a function that no longer exists or has other parameters.
+            SnapshotError: If the document is damaged or of another flow, if its state no longer exists, or if it
+                holds the approval of a function that no longer exists or now has other parameters.
         """
         run = restore(document, self._flow, self._run_context(deps, clients), signing_key=signing_key)
         if (problem := lost_approval(run)) is not None:
@@ -283,10 +285,10 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return run
 
     def _kept_in_store(self, run: FlowRun[D], options: Mapping[str, Any]) -> FlowRun[D]:
-        """Give a run that has not begun a journal if the flow has a store; return the run.
+        """Return a run that has not begun, with a journal if the flow has a store.
 
         Raises:
-            UsageError: It has none, and the options name a run.
+            UsageError: If the flow has no store, but the options name a run.
         """
         if self._flow.store is not None:
             attach_journal(run, run_name(options))
@@ -349,10 +351,10 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             raise UsageError(f"{verb}: expected {what}; use call(…), or {verb}(flow.prepare(…))")
 
     def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
-        """Return what a run has besides its record.
+        """Return the context of a run: what it has besides its record.
 
         Raises:
-            UsageError: ``clients`` names a state that asks no agent, or a role has no agent.
+            UsageError: If ``clients`` names a state that asks no agent, or if a role has no agent.
         """
         right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
@@ -379,7 +381,7 @@ def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuse options that a run of a flow does not have.
 
     Raises:
-        UsageError: It names the first of them, and what was probably meant.
+        UsageError: If an option is unknown; the message names it and suggests the option that was probably meant.
     """
     for name in options:
         if name not in known:
