@@ -1,4 +1,4 @@
-"""The agent: what all its calls have in common."""
+"""The agent: everything that its calls have in common."""
 
 from __future__ import annotations
 
@@ -86,22 +86,23 @@ from fsm_agent.validation import require
 class Agent(CallVerbs[Deps, Out], Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
-    Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain ``Agent(…)``
-    takes any functions and any deps, and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
-    ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]`` alone.
+    Type checkers see an ``Agent[Deps, Out]``, with the type of the deps of its calls and the type of its answers.  A
+    plain ``Agent(…)``, or ``Agent`` in an annotation, takes any functions and any deps, and answers with text.  With
+    ``output=Person`` it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` only takes functions and approvers of
+    ``Context[Shop]``.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent holds no state
     of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a dialog, and
-    `conversation` keeps one in the store.  An agent never changes: ``agent.changed(model=Script(…))`` makes a variant
-    of it, for a test, say, and ``call("…", model="provider:model")`` asks another model once.
+    `conversation` keeps a dialog in the store.  An agent never changes: ``agent.changed(model=Script(…))`` returns a
+    variant, for example for a test, and ``call("…", model="provider:model")`` asks another model once.
 
     Args:
         model: ``"provider:model"``, or a client.
         system: The system prompt of every call: text; a function of the call's ``deps``, or of nothing, that returns
-            text; or a `Prompt` whose variables are given with the call, as ``system_args``.  A function is called by
-            the driver of a run, when the run begins, and never without deps, unless its parameter has a default.
-        functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
-            servers are asked anew for each call.
+            text; or a `Prompt` whose variables are given with the call, as ``system_args``.  The driver of a run calls
+            the function when the run begins, and never without deps, unless its parameter has a default.
+        functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
+            and servers are asked again for each call.
         output: The type of the answer; see `Prompt`.
         finalizer: Words the answer once, by one more request without functions, after the model has answered in text:
             ``"Say it in one sentence for a child: {{ answer }}"``, or a `Prompt` whose output is the answer.
@@ -192,7 +193,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
             check_prices(self)
 
     def __repr__(self) -> str:
-        """Return the fields that were given; of callables and of fields with keys, only that they are set."""
+        """Return the given fields.  Callables and fields with keys are only marked as set."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings")
@@ -209,24 +210,24 @@ class Agent(CallVerbs[Deps, Out], Closing):
     def changed(self, **options: Any) -> Agent[Deps, Any]:
         """Return an agent that differs in these options, such as ``model``, ``functions`` or ``limits``.
 
-        Both agents share the objects that this one was given: a client, a store, hooks, a cache of results.  What an
-        agent makes from a name, each makes and closes for itself: the client of ``"provider:model"``, the connection to
-        ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and conversations.
+        Both agents share the objects that this one was given: a client, a store, hooks, a cache of results.  Objects
+        made from a name are separate, and each agent closes its own: the client of ``"provider:model"``, the connection
+        to ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and conversations.
 
         Raises:
-            TypeError: An option is unknown.
-            UsageError: A value is wrong.
+            TypeError: If an option is unknown.
+            UsageError: If a value is wrong.
         """
         return type(self)(**{**{name: getattr(self, name) for name in ARGUMENTS}, **options})
 
     @cached_property
     def client(self) -> Client:
-        """The client that sends its requests; made on first use when ``model`` is a name."""
+        """The client that sends the requests.  It is made on first use if ``model`` is a name."""
         return self._client_of(self.model)
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
-        """The agent that classifies for this one: it only answers."""
+        """The agent that classifies for this one.  It has no functions and no checks."""
         without = {"functions": (), "output": str, "stop_when": None, "check": None, "finalizer": None}
         without |= {"approve": None, "results": None}
         fields_of = {name: getattr(self, name) for name in ARGUMENTS}
@@ -235,7 +236,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return made
 
     def _client_of(self, model: str | Client | None) -> Client:
-        """Return the client of a model, which is made on first use; a client as it is; None: the agent's own."""
+        """Return the client of a model, made on first use; a given client unchanged; or for None, the agent's own."""
         if model is None:
             return self.client
         if not isinstance(model, str):
@@ -274,7 +275,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return self._environment_with_model(process.client or r.model)
 
     def _environment_with_model(self, model: str | Client | None) -> Environment:
-        """Return the environment in which a model is asked; None: the agent's own."""
+        """Return the environment in which a model is asked; for None, the agent's own."""
         return self._own_environment if model is None else self._environment_with(self._client_of(model))
 
     @cached_property
@@ -283,10 +284,10 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return {}
 
     def init_dialog(self, **values: Any) -> Dialog:
-        """Return a fresh dialog: the system prompt, if there is one, with its variables.
+        """Return a new dialog with the rendered system prompt, if the agent has one.
 
         Raises:
-            PromptError: A variable is missing or not used.
+            PromptError: If a variable is missing or not used.
         """
         if not isinstance(self.system, Prompt):
             if values:
@@ -305,10 +306,10 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return self._kept_in_store(self._build_call(task, options), options)
 
     def _kept_in_store(self, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-        """Give a call that has not begun a journal if the agent has a store; return the call.
+        """Return a call that has not begun, with a journal if the agent has a store.
 
         Raises:
-            UsageError: It has none, and the options name a run.
+            UsageError: If the agent has no store, but the options name a run.
         """
         if self.store is not None:
             attach_journal(self, call, options)
@@ -333,8 +334,8 @@ class Agent(CallVerbs[Deps, Out], Closing):
 
         Args:
             task: See `prepare`.
-            options: Those of `CallOptions`.
-            keep: The passes of a conversation, which were applied to ``after`` already; None: the agent's.
+            options: The options of `CallOptions`.
+            keep: The passes of a conversation, already applied to ``after``, or None for the agent's passes.
         """
         extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
@@ -371,24 +372,24 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
-        """Return the prompt of a call that began before, as it governs it now; None: the agent's own."""
+        """Return the present prompt of an earlier call; for None, the agent's own."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
             check_parser_args(resolved, parser_args)
         return resolved
 
     def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
-        """Return a conversation that the agent's store keeps under a name; it begins with its first turn.
+        """Return a conversation that the agent's store keeps under a name.  It begins with its first turn.
 
         ``agent.conversation("customer-17").call("…")`` continues it, from any OS process.
 
         Args:
-            name: Its name in the store.
-            keep: Passes that choose what each turn inherits of the turns before: ``keep_last(20)``,
-                ``[shorten(1_000), summarize(keep=12)]``, yours; None: those of the agent.
+            name: The name of the conversation in the store.
+            keep: Passes that choose what each turn inherits from earlier turns: ``keep_last(20)``,
+                ``[shorten(1_000), summarize(keep=12)]``, or your own.  None uses the passes of the agent.
 
         Raises:
-            UsageError: The agent has no store, or the name is not a text.
+            UsageError: If the agent has no store, or the name is not a string.
         """
         return Conversation(self, name, keep)
 
@@ -449,17 +450,17 @@ class Agent(CallVerbs[Deps, Out], Closing):
         signing_key: str | bytes | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Any]:
-        """A call of this agent from its `snapshot`, with the prompt, ``args`` and key that it was made with.
+        """Return a call of this agent from its `snapshot`.  Give the prompt, ``args`` and key with which it was made.
 
-        Its ``parser_args`` and the name of its model are in the snapshot; other ones take their place.
+        The snapshot contains ``parser_args`` and the name of the model; values given here replace them.
 
-        If the prompt has changed since, the call's ``prompt_change`` says so and a warning is logged; with
-        ``on_change="error"`` it is an error.  Trust a document without a key only as far as you trust code: see
+        If the prompt has changed since then, the call's ``prompt_change`` says so and a warning is logged; with
+        ``on_change="error"`` an error is raised.  Trust a document without a key only as far as you trust code: see
         `fsm_agent.call.restore`.
 
         Raises:
-            SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
-            PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
+            SnapshotError: If the document is damaged, changed, inconsistent, or of another prompt.
+            PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
         """
         extra, by = ({}, "") if not is_maker(deps) else asked_in(document, signing_key)
         deps = deps_for(deps, self.name, extra, by)
@@ -471,20 +472,20 @@ class Agent(CallVerbs[Deps, Out], Closing):
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
-        """This agent as a function of another: it is given a task, and its output is the result.
+        """Return this agent as a function of another agent.  The function takes a task and returns this agent's output.
 
-        Its call is part of the call that asks for it.  The outer call waits for whatever the inner one waits for, under
-        a key such as ``run:2.0/ask:2.0``, and yields its events as `Inside`.  Both share tokens and deps, and the hooks
-        of both agents see what happens inside.  If the inner call fails, or agents are nested deeper than
+        The inner call is part of the outer call.  The outer call waits for everything that the inner one waits for,
+        under a key like ``run:2.0/ask:2.0``, and yields its events as `Inside`.  Both share tokens and deps, and the
+        hooks of both agents see what happens inside.  If the inner call fails, or agents are nested deeper than
         `Limits.depth`, the model is told.
 
         Args:
-            name: What the model calls it; the agent's name by default.
-            description: What it is good at, for the model.
-            policy: As of `Function.of`, as far as it makes sense for an agent; ``timeout_s`` is a limit of each call.
+            name: The name of the function for the model; by default, the name of the agent.
+            description: The description for the model.
+            policy: The options of `Function.of` that apply to an agent; ``timeout_s`` is the limit of each call.
 
         Raises:
-            UsageError: The policy makes no sense for an agent.
+            UsageError: If the policy does not suit an agent.
         """
         name = name or self.name
         check_policy("agent", name, policy)
@@ -524,25 +525,25 @@ class Agent(CallVerbs[Deps, Out], Closing):
 
         Args:
             what: A text, a `Payload`, or a dialog, which the question follows.
-            classes: Texts, members of an `Enum`, or the class of one.
-            prompt: The question, which may say ``{{ text }}`` and ``{{ classes }}``.
+            classes: Texts, members of an `Enum`, or an `Enum` class.
+            prompt: The question, in which ``{{ text }}`` and ``{{ classes }}`` are replaced.
             calibration: The correction by the prior; see `Calibration.of_prior`.
             votes: How often to ask a model that reports no log probabilities.
-            on_missing: ``"error"``: ask again if a class is not among the alternatives.
-            args: As of `call`, as are those that follow.
-            parser_args: As of `call`.
-            deps: As of `call`.
-            model: As of `call`.
-            extra: As of `call`.
-            by: As of `call`.
-            run_id: As of `call`.
-            system_args: As of `call`.
-            keep_system: As of `call`.
-            after: As of `call`.
+            on_missing: ``"error"`` asks again if a class is not among the alternatives.
+            args: See `call`.
+            parser_args: See `call`.
+            deps: See `call`.
+            model: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
+            system_args: See `call`.
+            keep_system: See `call`.
+            after: See `call`.
 
         Raises:
-            CallFailed: The model named none of the classes, or the request failed.
-            UsageError: An argument is wrong.
+            CallFailed: If the model named none of the classes, or the request failed.
+            UsageError: If an argument is wrong.
         """
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
@@ -592,7 +593,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> float:
-        """Return how likely the answer is True: to the question of a dialog, or of a ``prompt``; see `classify`."""
+        """Return the probability of the answer True to the question of a dialog or a ``prompt``; see `classify`."""
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
         return perform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given)).probabilities[True]
@@ -627,7 +628,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
 
     def close(self) -> None:
-        """Close the connections, if the agent made any; a client that was given to it stays open."""
+        """Close the connections that the agent made.  A client that was given to it stays open."""
         for client in self._clients.values():
             client.close()
 

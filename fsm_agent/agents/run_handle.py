@@ -62,7 +62,7 @@ class RunHandle(Generic[Result]):
 
         Raises:
             RunUnknown: The run does not exist any more.
-            JournalError: The journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, foreign or forged.
             ReplayError: The code has changed, and takes other steps than the run since its last rest.
         """
         loaded = self._load()
@@ -89,7 +89,7 @@ class RunHandle(Generic[Result]):
             CallSuspended: It waits for a person; `answer` gives the answer.  Of a flow, `FlowSuspended`.
             RunUnknown: It was deleted.
             ReplayError: It is stuck: the code of its workers has changed, and takes other steps.
-            JournalError: The journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, foreign or forged.
         """
         ends_s = _end_of(timeout_s)
         while (result := self._settled()) is None:
@@ -132,7 +132,7 @@ class RunHandle(Generic[Result]):
             CallFailed: After `Done`, when it ended without an output; of a flow, `FlowFailed`.
             RunUnknown: It was deleted.
             ReplayError: At the end, when the code takes other steps than the run since its last rest, as in `result`.
-            JournalError: The journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, foreign or forged.
         """
         follower = self._follower()
         while True:
@@ -183,7 +183,7 @@ class RunHandle(Generic[Result]):
 
         Raises:
             NotAsked: It asks no such question, or has ended.
-            AlreadyAnswered: Another answer came first.
+            AlreadyAnswered: If another answer came first.
             SignalExists: Another answer has this ``signal_id``.
             OutcomeError: It asks several questions, and one answer without a key was given.
             UsageError: The answer is of a kind that its question does not accept.

@@ -1,4 +1,4 @@
-"""The runs of an agent or a flow in its store: what needs both the store and the code of the run."""
+"""The runs of an agent or a flow in its store: the operations that need both the store and the code of the run."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ Result = TypeVar("Result", covariant=True)
 
 
 class BoundRuns:
-    """The runs of an agent, a flow or an orchestrator; each kind adds the types of its own tasks and results.
+    """The runs of an agent, a flow or an orchestrator.  Each kind adds the types of its tasks and results.
 
     Args:
-        runnable: Whose runs they are.
+        runnable: The agent, flow or orchestrator.
     """
 
     def __init__(self, runnable: Any) -> None:
@@ -57,10 +57,10 @@ class BoundRuns:
 
     @cached_property
     def all(self) -> Runs:
-        """All runs of its store, of whatever agent or flow: to list, answer, cancel, retry, export and delete.
+        """All runs of the store, of every agent and flow.  You can list, answer, cancel, retry, export and delete them.
 
         Raises:
-            UsageError: It has no store.
+            UsageError: If the agent or flow has no store.
         """
         return runs_of(self._runnable)
 
@@ -69,9 +69,9 @@ class BoundRuns:
 
         Args:
             task: The task.
-            after: The names of runs that have to end before.
+            after: The names of the runs that have to end first.
             start: The delay in seconds, the priority and the service.
-            options: Those of `prepare`.
+            options: The options of `prepare`.
         """
         for name in ("clients", "model"):
             if (value := options.get(name)) is not None and not isinstance(value, str):
@@ -98,19 +98,19 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how its processes are rebuilt from a store to be read, for which no deps are needed."""
+        """Return how processes are rebuilt from the store for reading, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
         self, run_id: str, answers: Any, by: str, signal_id: str, options: Mapping[str, Any]
     ) -> Callable[[], Claimed]:
-        """Return a function that posts answers to a run and claims it, to be continued."""
+        """Return a function that posts answers to a run and claims the run, so that it can continue."""
         self._runnable._check_deps(options.get("deps"))
         definition = self._runnable._definition(options)
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
 
     def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
-        """Post the answers to a run, claim it, and return its process and its recorder."""
+        """Post the answers to a run, claim the run, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)
             definition.check(definition.process_of(header, None))
@@ -175,40 +175,41 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         service: str = "",
         **unknown: Any,
     ) -> RunHandle[CallResult[Any]]:
-        """Put the task into the store, for a `Worker` to do, and return the handle of its run.
+        """Put the task into the store for a `Worker` to do, and return the handle of its run.
 
-        A run of this ``run_id`` with the same task is the same run, and stays as it is.  A worker makes ``deps`` of its
-        own, and finds a prompt of the task by its path.  ``deps=`` here are for a system prompt that is made of them;
-        no store keeps them.
+        If the store has a run with this ``run_id`` and the same task, that run is returned unchanged.  A worker makes
+        its own ``deps``, and finds a prompt of the task by its path.  The ``deps`` given here are for a function that
+        makes the system prompt; no store keeps them.
 
         Args:
-            task: As of `Agent.call`, as are all options but these.
-            after: The runs that have to end or be deleted before, as names or handles, however they end.  Or what the
-                task follows, as of a call: the result of one, a dialog, or messages.
-            delay_s: How many seconds from now it starts, by the clock of this machine.  No signal starts it earlier; a
-                cancellation ends it at once.
-            priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds
-                until the run has ended.
-            service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
-            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
-                JSON can hold, kept in the record.
+            task: The task; see `Agent.call` for it and for the options not described here.
+            after: The runs that have to end (in success or failure) or be deleted first, as names or handles.  Or what
+                the task continues, as for a call: the result of a call, a dialog, or messages.
+            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier;
+                a cancellation ends it at once.
+            priority: From -100 to 100.  Workers take a due run with the highest priority.  It holds until the run has
+                ended.
+            service: The name of the `RunFollower` that drives the run like its own, or empty for workers.
+            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
+                record keeps them, so JSON must be able to hold them.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
-                messages that the call adds to the dialog have it.  The model does not see it.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
-            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
-                with the same task, the call continues that run, or returns its result.
-            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
-            after: What the task follows: the result of a call, a dialog, or messages.
-            unknown: Refused, with what was probably meant.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
+            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
+                and in the messages that the call adds to the dialog.  The model does not see it.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
+                name and the same task, the call continues that run or returns its result.
+            system_args: The values for the variables of the agent's system prompt, or None for the values of the
+                earlier dialog.
+            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
+            after: What the task continues: the result of a call, a dialog, or messages.
+            unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
-            UsageError: The agent has no store, or an option is one that no store keeps.
-            RunExists: Another run has this ``run_id``.
-            RunUnknown: A run of ``after`` does not exist.
+            UsageError: If the agent has no store, or a store cannot keep one of the options.
+            RunExists: If another run has this ``run_id``.
+            RunUnknown: If a run of ``after`` does not exist.
         """
         before, dialog = _split_after(after)
         options = call_options(
@@ -264,21 +265,21 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> RunHandle[CallResult[Out]]:
-        """Return the handle of a run, in any OS process: to wait for it, follow, answer or cancel it.
+        """Return the handle of a run, in any OS process.  It can wait for the run, follow it, answer it or cancel it.
 
         Args:
-            run_id: The run.
-            args: The settings of the call; None, as of the options that follow: those that the run began with.
-            parser_args: As of `Agent.call`.
-            deps: As of `Agent.call`.
-            model: As of `Agent.call`.
+            run_id: The name of the run.
+            args: The settings of the call.  For this and the next options, None keeps what the run began with.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
             prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: log it and set the result's
-                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
+                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
 
         Raises:
-            RunUnknown: There is no such run.
-            UsageError: It is one of another agent.
+            RunUnknown: If no run has this name.
+            UsageError: If the run belongs to another agent.
         """
         return self._get(run_id, read_options(args, parser_args, deps, model, prompt, on_change))
 
@@ -313,33 +314,34 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
-        """Continue a run of the store from its last rest; return the result of one that has ended.
+        """Continue a stored run from its last rest and return its result.  If it has ended, just return the result.
 
         Args:
-            run_id: The run.
-            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``; or one outcome,
-                ``Approved()``, if one question is open.
-            by: Who answers, for people.
-            signal_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
+            run_id: The name of the run.
+            answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``; or a single outcome,
+                such as ``Approved()``, if one question is open.
+            by: The person who answers; shown to people.
+            signal_id: An id for a single answer.  An answer that is repeated with its id, as after `RunBusy`, counts
+                once.
             sink: Receives every event.
-            args: The settings of the call; None, as of the options that follow: those that the run began with.
-            parser_args: As of `Agent.call`.
-            deps: As of `Agent.call`.
-            model: As of `Agent.call`.
+            args: The settings of the call.  For this and the next options, None keeps what the run began with.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
             prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: log it and set the result's
-                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
+                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
 
         Raises:
-            PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
-            RunUnknown: There is no such run.
-            RunBusy: Another holder drives it; the answers reach it all the same.
-            NotAsked: The run asks no such question.
-            OutcomeError: The run asks several questions, and one outcome was given; the error lists their keys.
-            AlreadyAnswered: Another answer came first.
-            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
-            CallFailed: The call ended without an output.
-            CallSuspended: It waits for an answer again.
+            PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
+            RunUnknown: If no run has this name.
+            RunBusy: If another holder drives the run.  The answers reach it nevertheless.
+            NotAsked: If the run asks no such question.
+            OutcomeError: If the run asks several questions and a single outcome was given; the error lists their keys.
+            AlreadyAnswered: If another answer came first.
+            ReplayError: If the code has changed and now decides differently from the last rest on.
+            CallFailed: If the call ended without an output.
+            CallSuspended: If the call waits for an answer again.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
@@ -380,7 +382,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> Stream[Out]:
-        """Continue a run of the store, and yield its events as they happen; see `resume` and `Agent.stream`."""
+        """Continue a stored run and yield its events as they happen; see `resume` and `Agent.stream`."""
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
 
@@ -413,21 +415,21 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Return the call of a stored run, rebuilt from its whole journal. Each entry is verified.
+        """Return the call of a stored run, rebuilt from its whole journal.  Each entry is verified.
 
         Args:
-            run_id: The run.
-            args: The settings of the call; None, as of the options that follow: those that the run began with.
-            parser_args: As of `Agent.call`.
-            deps: As of `Agent.call`.
-            model: As of `Agent.call`.
+            run_id: The name of the run.
+            args: The settings of the call.  For this and the next options, None keeps what the run began with.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
             prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: log it and set the result's
-                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
+                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
 
         Raises:
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and now decides differently.
         """
         call: AgentCall[Out] = self.all.replay(
             run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -446,28 +448,28 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Return the call of a stored run as it was after a step, to be read: its ``state``, ``record``, ``outcome``.
+        """Return the call of a stored run as it was after a step, to read its ``state``, ``record`` or ``outcome``.
 
-        The run is left alone, and another driver may continue it meanwhile.  The call takes no step: `fork` makes a run
-        that does.
+        The run does not change, and another driver may continue it meanwhile.  The returned call takes no steps.  To
+        continue from it, use `fork`.
 
         Args:
-            run_id: The run.
-            step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first;
-                None: as the store has it.
-            args: The settings of the call; None, as of the options that follow: those that the run began with.
-            parser_args: As of `Agent.call`.
-            deps: As of `Agent.call`.
-            model: As of `Agent.call`.
+            run_id: The name of the run.
+            step: The number of a journal entry, as ``fsm-agent runs show`` counts them, with 0 before the first; or
+                None for the run as it is stored.
+            args: The settings of the call.  For this and the next options, None keeps what the run began with.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
             prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: log it and set the result's
-                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
+                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
 
         Raises:
-            RunUnknown: There is no such run.
-            UsageError: It has no such step.
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise up to this step.
+            RunUnknown: If no run has this name.
+            UsageError: If the run has no such step.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and now decides differently up to this step.
         """
         call: AgentCall[Out] = self.all.at(
             run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -488,30 +490,30 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> str:
-        """Make another run that continues from a step of a stored run; return its name.
+        """Make another run that continues from a step of a stored run, and return its name.
 
-        Nothing is driven: ``resume(name)`` does that, also of another agent of this name, with another model or other
-        functions.  Earlier steps are not done again; later steps are.  The fork of a turn is of no conversation.
+        ``resume(name)`` drives the fork.  It may belong to another agent of the same name, with another model or other
+        functions.  Earlier steps are not repeated; later steps are.  The fork of a turn belongs to no conversation.
 
         Args:
-            run_id: The run, which stays as it is.
-            step: As of `at`.
-            new_run_id: The name of the fork; None: a new one.  To make the same fork again changes nothing.
-            by: Who forks it, for people.
-            args: The settings of the call; None, as of the options that follow: those that the run began with.
-            parser_args: As of `Agent.call`.
-            deps: As of `Agent.call`.
-            model: As of `Agent.call`.
+            run_id: The name of the run, which stays unchanged.
+            step: The step; see `at`.
+            new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
+            by: The person who forks the run; shown to people.
+            args: The settings of the call.  For this and the next options, None keeps what the run began with.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
             prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: log it and set the result's
-                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
+                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunExists: Another run has the name of the fork.
-            UsageError: It has no such step, or is in the midst of a function that must not run twice.
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise up to this step.
+            RunUnknown: If no run has this name.
+            RunExists: If another run has the name of the fork.
+            UsageError: If the run has no such step, or is in the middle of a function that must not run twice.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and now decides differently up to this step.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
@@ -531,7 +533,7 @@ def read_options(
 
 
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
-    """Return the runs that ``after`` names, and what the task follows; it is one of these."""
+    """Return the runs that ``after`` names, and what the task continues.  Only one of them is given."""
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
 
@@ -540,7 +542,7 @@ def runs_of(runnable: Any) -> Runs:
     """Return the runs in the store of an agent or a flow.
 
     Raises:
-        UsageError: It has no store.
+        UsageError: If the agent or flow has no store.
     """
     store = runnable.store
     if store is None:

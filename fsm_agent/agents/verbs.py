@@ -1,4 +1,4 @@
-"""The verbs of agents and conversations, with the types of their tasks, options and results."""
+"""The methods by which agents and conversations do tasks, with the types of tasks, options and results."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from fsm_agent.store.claiming import ProcessFactory
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
-    """The verbs of agents and conversations.
+    """The methods by which agents and conversations do tasks.
 
-    In the overloads, a prompt of texts gives the agent's output, and any other prompt its own.  The type of a dialog
-    does not tell which prompt governs it.
+    In the overloads, a prompt whose output is text gives the agent's output type, and every other prompt its own.  The
+    type of a dialog does not tell which prompt governs it.
     """
 
     approve: Approve[Deps] | None
@@ -85,30 +85,31 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> AgentCall[Any]:
-        """Return a call that has not begun, for those who drive it by hand: with `run`, say, or step by step.
+        """Return a call that has not begun.  You can drive it with `run`, or step by step.
 
         Args:
-            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a prompt with values for its
-                variables (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog`,
-                or a list of messages.  Of a conversation, what is said next.
-            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
-                JSON can hold, kept in the record.
+            task: Plain text, a `Payload` of texts and images, a prompt, a prompt with values for its variables
+                (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog` or a list
+                of messages.  For a conversation, the task is the next turn.
+            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
+                record keeps them, so JSON must be able to hold them.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
-                messages that the call adds to the dialog have it.  The model does not see it.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
-            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
-                with the same task, the call continues that run, or returns its result.
-            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
-            after: What the task follows: the result of a call, a dialog, or messages.
-            unknown: Refused, with what was probably meant.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
+            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
+                and in the messages that the call adds to the dialog.  The model does not see it.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
+                name and the same task, the call continues that run or returns its result.
+            system_args: The values for the variables of the agent's system prompt, or None for the values of the
+                earlier dialog.
+            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
+            after: What the task continues: the result of a call, a dialog, or messages.
+            unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
-            UsageError: A variable is missing, an option or a setting unknown, or a dialog has nothing to answer.
-            Conflict: The newest turn of the conversation has not ended.
+            UsageError: If a variable is missing, an option or a setting is unknown, or a dialog has nothing to answer.
+            Conflict: If the newest turn of the conversation has not ended.
         """
         return self._prepare(
             task,
@@ -140,28 +141,29 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> CallResult[Any]:
-        """Do the task, and return the result.  Works inside a running event loop, too.
+        """Do the task and return the result.  This also works inside a running event loop.
 
         Args:
             task: Text, a `Payload`, a prompt, a message or a dialog; see `prepare`.
-            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
-                JSON can hold, kept in the record.
+            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
+                record keeps them, so JSON must be able to hold them.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
-                messages that the call adds to the dialog have it.  The model does not see it.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
-            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
-                with the same task, the call continues that run, or returns its result.
-            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
-            after: What the task follows: the result of a call, a dialog, or messages.
-            unknown: Refused, with what was probably meant.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
+            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
+                and in the messages that the call adds to the dialog.  The model does not see it.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
+                name and the same task, the call continues that run or returns its result.
+            system_args: The values for the variables of the agent's system prompt, or None for the values of the
+                earlier dialog.
+            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
+            after: What the task continues: the result of a call, a dialog, or messages.
+            unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
-            CallFailed: The call ended without an output.
-            CallSuspended: It waits for a person who is not here; see its ``call``.
+            CallFailed: If the call ended without an output.
+            CallSuspended: If the call waits for a person who is not here; see ``error.call``.
         """
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
@@ -224,27 +226,28 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> Stream[Any]:
-        """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
+        """Yield the events of a call as they happen: deltas and steps in order, and finally `Done` or `Suspended`.
 
         Args:
-            task: As of `call`; or a call that was prepared or restored, which has its options.
-            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
-                JSON can hold, kept in the record.
+            task: The task, as for `call`; or a prepared or restored call, which already has its options.
+            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
+                record keeps them, so JSON must be able to hold them.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
-                messages that the call adds to the dialog have it.  The model does not see it.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
-            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
-                with the same task, the call continues that run, or returns its result.
-            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
-            after: What the task follows: the result of a call, a dialog, or messages.
-            unknown: Refused, with what was probably meant.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
+            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
+                and in the messages that the call adds to the dialog.  The model does not see it.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
+                name and the same task, the call continues that run or returns its result.
+            system_args: The values for the variables of the agent's system prompt, or None for the values of the
+                earlier dialog.
+            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
+            after: What the task continues: the result of a call, a dialog, or messages.
+            unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
-            CallFailed: After `Done`, when the call failed.
+            CallFailed: If the call failed; raised after `Done`.
         """
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
@@ -307,28 +310,29 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> TaskResults[Any]:
-        """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
+        """Do many tasks in threads, and return their outputs and errors in the order of the tasks.
 
         Args:
-            tasks: The tasks; they are read as they begin.
-            concurrency: How many are done at a time.
-            progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all
+            tasks: The tasks.  Each is read when it begins.
+            concurrency: How many tasks are done at a time.
+            progress: True for a progress bar on stderr, or a function of the number of finished tasks and of all
                 tasks.
-            fail_fast: Raise the first error; begin no further task, and interrupt the others.
-            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
-                JSON can hold, kept in the record.
+            fail_fast: Whether the first error is raised.  Then no further task begins, and the others are interrupted.
+            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
+                record keeps them, so JSON must be able to hold them.
             deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
-                messages that the call adds to the dialog have it.  The model does not see it.
-            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
-            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
-                with the same task, the call continues that run, or returns its result.
-            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
-            after: What the task follows: the result of a call, a dialog, or messages.
-            unknown: Refused, with what was probably meant.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
+            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
+                and in the messages that the call adds to the dialog.  The model does not see it.
+            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
+                name and the same task, the call continues that run or returns its result.
+            system_args: The values for the variables of the agent's system prompt, or None for the values of the
+                earlier dialog.
+            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
+            after: What the task continues: the result of a call, a dialog, or messages.
+            unknown: Unknown options, which are refused with a suggestion.
         """
         options = call_options(
             tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
@@ -367,10 +371,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return await batch.amap_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
-        """Drive a call that was prepared or restored, from wherever it stands; a sink is given every event.
+        """Drive a prepared or restored call from its present state.  A sink receives every event.
 
         Raises:
-            UsageError: It is no agent call, or it is being driven already.
+            UsageError: If the argument is not an agent call, or the call is being driven already.
         """
         self._check_process(process, "run")
         result: CallResult[New] = run(self, claim(self, process), sink)
@@ -384,7 +388,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     @cached_property
     def runs(self) -> AgentRuns[Deps, Out]:
-        """Its runs in its store: to submit, follow, resume, read and fork."""
+        """The runs of this agent in its store.  You can submit, follow, resume, read and fork them."""
         return AgentRuns(self)
 
     # What `Runnable` asks
@@ -409,7 +413,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.
 
         Raises:
-            UsageError: It names what was expected.
+            UsageError: If the call is refused; the message says what was expected.
         """
         check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
