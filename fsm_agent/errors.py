@@ -183,6 +183,7 @@ class JournalError(FsmAgentError, ValueError):
     """A journal that is damaged, reordered, foreign or forged.
 
     Examples:
+        >>> from fsm_agent.store import Runs
         >>> host = Agent(Script("Hi."), name="host", store=Runs("runs.db", signing_key="0123456789abcdef" * 2))
         >>> _ = host.call("Hello", run_id="r1")
         >>> try:
