@@ -33,10 +33,10 @@ class Activity:
     Attributes:
         key: The key of the effect in the driven process.
         effect: The effect, under its key in its own process.
-        process: The process that owns the effect: the driven one, or one inside of it.
+        process: The process that owns the effect: the driven one, or one inside it.
         path: The path of that process; "" for the driven one.
         environment: The environment of that process.
-        handle: The thread or task that performs it; None: the driver's own.
+        handle: The thread or task that performs it; None for the driver's own.
         stream: The generator of its events, once it streams in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
         place: Where plain code of the user runs.  Those in threads count against `Environment.threads`.
@@ -66,7 +66,7 @@ class Activity:
         self.place = Place.LOOP
 
     def assign(self, owner: Owner, environment: Environment) -> None:
-        """Assign this to the process inside of the driven one that owns the effect."""
+        """Assign this to the process inside the driven one that owns the effect."""
         if owner.path and not self.path:
             self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
         self.process, self.path = owner.process, owner.path
@@ -91,7 +91,7 @@ class Activity:
         """Perform the effect in an event loop; return the outcome.  At `Place.HERE` it never waits.
 
         Raises:
-            UsageError: No activity is registered for this kind of effect.
+            UsageError: If no activity is registered for this kind of effect.
         """
         kind = type(self.effect).__name__
         raise UsageError(
@@ -116,7 +116,7 @@ class Activity:
         raise NotImplementedError(f"{type(self).__name__} has no timeout")
 
     def returned_outcome(self) -> Any:
-        """Return the outcome that must be kept if the driver is stopped now; None: there is none yet."""
+        """Return the outcome that must be kept if the driver is stopped now, or None if nothing has returned yet."""
         return None
 
     def wrap_events(self, events: Sequence[Event]) -> Sequence[Event]:

@@ -40,7 +40,7 @@ class AskActivity(Activity):
     __slots__ = ()
 
     def user_function(self) -> Any:
-        """Return the user's function; None: there is none, so this driver cannot answer."""
+        """Return the user's function, or None without one; then this driver cannot answer."""
         raise NotImplementedError
 
     def ask(self) -> Any:
@@ -48,10 +48,10 @@ class AskActivity(Activity):
         raise NotImplementedError
 
     def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer; None: the answer decides nothing.
+        """Return the outcome for an answer, or None if the answer decides nothing.
 
         Raises:
-            UsageError: The function returned something else than an answer.
+            UsageError: If the function returned anything but an answer.
         """
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class CheckActivity(Activity):
         """Return the outcome of a check that took the answer.
 
         Raises:
-            UsageError: What it returned is no output.
+            UsageError: If it returned something that is not an output.
         """
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)

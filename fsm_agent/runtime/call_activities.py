@@ -1,6 +1,6 @@
 """The activities of an agent call: they perform its effects, with their events and time limits.
 
-That of `AskApproval` is in `fsm_agent.runtime.approval`.
+The activity of `AskApproval` is in `fsm_agent.runtime.approval`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def ask_model(effect: CallModel, environment: Environment, timeout_s: floa
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
-    """Return a function that makes `PartialOutput`s from the deltas of the next reply; None: it has none."""
+    """Return a function that makes `PartialOutput`s from the deltas of the next reply, or None if it has none."""
     arriving = arriving_output(call.record, call.prompt)
     if arriving is None:
         return None
@@ -181,7 +181,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
-    """Return a client's exception as a `ProviderError`; None for a bug, which another attempt does not cure.
+    """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt does not cure.
 
     A custom client raises the errors of its library: `OSError`, with `ConnectionError` and `TimeoutError`,
     or `httpx.TransportError`.  Both may be gone at the next attempt.
@@ -237,7 +237,7 @@ class ModelActivity(Activity):
     that does not.
 
     Attributes:
-        allowed_s: How many seconds the client has, by `Limits.request_s` and the deadline; None: neither is set.
+        allowed_s: How many seconds the client has, by `Limits.request_s` and the deadline; None if neither is set.
     """
 
     __slots__ = ("_partial_output", "allowed_s", "program", "since_s", "timeout_s")
@@ -280,7 +280,7 @@ class ModelActivity(Activity):
         """Return the environment; a client that is a user's program is bound to the context of the call.
 
         Raises:
-            UsageError: There is a budget in dollars, and the price of the model is unknown.
+            UsageError: If there is a budget in dollars, and the price of the model is unknown.
         """
         if self.effect.is_priced:
             self.environment.price_list.check()
@@ -493,7 +493,7 @@ class FunctionActivity(Activity):
         return await run_function(self.run, self.place) or self._outcome_while_waiting()
 
     def _outcome_while_waiting(self) -> Interrupted | None:
-        """Return the outcome of a function that waits for a run that it has begun; None: it is run again later."""
+        """Return the outcome of a function that waits for a run it has begun, or None if it is run again later."""
         # One that must not run twice is in doubt itself: what it did before it waited is not known.
         return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 
@@ -549,7 +549,7 @@ class FunctionActivity(Activity):
 
 
 def time_left(call: AgentCall, environment: Environment) -> float | None:
-    """Return how many seconds remain until the deadline of a call; None: it has none."""
+    """Return how many seconds remain until the deadline of a call, or None if it has no deadline."""
     r = call.record
     if r.limits.deadline_s is None or r.deadline_s is None:
         return None

@@ -83,7 +83,7 @@ def described(activity: Activity, content: bool) -> Described:
 
     Args:
         activity: The effect that begins.
-        content: Whether what is said is recorded.
+        content: Whether messages, arguments and results are recorded.
     """
     effect = activity.effect
     describe = _DESCRIBED.get(effect.prefix)
@@ -160,7 +160,7 @@ _DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
 
 
 def question_name(key: str, process: Any) -> str:
-    """Return the name of the span of a question; empty: the key is that of none.
+    """Return the name of the span of a question, or "" if the key belongs to no question.
 
     Args:
         key: The key of the question, without its path.
@@ -179,8 +179,8 @@ def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
 
     Args:
         activity: The effect that has ended.
-        outcome: As `Measurement.end` gets it.
-        content: Whether what is said is recorded.
+        outcome: The outcome, as for `Measurement.end`.
+        content: Whether messages, arguments and results are recorded.
     """
     if outcome is ABANDONED:
         return {}, "cancelled"
@@ -253,7 +253,7 @@ def _messages_json(messages: Iterable[Message], **more: str) -> str:
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
-    """Return the parts of a message as the conventions have them; of files only what they are."""
+    """Return the parts of a message as the conventions have them, without the contents of files."""
     found: list[dict[str, Any]] = []
     for part in message.parts:
         match part:
@@ -295,19 +295,19 @@ class Begun(msgspec.Struct):
 
 
 class _Origin(msgspec.Struct):
-    """What the spans of a run need of its header."""
+    """The facts in the header of a run that its spans need."""
 
     conversation: str = ""
     traceparent: str = ""
 
 
 class Place:
-    """A process in the drive, its span, and that of the state it is in, if it is a flow.
+    """A process in the drive, its span, and the span of its state if it is a flow.
 
     Args:
         process: The process.
-        span: Its span; None: it has none of its own, as the members of a state.
-        inside: The context of what is done in it.
+        span: Its span, or None if it has no span of its own, as the members of a state.
+        inside: The context of the work in it.
         facts: The attributes of its span that its metrics have, too.
         since_s: When it began, in monotonic time.
     """
@@ -353,7 +353,7 @@ class EffectSpan:
 
 
 class AnswerSpan:
-    """The span of a question that was answered from elsewhere, from when it was asked."""
+    """The span of a question that was answered from elsewhere; it begins when the question was asked."""
 
     __slots__ = ("_span",)
 
@@ -377,7 +377,7 @@ class DriveSpans:
     drive, it continues that trace.
 
     Args:
-        of: What records them.
+        of: Records the spans.
         driver: The driver.
     """
 
@@ -527,7 +527,7 @@ class DriveSpans:
         self._end_place(root, raised)
 
     def _close_inside(self, path: str) -> None:
-        """End the spans of a process inside, and of those inside of it."""
+        """End the spans of a process inside, and of the processes inside it."""
         if path in self._places:
             below = f"{path}{SEPARATOR}"
             for inside in sorted([known for known in self._places if known.startswith(below)], reverse=True):
@@ -555,12 +555,12 @@ class DriveSpans:
 
 
 def context_of(traceparent: str) -> SpanContext:
-    """Return the place in a trace that a traceparent names; it is not valid if there is none."""
+    """Return the place in a trace that a traceparent names; without a traceparent it is not valid."""
     return trace.get_current_span(_W3C.extract({"traceparent": traceparent}, Context())).get_span_context()
 
 
 def traceparent_of(span: Span) -> str:
-    """Return the traceparent of a span; empty: it is not valid, as nothing records spans."""
+    """Return the traceparent of a span, or "" if the span is not valid because nothing records spans."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent", "")
@@ -570,7 +570,7 @@ def parent_and_links(before: SpanContext | None) -> tuple[Context | None, Sequen
     """Return the parent of the span of a drive, None for the present one, and its links.
 
     Args:
-        before: Where the process began, or was driven before; None: it begins now.
+        before: Where the process began, or was driven before; None if it begins now.
     """
     if before is None:
         return None, ()
@@ -584,7 +584,7 @@ def _origin_of(process: Any) -> _Origin:
 
 
 def _failure(process: Any) -> str:
-    """Return why a process has failed, without details; empty: it has not."""
+    """Return why a process has failed, without details, or "" if it has not failed."""
     ending = process.record.ending
     if ending is None:
         return ""
@@ -594,7 +594,7 @@ def _failure(process: Any) -> str:
 
 
 def _asked_at_s(steps: Sequence[Stepped], prefix: str) -> float:
-    """Return the Unix time at which a question was asked: that of the last step that answered no such question."""
+    """Return the Unix time at which a question was asked: the time of the last step that answered no such question."""
     at_s = math.inf
     for step in reversed(steps[-_LOOKED_BACK:]):
         at_s = step.at_s

@@ -81,10 +81,10 @@ class Driver(ABC):
         environment: Performs its effects, except those of nested processes with environments of their own.
         has_listener: Whether there is a listener; without one, no events are made.
         is_streamed: Whether events before an outcome are wanted, such as the deltas of a reply.
-        recorder: Writes the journal of the process; None: it has none.
+        recorder: Writes the journal of the process; None without a journal.
 
     Raises:
-        UsageError: On entering: the process has a driver already.
+        UsageError: On entering, if the process has a driver already.
     """
 
     _limit: Deadline | Activity | None = None  # the limit of the present wait
@@ -380,7 +380,7 @@ class Driver(ABC):
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
         """Return the innermost of these environments, with the driver's clock.
 
-        Without an approver of its own, it gets that of the nearest environment around it.
+        Without an approver of its own, it gets the approver of the nearest environment around it.
         """
         # One clock for all, since the driver compares all deadlines with its own.
         if not environments:
@@ -467,7 +467,7 @@ class Driver(ABC):
         self.waiting.append(activity)
 
     def _can_join(self) -> bool:
-        """Move an activity that may run beside the active ones to the front; return False if there is none."""
+        """Move an activity that may run beside the active ones to the front; return False if none may."""
         waiting = self.waiting
         for index, activity in enumerate(waiting):
             if self._may_join(activity):
@@ -613,7 +613,7 @@ class Driver(ABC):
             self.left_behind.append(activity.handle)
 
     def patience_s(self) -> float | None:
-        """Return how many seconds to wait at most; None: without limit."""
+        """Return how many seconds to wait at most, or None to wait without limit."""
         if not self.is_timed:
             return None
         while self._sleeps and self._sleeps[0][1] in self._withdrawn:
@@ -646,7 +646,7 @@ class Driver(ABC):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time of the earliest deadline of the process and its descendants; None: there is none."""
+        """Unix time of the earliest deadline of the process and its descendants, or None without a deadline."""
         return None if self._deadline is None else self._deadline.at_s
 
     def ends_with_deadline(self, activity: Activity) -> bool:
@@ -699,7 +699,7 @@ class Driver(ABC):
         """Keep the results that have arrived, write the last entries, and give the run back, due at once.
 
         Raises:
-            Exception: The run could not be given back, and no exception, ``raised``, has ended the drive.
+            Exception: If the run could not be given back, and no exception, ``raised``, has ended the drive.
         """
         try:
             self.keep_results()

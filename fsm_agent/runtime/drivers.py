@@ -364,7 +364,7 @@ class SyncDriver(Driver):
         """Write the journal, or wait until something happens, for at most `patience_s` seconds.
 
         Raises:
-            Aborted: The process is to rest where it stands.
+            Aborted: If the process is to rest where it stands.
         """
         if self._is_to_rest:
             raise Aborted
@@ -454,14 +454,14 @@ def run(
 
     Args:
         process: The process.
-        environment: Performs its effects.
+        environment: The resources with which its effects are performed.
         sink: Receives every event; the model's reply is then streamed.
         recorder: Writes the journal of the process, and gives the run back at the end.
         is_shared: Whether code other than the caller has the process, or gets it while it runs, and may cancel it.
         may_rest: See `SyncDriver`.
 
     Raises:
-        UsageError: The process is being driven already.
+        UsageError: If the process is being driven already.
 
     Examples:
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))

@@ -1,4 +1,4 @@
-"""What a call is driven with: client, clock, approver, ids, prices and delays; the protocol of its recorder."""
+"""The resources of a call: client, clock, approver, ids, prices and delays; the protocol of its recorder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PriceList:
         models: The names of the models, as ``provider:model``.
 
     Raises:
-        UsageError: ``prices`` holds something else than prices.
+        UsageError: If ``prices`` holds anything but prices.
     """
 
     def __init__(self, prices: Prices | None, models: tuple[str, ...]) -> None:
@@ -79,7 +79,7 @@ class PriceList:
         """Refuse models without a known price.
 
         Raises:
-            UsageError: A model has no known price.
+            UsageError: If a model has no known price.
         """
         for model in self._models:
             self._price((model,))
@@ -88,7 +88,7 @@ class PriceList:
         """Return a reply with its cost; return it unchanged if it has a cost or reports no tokens.
 
         Raises:
-            UsageError: The model has no known price.
+            UsageError: If the model has no known price.
         """
         if reply.usage.cost_pico_usd is not None or reply.usage == UNUSED:
             return reply
@@ -118,10 +118,10 @@ class PriceList:
 
 
 class KnownPrice:
-    """The price of a model as the package knows it: if need be by the length of the request and the time of the day.
+    """The price of a model as the package knows it, which may depend on the length of the request and the time of day.
 
     Args:
-        model: As ``provider:model``.
+        model: The model, as ``provider:model``.
         found: The package's provider and model.
     """
 
@@ -137,7 +137,7 @@ class KnownPrice:
     def cost_pico_usd(self, usage: Usage) -> int:
         """Return the cost of the tokens of one reply, in millionths of a millionth of a dollar.
 
-        Of a sum over several replies it is too much where long requests cost more by the token.
+        For the sum of several replies the cost is too high if long requests cost more per token.
         """
         import genai_prices
 
@@ -161,10 +161,10 @@ def known_price(model: str) -> KnownPrice:
     Needs the extra ``prices``: ``pip install 'fsm-agent[prices]'``.
 
     Args:
-        model: As ``provider:model``.
+        model: The model, as ``provider:model``.
 
     Raises:
-        ConfigError: The package is not installed, or does not know the model at this provider.
+        ConfigError: If the package is not installed, or does not know the model at this provider.
 
     Examples:
         >>> Agent(Script("Hi."), prices={"script": known_price("openai:gpt-5-mini")}).call("Hello").output
@@ -267,7 +267,7 @@ class Recorder(Protocol):
         """Write the new entries; return when they are on disk.
 
         Raises:
-            StoreError: The lease was lost, or the store failed.
+            StoreError: If the lease was lost, or the store failed.
         """
 
     def submit(self) -> Future[Any] | None:
@@ -277,7 +277,7 @@ class Recorder(Protocol):
         """Take the result of a future of `submit`; return a future of more work that would block, or None.
 
         Raises:
-            StoreError: The lease was lost, or the store failed.
+            StoreError: If the lease was lost, or the store failed.
         """
 
 
@@ -294,11 +294,11 @@ Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Contex
 
 
 class Client(Protocol):
-    """A client of one model: what agents ask.  Every failure of a request is a `ProviderError`.
+    """A client of one model, which agents ask.  Every failure of a request is a `ProviderError`.
 
-    Those of this package are `SyncVerbs`, too, and have `complete` and `stream` for plain code.  ``timeout_s`` bounds
-    the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its model takes no
-    images, and ``reports_logprobs = False`` if it cannot report log probabilities.
+    The clients of this package are `SyncVerbs`, too, and have `complete` and `stream` for plain code.  ``timeout_s``
+    bounds the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its model takes
+    no images, and ``reports_logprobs = False`` if it cannot report log probabilities.
 
     Examples:
         >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")
@@ -345,10 +345,10 @@ class Clock(Protocol):
 
 
 def lasting(clock: Clock) -> Clock:
-    """Return the clock for a run that outlives the OS process: this one, or what a clock of tests gives way to.
+    """Return the clock for a run that outlives the OS process: this one, or the clock that replaces a test's clock.
 
     Raises:
-        UsageError: A test has asked for its clock, and no other.
+        UsageError: If a test has asked for its own clock.
     """
     give_way: Callable[[], Clock] | None = getattr(clock, "give_way", None)
     return clock if give_way is None else give_way()
@@ -394,15 +394,15 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
             it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
             It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
             makes them; of others, only about the functions that require approval.
-        backoff: How long to wait before a recall when the provider does not specify it: a wait of `tenacity`.  None:
-            ``wait_exponential(max=60)``, multiplied by a number of ``random``.
-        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver, a
-            lone function runs without a thread if nothing could end the wait for it.
+        backoff: How long to wait before a recall if the provider does not specify it: a wait of `tenacity`.  By default
+            it is ``wait_exponential(max=60)``, multiplied by a number of ``random``.
+        threads: How many plain functions run at once, each in a thread; with 0 they run one after another.  Under the
+            sync driver, a lone function runs without a thread if nothing could end the wait for it.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
         prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's
-            name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  None: only replies of
-            calls with a budget in dollars have, by the known prices.
+            name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  By default only replies
+            of calls with a budget in dollars have a cost, by the known prices.
         results: The pipeline that results of functions pass before the model sees them.
         name: The name of the agent or flow, for observers that measure what it does.
 

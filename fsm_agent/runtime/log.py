@@ -57,7 +57,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
 
     Args:
         record: The record of the process after them.
-        steps: Each is `Stepped`, or `Inside` with that of a child.
+        steps: The steps, each as `Stepped`, or as `Inside` with the step of a child.
         outcome: The outcome that led to them.
     """
     is_every = is_debugged()
@@ -90,7 +90,7 @@ def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
 
     Args:
         record: The record of the process after it.
-        event: The step, or that of a child.
+        event: The step, or the step of a child.
         outcome: The outcome that led to it.
     """
     name, step = getattr(record, "id", ""), event
@@ -163,16 +163,16 @@ _LOG = logging.getLogger("fsm_agent.hooks")
 class LoggingHook:
     """A hook that logs events with `logging`: a line each, and the facts in ``extra`` as ``record.fsm_agent``.
 
-    The log of ``fsm_agent`` has the steps of all calls; this one is of one agent, under a name and at levels of your
-    own.  A line begins with the id of the call; ``extra`` has its run, agent and path, too.  Likely keys are masked; no
-    line contains the dialog, arguments or results.  Errors of the hook are logged, and not raised.
+    The log ``fsm_agent`` has the steps of all calls; this hook logs one agent, under a name and at levels of your own.
+    A line begins with the id of the call; ``extra`` has its run, agent and path, too.  Likely keys are masked; no line
+    contains the dialog, arguments or results.  Errors of the hook are logged, and not raised.
 
     Args:
         logger: The logger, or its name.
-        levels: Levels of events by their names, such as ``{"Stepped": logging.INFO}``; None: the event is not logged.
+        levels: Levels of events by their names, such as ``{"Stepped": logging.INFO}``; None does not log the event.
 
     Raises:
-        UsageError: An event does not exist, or a level is not a number.
+        UsageError: If an event does not exist, or a level is not a number.
 
     Examples:
         >>> Agent(Script("Hi."), hooks=[LoggingHook("shop.calls")]).call("Hello").output
@@ -196,7 +196,7 @@ class LoggingHook:
         return _LoggedCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Log an event of a call that is not known, such as a sink is given."""
+        """Log an event whose call is unknown, as a sink receives it."""
         self.log(event, Where(""))
 
     def log(self, event: Event, where: Where) -> None:

@@ -32,7 +32,7 @@ class Throttle:
         per_s: The length of the span.
 
     Raises:
-        UsageError: An argument is not a number above 0.
+        UsageError: If an argument is not a number above 0.
 
     Examples:
         >>> @function(middleware=(Throttle(calls=5, per_s=1.0),))
@@ -84,7 +84,7 @@ class Cache:
         size: How many results are kept; the least recently used is dropped first.
 
     Raises:
-        UsageError: An argument is not a number above 0.
+        UsageError: If an argument is not a number above 0.
 
     Examples:
         >>> calls = []

@@ -1,8 +1,8 @@
 """Sync calls of async code: what waits runs in one event loop of the OS process, in a daemon thread.
 
-`call` and `stream` are for clients and the like; a `LoopTask` is what the sync driver waits for.  Their wait ends at
-once by Ctrl-C, or when the function that they run in is left behind; what they waited for is then cancelled, which
-hangs up wherever it is.
+`call` and `stream` are for clients and the like; the sync driver waits for a `LoopTask`.  Their wait ends at once by
+Ctrl-C, or when the function that they run in is left behind.  The work that they waited for is then cancelled, which
+closes its connections.
 
 Nothing in the thread of a loop may wait for that loop.  So a sync call there, such as of a coroutine function, holds up
 that loop, and is performed in another one.
@@ -105,7 +105,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def _depth() -> int:
-    """Return the number of the loop in whose thread the caller is, from 1; 0: in none."""
+    """Return the number of the loop in whose thread the caller is, from 1, or 0 outside these threads."""
     here = threading.get_ident()
     return next((depth for depth, (thread, _) in enumerate(_homes, 1) if thread.ident == here), 0)
 
@@ -130,8 +130,8 @@ def _run(made: asyncio.AbstractEventLoop) -> None:
 class LoopTask(Generic[T]):
     """A task in the loop, as another thread sees it.
 
-    Between the two there is no `Event`, `Condition` or `Future`: a Ctrl-C inside of it could leave its lock taken, and
-    the loop would stand still.
+    The two share no `Event`, `Condition` or `Future`: a Ctrl-C inside one could leave its lock taken, and the loop
+    would stand still.
 
     Args:
         home: The loop.
@@ -209,7 +209,7 @@ def call(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in the loop, and return its result.
 
     Raises:
-        Aborted: The function that the caller runs in was left behind.
+        Aborted: If the function that the caller runs in was left behind.
     """
     arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
     task = LoopTask(loop(), lambda: coroutine, lambda _: arriving.put(None))
@@ -224,7 +224,7 @@ def stream(items: AsyncGenerator[T]) -> Generator[T]:
     The async generator may be ahead by `AHEAD` items.
 
     Raises:
-        Aborted: The function that the caller runs in was left behind.
+        Aborted: If the function that the caller runs in was left behind.
     """
     arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
     task = LoopTask(loop(), lambda: _pump(items, arriving), lambda _: arriving.put(None))
@@ -286,7 +286,7 @@ def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> G
     """Yield what arrives, other than None, while it goes on.
 
     Raises:
-        Aborted: The function that the caller runs in was left behind.
+        Aborted: If the function that the caller runs in was left behind.
     """
     abort = abort_in_force()
 

@@ -1,8 +1,8 @@
 """Probes: measure what drivers do, where it is done.
 
-A hook cannot measure an effect: it is called in the thread of the driver, before the effect begins.  A probe is told of
-the beginning in the context in which the effect is performed, and of the end as soon as there is an outcome.  What a
-probe raises is logged, and changes nothing.
+A hook cannot measure an effect: it is called in the thread of the driver, before the effect begins.  A probe hears of
+the beginning in the context in which the effect is performed, and of the end as soon as there is an outcome.  An
+exception of a probe is logged, and changes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Measurement(Protocol):
         """Note the end, in any thread, once.
 
         Args:
-            outcome: The outcome, None if there is none, an exception, `ABANDONED`, or `TIMED_OUT`.
+            outcome: The outcome, None without an outcome, an exception, `ABANDONED`, or `TIMED_OUT`.
         """
 
 
@@ -46,20 +46,20 @@ class DriveProbe(Protocol):
     """The probe of one drive; all methods are called in the driver's thread."""
 
     def performing(self, activity: Activity) -> Measurement | None:
-        """Note that an effect is about to be performed; None: it is not measured."""
+        """Note that an effect is about to be performed; return None if it is not measured."""
 
     def answering(self, key: str, outcome: Any) -> Measurement | None:
-        """Note that the process is about to take an outcome that was posted; None: it is not measured."""
+        """Note that the process is about to take a posted outcome; return None if it is not measured."""
 
     def stepped(self, steps: Sequence[Event]) -> None:
-        """Note the steps of an advance: `Stepped`, and `Inside` with that of a process inside."""
+        """Note the steps of an advance: `Stepped`, or `Inside` with the step of a process inside."""
 
     def close(self, raised: object) -> None:
         """Note the end of the drive; ``raised`` is the exception that has ended it, or None."""
 
 
 class Probe(Protocol):
-    """What measures all drives of the OS process; its methods are called from many threads."""
+    """Measures all drives of the OS process; its methods are called from many threads."""
 
     def creating(self, process: Process, name: str) -> str:
         """Note that the run of a process is about to be stored.
@@ -69,14 +69,14 @@ class Probe(Protocol):
             name: The name of its agent or flow.
 
         Returns:
-            Its place in a trace, as a traceparent of W3C, which the header of the run keeps; or an empty text.
+            Its place in a trace, as a traceparent of W3C, which the header of the run keeps, or "".
         """
 
     def here(self) -> str:
         """Return the place in a trace of the running code, which leaves a run to others, as a traceparent."""
 
     def drive(self, driver: Driver) -> DriveProbe | None:
-        """Note that a driver has claimed its process; None: the drive is not measured."""
+        """Note that a driver has claimed its process; return None if the drive is not measured."""
 
 
 installed: Probe | None = None
@@ -87,7 +87,7 @@ def install(probe: Probe) -> None:
     """Measure the drives that begin from now on.
 
     Raises:
-        UsageError: A probe is installed.
+        UsageError: If a probe is installed.
     """
     global installed
     if installed is not None:
@@ -105,17 +105,17 @@ def uninstall(probe: Probe) -> None:
 
 
 def traceparent_of(process: Process, name: str) -> str:
-    """Return the traceparent for the header of a run; empty: nothing is traced."""
+    """Return the traceparent for the header of a run, or "" if nothing is traced."""
     return "" if installed is None else _try(installed.creating, process, name) or ""
 
 
 def traceparent_here() -> str:
-    """Return the traceparent for the header of a run that others begin; empty: nothing is traced here."""
+    """Return the traceparent for the header of a run that others begin, or "" if nothing is traced here."""
     return "" if installed is None else _try(installed.here) or ""
 
 
 def measured(driver: Driver) -> MeasuredDrive | None:
-    """Return the measurements of a drive; None: it is not measured."""
+    """Return the measurements of a drive, or None if it is not measured."""
     probe = None if installed is None else _try(installed.drive, driver)
     return None if probe is None else MeasuredDrive(probe)
 
@@ -197,7 +197,7 @@ class MeasuredDrive:
 
 
 def _settled(future: Any) -> Any:
-    """Return the outcome or the exception of a future that is done, or what is no future."""
+    """Return the outcome or the exception of a future that is done; return any other value unchanged."""
     if not hasattr(future, "add_done_callback"):
         return future
     return ABANDONED if future.cancelled() else future.exception() or future.result()

@@ -1,4 +1,4 @@
-"""What happens to the result of a function: the pipeline, and the cache of what is too long for the dialog."""
+"""What happens to the result of a function: the pipeline, and the cache of results that are too long for the dialog."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ResultCache:
         self._count = 0
 
     def cacher(self, name: str, text: str) -> str | None:
-        """Keep a result, and return its summary for the model; None for a result of `function`."""
+        """Keep a result, and return its summary for the model, or None for a result of `function`."""
         if name == NAME:
             return None
         kept = _Kept.of(name, text, self._now() + self._ttl_s)
@@ -138,7 +138,7 @@ class ResultCache:
         return f"[{name} returned {note} It begins:]\n{preview}"
 
     def _keep(self, kept: _Kept) -> str | None:
-        """Keep a text and return its reference; None for one that is larger than the whole cache."""
+        """Keep a text and return its reference, or None if the text is larger than the whole cache."""
         if kept.size_bytes > self._max_bytes:
             return None
         with self._lock:
@@ -259,9 +259,9 @@ class ProcessedResult(NamedTuple):
     """A result as a step of a `ResultPipeline` has changed it, with the step's own counts of tokens.
 
     Attributes:
-        text: What the model sees.
-        original_tokens: Of the result before; None: as estimated.
-        processed_tokens: Of ``text``; None: as estimated.
+        text: The text that the model sees.
+        original_tokens: The tokens of the result before the step; by default estimated.
+        processed_tokens: The tokens of ``text``; by default estimated.
 
     Examples:
         >>> def brief(name, text):
@@ -287,18 +287,18 @@ class PipelineResult(NamedTuple):
 
 
 class ResultPipeline(Value, frozen=True, kw_only=True):
-    """Three optional steps, in this order; error results skip them.
+    """Three optional steps that results take in this order; error results skip them.
 
     A step is a plain function or a coroutine function.  It returns the text for the model, or a `ProcessedResult` with
-    counts of its own, or None to leave the result as it is.
+    its own counts, or None to leave the result unchanged.
 
     Attributes:
         processor: Takes each result.
         extractor: Takes a result that still has more than ``extraction_threshold`` tokens, and the user's last message;
             it may ask a model.
-        extraction_threshold: In estimated tokens.
+        extraction_threshold: The threshold in estimated tokens.
         cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns its substitute.
-        inline_threshold: In estimated tokens.
+        inline_threshold: The threshold in estimated tokens.
 
     Examples:
         >>> @function
@@ -380,7 +380,7 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """Return the text of the user's newest message; "" when there is none."""
+    """Return the text of the user's newest message, or "" if there is no message of a user."""
     return next((message.text for message in reversed(messages) if message.role == "user"), "")
 
 

@@ -54,14 +54,14 @@ class InnerCalls:
         key: An id of the function call that is the same after a resume.
         depth: The depth of the calls inside.
         environment: The environment of the process.
-        recorder: The recorder of its run; None: it is in no store.
+        recorder: The recorder of its run; None if it is in no store.
         asks_for_them: Whether its run asks the questions of the runs inside, as it runs the function again.
 
     Attributes:
-        posts: The answers to questions of the runs inside, under the keys that those have here.
-        used_posts: Those that have been taken.
-        waits: What the runs inside wait for that cannot be known now.  The function waits with them: whatever it
-            returns or raises then is no outcome.
+        posts: The answers to questions of the runs inside, by the keys of the questions here.
+        used_posts: The answers that have been taken.
+        waits: What the runs inside wait for and cannot get now.  The function waits with them: whatever it returns or
+            raises then is not an outcome.
         is_left: The driver no longer waits for the function.
         is_over: The function will not be run again.
     """
@@ -175,10 +175,10 @@ class FunctionExecution:
         environment: The environment of that call.
         tell: Takes the events of the execution, from any thread.
         has_listener: Whether there is a listener, for whom tracebacks are made.
-        recorder: The recorder of the run that the call is part of; None: it is in no store.
+        recorder: The recorder of the run that the call is part of; None if it is in no store.
 
     Attributes:
-        inner: The agent calls that the function makes; None: it takes no `Context`.
+        inner: The agent calls that the function makes; None if it takes no `Context`.
         raised: The exception that makes the agent call fail, until its driver takes it.
         traceback: The traceback of the function's exception, as text.
     """
@@ -262,7 +262,7 @@ class FunctionExecution:
             raise Aborted
 
     def context(self) -> Context[Any] | None:
-        """Return the `Context` for the function; None if it takes none."""
+        """Return the `Context` for the function, or None if it takes no `Context`."""
         if not self.function.takes_context:
             return None
         return Context(
@@ -340,7 +340,7 @@ _PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=
 
 
 def current_run() -> FunctionExecution | None:
-    """Return the execution that the running code is part of; None outside of functions."""
+    """Return the execution that the running code is part of, or None outside functions."""
     return _run.get()
 
 
@@ -352,7 +352,7 @@ def current_depth() -> int:
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run code that answers in place of a model; agent calls inside of it are one deeper than the call it answers."""
+    """Run code that answers in place of a model; agent calls inside it are one deeper than the call it answers."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -368,7 +368,7 @@ async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
         place: Where a plain function runs.
 
     Returns:
-        The outcome; None: the function waits, see `InnerCalls.waits`.
+        The outcome, or None if the function waits; see `InnerCalls.waits`.
     """
     token = _run.set(run)
     try:

@@ -77,7 +77,7 @@ class Abort:
         """Run ``function`` under this.
 
         Raises:
-            Aborted: This was set before ``function`` had finished.
+            Aborted: If this was set before ``function`` had finished.
         """
         token = _in_force.set(self)
         try:

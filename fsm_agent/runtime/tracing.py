@@ -1,7 +1,7 @@
-"""Spans and metrics of OpenTelemetry: ``instrument()`` records live, `spans_of` tells those of a past call.
+"""Spans and metrics of OpenTelemetry: ``instrument()`` records them live, `spans_of` returns the spans of a past call.
 
-Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  Where spans go is a matter of the program's
-providers.  What records a drive is in `fsm_agent.runtime.drive_spans`, loaded with the first.
+Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's providers decide where spans go.
+The recorder of a drive is in `fsm_agent.runtime.drive_spans`, which is loaded with the first drive.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ FAILED = 2  # status
 def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
     """Return the spans of a call as dicts, in the JSON form of the OpenTelemetry protocol.
 
-    The first is the call's; inside of it is one for each request to the model, function, approval, wait for the next
-    attempt, and agent that took the dialog over.  Names and attributes are those of OpenTelemetry for generative AI,
-    where it has some; neither texts nor arguments are in them.  Ids follow from the id of the call: the same call has
-    the same spans.  A collector takes ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
+    The first span is the call's.  Inside it is a span for each request to the model, function, approval, wait for the
+    next attempt, and agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for
+    generative AI where these exist; spans contain neither texts nor arguments.  Ids follow from the id of the call: the
+    same call has the same spans.  A collector takes ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
 
     Args:
-        record: The call's: ``result.record``.
-        events: What a listener heard of the call.  Without them, a function begins with its round or its approval.
+        record: The record of the call: ``result.record``.
+        events: The events that a listener received.  Without them, a function begins with its round or its approval.
 
     Raises:
-        UsageError: It is no record of a call.
+        UsageError: If ``record`` is not the record of a call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -92,7 +92,7 @@ def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
 
 
 def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
-    """Return the name, kind and attributes of the span of an effect; None: it has none."""
+    """Return the name, kind and attributes of the span of an effect, or None if it has no span."""
     match prefix:
         case "model":
             return "chat", CLIENT, {names.OPERATION: names.CHAT}
@@ -192,20 +192,20 @@ def instrument(
 ) -> Instrumentation:
     """Record spans and metrics of all agents and flows of this OS process that are driven from now on.
 
-    Who records changes nothing: not the runs, nor their results.  What providers and exporters raise is logged.
+    Recording changes neither runs nor results.  Exceptions of providers and exporters are logged.
 
     For example, ``instrument()`` at the start of a program that has set its tracer provider, and in a test
     ``with instrument(tracer_provider=provider): …``.
 
     Args:
-        tracer_provider: Makes the spans; None: that of the program.
-        meter_provider: Makes the metrics; None: that of the program.
-        content: Whether what is said is recorded as well: messages, arguments and results, up to 10,000 characters
-            each.  Keys of known formats are masked there; other secrets are not.
+        tracer_provider: Makes the spans; by default the program's provider.
+        meter_provider: Makes the metrics; by default the program's provider.
+        content: Whether messages, arguments and results are recorded as well, up to 10,000 characters each.  Keys of
+            known formats are masked in them; other secrets are not.
 
     Raises:
-        UsageError: They are recorded already, or an argument is wrong.
-        ConfigError: The extra ``otel`` is not installed: ``pip install 'fsm-agent[otel]'``.
+        UsageError: If spans are recorded already, or an argument is wrong.
+        ConfigError: If the extra ``otel`` is not installed: ``pip install 'fsm-agent[otel]'``.
 
     Examples:
         >>> with instrument():
@@ -229,10 +229,10 @@ def instrument(
 
 
 class Instrumentation:
-    """What `instrument` has begun; `stop`, or the end of a ``with`` block, ends it.
+    """A recording that `instrument` has begun; `stop`, or the end of a ``with`` block, ends it.
 
     Attributes:
-        content: Whether what is said is recorded.
+        content: Whether messages, arguments and results are recorded.
 
     Examples:
         >>> recording = instrument()
@@ -264,7 +264,7 @@ class Instrumentation:
         self.retries = meter.create_counter(names.RETRIES, "{retry}", "What was tried again.")
 
     def stop(self) -> None:
-        """Record no drive that begins from now on; those that have begun are recorded to their end."""
+        """Record no drive that begins from now on; drives that have begun are recorded to their end."""
         probes.uninstall(self)
 
     def __enter__(self) -> Self:
@@ -331,9 +331,9 @@ class Instrumentation:
 
         Args:
             facts: The attributes with which it began; without an operation, there are none to record.
-            found: Those of its outcome.
-            error: The type of its error; empty: none.
-            duration_s: How long it took.
+            found: The attributes of its outcome.
+            error: The type of its error, or "" without an error.
+            duration_s: How many seconds it took.
         """
         if names.OPERATION not in facts:
             return
