@@ -82,7 +82,7 @@ def _end(protocol: Any, *, is_over: bool) -> None:
 
 
 def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
-    """Return what httpx's own transport would raise; None if this is no error of aiohttp.
+    """Return the error that httpx's own transport would raise, or None if this is not an error of aiohttp.
 
     `httpx_aiohttp` lets some pass, and takes others for `httpx.ConnectTimeout` (0.2.0).  The error has no cause of
     aiohttp, which would show the headers of the request.

@@ -53,12 +53,12 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Args:
         name: The part of a model's name before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: A class or function that is called with what follows the colon; and with the options in the ``client``
-            table of a configuration, where there is one.
-        overwrite: Take the place of another with this name.
+        make: A class or function that is called with the text after the colon, and with the options in the ``client``
+            table of a configuration, if any.
+        overwrite: Replace a client with this name.
 
     Raises:
-        ConfigError: The name is taken, by a client or a provider, or cannot precede a colon.
+        ConfigError: If a client or a provider has this name, or it cannot precede a colon.
 
     Examples:
         >>> register_client("shop-example", lambda model: Script("Hi."), overwrite=True)
@@ -85,7 +85,7 @@ def named_client(model: str, **options: Any) -> Client:
         options: Keyword arguments of `client_for`, or of the registered client.
 
     Raises:
-        ConfigError: There is no such provider or client.
+        ConfigError: If there is no such provider or client.
     """
     prefix, colon, rest = model.partition(":")
     if colon and prefix in CLIENTS:

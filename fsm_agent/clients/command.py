@@ -41,7 +41,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
     is found only where the ``type`` of ``item`` is ``message``.  The texts of all lines together are the answer.
 
     Raises:
-        ConfigError: A path cannot be read.
+        ConfigError: If a path cannot be read.
 
     Examples:
         >>> JsonFields(text="result", error="error.message").text
@@ -66,7 +66,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
             )
 
     def found(self, name: str, document: Any) -> Any:
-        """Return what is at the path of this name; None: nothing."""
+        """Return the value at the path of this name, or None if nothing is there."""
         for key, other, value in _steps(getattr(self, name) or "") or [("", "", "")]:
             if isinstance(document, list) and key.isdecimal() and int(key) < len(document):
                 document = document[int(key)]
@@ -92,7 +92,7 @@ class TextOutput:
         """Return the pieces of the answer that end in ``data``.
 
         Raises:
-            BadReply: It is not text.
+            BadReply: If it is not text.
         """
         try:
             text = self._held + self._decoder.decode(data, is_last)
@@ -103,7 +103,7 @@ class TextOutput:
         return [shown] if shown else []
 
     def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return None: only the exit status tells of one."""
+        """Return None: only the exit status tells of a failure."""
         return None
 
 
@@ -111,7 +111,7 @@ class JsonOutput:
     """Output of JSON: a document a line, or one document over all lines.
 
     Args:
-        fields: The paths of what is wanted.
+        fields: The paths of the wanted values.
         is_lines: Whether each line is a document.
     """
 
@@ -126,7 +126,7 @@ class JsonOutput:
         """Return the pieces of the answer that end in ``data``.
 
         Raises:
-            BadReply: It is not JSON.
+            BadReply: If it is not JSON.
         """
         self._rest.append(data)
         if not is_last and not (self._is_lines and b"\n" in data):
@@ -137,7 +137,7 @@ class JsonOutput:
         return [text for document in documents if document.strip() for text in self._taken(document)]
 
     def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return the message, status and delay of the failure that the output tells of; None: of none."""
+        """Return the message, status and delay of the failure in the output, or None without a failure."""
         return self._failure
 
     def _taken(self, line: bytes) -> list[str]:
@@ -167,7 +167,7 @@ class JsonOutput:
 
 
 def _steps(path: str) -> list[tuple[str, str, str]] | None:
-    """Return the keys of a path, each with a condition on what is there; None: it cannot be read."""
+    """Return the keys of a path, each with a condition on its value, or None if the path cannot be read."""
     steps, at = list[tuple[str, str, str]](), 0
     while match := _STEP.match(path, at):
         steps.append((match[1], match[2] or "", match[3] or ""))
@@ -193,23 +193,24 @@ class CommandClient(SyncVerbs):
 
     The prompt is written to the command's standard input, or takes the place of ``{prompt}`` in an argument;
     ``{system}`` and ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  A
-    text that would be read as an option is refused, unless an argument ``--`` is before it.  Typed answers are asked
-    for in words; functions are refused.  The command runs in a session of its own: with its end, at a timeout and when
-    the request is cancelled, all processes of its group are ended.
+    text that would be read as an option is refused, unless an argument ``--`` is before it.  The prompt asks for typed
+    answers in words; functions are refused.  The command runs in a session of its own.  When it ends, at a timeout and
+    when the request is cancelled, all processes of its group are ended.
 
     Args:
         command: The program and its arguments.
         model: Takes the place of ``{model}``.
-        name: The name of the client, before a colon and the model; by default that of the program.
-        json: The places of the answer in the output, which is one JSON document, or one a line; None: it is text.
+        name: The name of the client, before a colon and the model; by default the name of the program.
+        json: The places of the answer in output that is one JSON document, or one per line.  By default the output is
+            text.
         is_lines: Whether each line is a document of its own.
-        env: The whole environment of the command; None: that of this process.
+        env: The whole environment of the command; by default the environment of this process.
         cwd: Its working folder.
-        timeout_s: The longest run; that of a request may be shorter.
-        max_output_bytes: The longest output.
+        timeout_s: The longest run in seconds; a request may have a shorter timeout.
+        max_output_bytes: The longest output in bytes.
 
     Raises:
-        ConfigError: An argument is invalid.
+        ConfigError: If an argument is invalid.
 
     Examples:
         >>> import sys
@@ -286,9 +287,9 @@ class CommandClient(SyncVerbs):
         """Return the reply to ``request``.
 
         Raises:
-            ConfigError: The program cannot be started.
-            UsageError: The request cannot be expressed in words, or the client is closed.
-            ProviderError: The command failed, was not done in time, or gave no answer.
+            ConfigError: If the program cannot be started.
+            UsageError: If the request cannot be expressed in words, or the client is closed.
+            ProviderError: If the command failed, was not done in time, or gave no answer.
         """
         async with aclosing(self.astream(request, timeout_s=timeout_s)) as items:
             return [item async for item in items if isinstance(item, Reply)][-1]

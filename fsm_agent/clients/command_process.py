@@ -68,11 +68,11 @@ class CommandRun:
         """Yield the pieces of the standard output as they come.  Closing the generator ends the process.
 
         Raises:
-            ConfigError: The program cannot be started.
-            UsageError: Its arguments are too long.
-            TimedOut: It was not done in time.
-            BadReply: Its output is too long.
-            Overloaded: This system has no file or process left.
+            ConfigError: If the program cannot be started.
+            UsageError: If its arguments are too long.
+            TimedOut: If it was not done in time.
+            BadReply: If its output is too long.
+            Overloaded: If this system has no file or process left.
         """
         self._check_time()
         process, end = self._start(), None

@@ -60,12 +60,12 @@ class LoopClient:
     """The client of the running event loop.
 
     Args:
-        network: Of its requests.
-        url: Where they will go.
+        network: The network of its requests.
+        url: The URL of its requests.
 
     Raises:
-        ConfigError: The user's function made something else than a client.
-        UsageError: The user's client serves another event loop.
+        ConfigError: If the user's function made anything but a client.
+        UsageError: If the user's client serves another event loop.
     """
 
     def __init__(self, network: Network, url: httpx.URL) -> None:
@@ -90,8 +90,8 @@ class LoopClient:
         """Send a request; the response must be closed.
 
         Raises:
-            httpx.TransportError: There is no response.
-            RuntimeError: The client is closed.
+            httpx.TransportError: If there is no response.
+            RuntimeError: If the client is closed.
         """
         if self._free.locked():
             await self.wait(self._free.acquire(), exchange.deadline, exchange.limits["pool"], httpx.PoolTimeout)
@@ -143,10 +143,10 @@ class LoopClient:
             deadline: The end of the whole request.
             limit_s: The end of the step.
             late: The error after that.
-            upload: What is sent meanwhile; it moves the end of the step.
+            upload: The upload during the step; it moves the end of the step.
 
         Raises:
-            httpx.TransportError: The step fails, is late, or `aclose` was called.
+            httpx.TransportError: If the step fails, is late, or `aclose` was called.
         """
         try:
             async with asyncio.timeout(0 if self._is_over else _finite(deadline.within(limit_s))) as timeout:
@@ -214,7 +214,7 @@ class _Upload(httpx.AsyncByteStream):
     """The content of a request in pieces, each with its own write timeout; then the reply has its time to begin.
 
     Attributes:
-        timeout: The end of waiting for a response, which each piece moves; None: that is over.
+        timeout: The end of waiting for a response, which each piece moves; None once the wait is over.
         late: The error after that.
     """
 
@@ -277,7 +277,7 @@ def _finite(seconds: float) -> float | None:
 
 
 def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
-    """Return what httpx's own transport would raise for an error of aiohttp; None for any other error."""
+    """Return the error of httpx's own transport for an error of aiohttp, or None for any other error."""
     if not any(type(one).__module__.startswith("aiohttp.") for one in (error, error.__cause__)):
         return None
     from fsm_agent.clients.aiohttp_transport import as_error_of_httpx
@@ -289,7 +289,7 @@ def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
     """Return a user's client.
 
     Raises:
-        UsageError: It serves another event loop.
+        UsageError: If it serves another event loop.
     """
     loop = asyncio.get_running_loop()
     if _loop_of.setdefault(client, loop) is not loop:
@@ -308,7 +308,7 @@ def make_client(network: Network, url: httpx.URL) -> _Client:
     """Return a client for requests to ``url`` over this network, for the running event loop.
 
     Raises:
-        ConfigError: The environment names an invalid proxy, or `Network.verify` a file without certificates.
+        ConfigError: If the environment names an invalid proxy, or `Network.verify` a file without certificates.
     """
     trust = _trust(network, url)
     if not _needs_httpx(network, url):
@@ -381,7 +381,7 @@ class HttpxClients:
 
     @property
     def mine(self) -> LoopClient | None:
-        """The client of the running loop; None if it has none."""
+        """The client of the running loop, or None if the loop has no client."""
         mine = self._of_loops.get(asyncio.get_running_loop())
         return None if mine is None else mine.client
 

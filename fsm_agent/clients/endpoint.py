@@ -98,7 +98,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
     """A caller's settings for reaching a model; the rest is looked up for each request.
 
     Raises:
-        ConfigError: A setting is invalid.
+        ConfigError: If a setting is invalid.
     """
 
     hidden = ("api_key", "base_url", "headers")
@@ -150,8 +150,8 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         """Return the endpoint, from the environment where needed; start the server of an embedded model.
 
         Raises:
-            ConfigError: The key or the base URL is missing or wrong.
-            ProviderError: The embedded server does not start.
+            ConfigError: If the key or the base URL is missing or wrong.
+            ProviderError: If the embedded server does not start.
         """
         import httpx
 
@@ -173,7 +173,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         """Check what `locate` checks, without starting a server.
 
         Raises:
-            ConfigError: The key, the base URL or the engine of embedded models is missing or wrong.
+            ConfigError: If the key, the base URL or the engine of embedded models is missing or wrong.
         """
         if self.starts_server:
             from fsm_agent.clients.local.model import find_model

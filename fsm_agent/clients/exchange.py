@@ -37,7 +37,7 @@ class Deadline:
 
     Attributes:
         timeout_s: The seconds that it was made with.
-        at_s: Its time on the monotonic clock; None: never.
+        at_s: Its time on the monotonic clock, or None without an end.
     """
 
     __slots__ = ("at_s", "timeout_s")
@@ -86,7 +86,7 @@ def expressed(
         refusal: The error of the first wire.
 
     Raises:
-        UsageError: No wire expresses it, even without hints.
+        UsageError: If no wire expresses it, even without hints.
     """
     try:
         other, body, note = over_the_other(endpoint, request, is_stream, refusal)
@@ -116,7 +116,7 @@ def over_the_other(
         refusal: The error of the first wire.
 
     Raises:
-        UsageError: There is no other wire, or the caller chose the first, or the other does not express it either.
+        UsageError: If there is no other wire, or the caller chose the first, or the other does not express it either.
     """
     other = endpoint.other
     if other is None:
@@ -236,8 +236,8 @@ class HttpExchange:
         """Write the request, over the first wire of the provider that expresses it.
 
         Raises:
-            UsageError: The request cannot be expressed in this format or for this model.
-            TimedOut: The deadline has passed already.
+            UsageError: If the request cannot be expressed in this format or for this model.
+            TimedOut: If the deadline has passed already.
         """
         endpoint, request, is_stream = self._endpoint, self._request, self.is_stream
         choice: tuple[str, ...] = ()
@@ -378,7 +378,7 @@ class ResponseReader:
         response: The response, whose head has arrived.
 
     Raises:
-        ProviderError: The status or headers rule out a reply, whatever the body.
+        ProviderError: If the status or headers rule out a reply, whatever the body.
     """
 
     def __init__(self, exchange: HttpExchange, response: httpx.Response) -> None:
@@ -440,7 +440,7 @@ class ResponseReader:
         """Take the next bytes; return the deltas they complete, [] if the reply is not a stream.
 
         Raises:
-            ProviderError: The deadline has passed, or the reply is damaged or, if not a stream, too long.
+            ProviderError: If the deadline has passed, or the reply is damaged or, if not a stream, too long.
         """
         exchange = self._exchange
         if exchange.deadline.is_over and not self.is_done:
@@ -483,7 +483,7 @@ class ResponseReader:
             failure: The failure that cut the bytes off, if any.  It is ignored if the reply is complete.
 
         Raises:
-            ProviderError: The reply is an error, invalid or incomplete.
+            ProviderError: If the reply is an error, invalid or incomplete.
         """
         exchange = self._exchange
         if self._excess and not self.is_done:

@@ -56,7 +56,7 @@ class FallbackClient(SyncVerbs):
         try_timeout_s: Timeout of each try; ``timeout_s`` of a request bounds all of them together.
 
     Raises:
-        ConfigError: There are no clients, or one is neither a client nor a model.
+        ConfigError: If there are no clients, or one is neither a client nor a model.
 
     Examples:
         >>> first = Script(RateLimited("busy", retryable=False))
@@ -112,7 +112,7 @@ class FallbackClient(SyncVerbs):
         """Check that one of the clients has what it needs, without sending a request.
 
         Raises:
-            ConfigError: None has; the error says what the first one misses.
+            ConfigError: If no client has it; the error says what the first one lacks.
         """
         errors: list[UsageError] = []
         for client in self._clients:
@@ -128,7 +128,7 @@ class FallbackClient(SyncVerbs):
         """Return the first reply that a client gives.
 
         Raises:
-            ProviderError: All clients failed.
+            ProviderError: If all clients failed.
         """
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
@@ -220,7 +220,7 @@ class _Tries:
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: Exception) -> bool:
-        """Record the failure of the current client; return False for an error that is none of its request."""
+        """Record the failure of the current client; return False for an error that is not a failure of its request."""
         failure = transport_failure(error)
         if failure is None:
             return False
@@ -254,7 +254,7 @@ class _Tries:
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
-    """Return the shortest ``retry_after_s``; None if one of the errors has none."""
+    """Return the shortest ``retry_after_s``, or None if one of the errors has no delay."""
     delays_s = [error.retry_after_s for error in errors]
     stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
     return min(stated_s) if len(stated_s) == len(delays_s) else None

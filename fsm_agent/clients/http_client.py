@@ -46,7 +46,7 @@ class HttpClient(SyncVerbs):
         network: Timeouts, limits and transports of requests.
 
     Raises:
-        ConfigError: The provider is unknown, or an argument is invalid.
+        ConfigError: If the provider is unknown, or an argument is invalid.
 
     Examples:
         >>> with HttpClient("openai", "gpt-5-mini", api_key="sk-example") as client:
@@ -103,7 +103,7 @@ class HttpClient(SyncVerbs):
         """Check that the key, the address or the embedded engine is there, without sending a request.
 
         Raises:
-            ConfigError: One of them is missing; the error names it.
+            ConfigError: If one of them is missing; the error names it.
         """
         self._access.check()
 
@@ -114,7 +114,7 @@ class HttpClient(SyncVerbs):
         """Pickle the configuration; the copy opens connections and reads the environment's key itself.
 
         Raises:
-            UsageError: An argument holds a secret, which a pickle would store in the clear.
+            UsageError: If an argument holds a secret, which a pickle would store in the clear.
         """
         access, network = self._access, self._network
         if secret := access.secret_argument or ("network.proxy" if network.proxy and network.secrets else None):
@@ -130,9 +130,9 @@ class HttpClient(SyncVerbs):
         """Return the reply to ``request``.
 
         Raises:
-            ConfigError: The key or the base URL is missing.
-            UsageError: The request cannot be expressed for this model, or the client is closed.
-            ProviderError: The request failed.
+            ConfigError: If the key or the base URL is missing.
+            UsageError: If the request cannot be expressed for this model, or the client is closed.
+            ProviderError: If the request failed.
         """
         return _last([item async for item in self._ask(request, stream=False, timeout_s=timeout_s)])
 

@@ -33,19 +33,19 @@ class Network(Value, frozen=True, kw_only=True):
         linger_s: Time for a complete stream to end: only after its end can the connection be reused.
         max_reply_bytes: Largest size of one reply, decompressed.
         max_connections: Largest number of requests at once, and so of connections in use, in each event loop.
-        proxy: URL of a proxy for all requests, ``http://user:password@host:port``; None: the proxies of the
-            environment (``HTTPS_PROXY``, ``NO_PROXY`` …), never for this machine.  It is never shown.
+        proxy: URL of a proxy for all requests, ``http://user:password@host:port``.  By default the environment names
+            the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …), never for this machine.  It is never shown.
         verify: Trusted certificates: True (those of ``SSL_CERT_FILE``, of ``SSL_CERT_DIR``, or of certifi), the path of
             a PEM file or of a folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for
             tests only.
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
-        client: An `httpx.AsyncClient` of your own, which sends all requests with what is its own: event hooks,
-            authentication, headers, proxies, transport.  Its connections belong to the event loop that uses it first,
-            and you close it.  A function that makes one is called once for each event loop, which closes it.  The
-            timeouts are those of this network, and no redirect is followed.
+        client: Your own `httpx.AsyncClient`, which sends all requests with its own event hooks, authentication,
+            headers, proxies and transport.  Its connections belong to the event loop that uses it first, and you close
+            it.  Or a function that makes one: it is called once for each event loop, which closes the client.  The
+            timeouts of this network apply, and no redirect is followed.
 
     Raises:
-        ConfigError: A value is invalid, or its extra is not installed.
+        ConfigError: If a value is invalid, or its extra is not installed.
 
     Examples:
         >>> client_for("openai:gpt-5-mini", api_key="sk-example", network=Network(connect_s=5.0, read_s=120.0)).name
@@ -96,7 +96,7 @@ class Network(Value, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that no message may show: those of the proxy, or of the environment's proxies."""
+        """Texts that no message may show: the secrets of the proxy, or of the environment's proxies."""
         return frozenset(secrets_in_proxies() if self.proxy is None else secrets_in_url(self.proxy))
 
 
@@ -108,7 +108,7 @@ def check_proxies_of_environment() -> None:
     """Refuse proxies of the environment that no request could go through.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: If the environment names one.
     """
     import urllib.request
 

@@ -54,7 +54,7 @@ class RateLimit:
         clock: Source of time and of delays.
 
     Raises:
-        ConfigError: A limit is not a positive integer, or no limit is set.
+        ConfigError: If a limit is not a positive integer, or no limit is set.
 
     Examples:
         >>> limit = RateLimit(requests_per_minute=60, max_concurrent=4)
@@ -124,7 +124,7 @@ class RateLimit:
             timeout_s: Limit of the wait; the rest of it is `Reservation.time_left`.
 
         Raises:
-            TimedOut: There is no turn in time; raised at once when that is clear beforehand.
+            TimedOut: If there is no turn in time; raised at once when that is clear beforehand.
         """
         reservation = Reservation(tokens, timeout_s, self._clock)
         try:
@@ -332,7 +332,7 @@ class RateLimitedClient(SyncVerbs):
         """Check that the client behind the limit has what it needs, without sending a request.
 
         Raises:
-            ConfigError: Something is missing; the error names it.
+            ConfigError: If something is missing; the error names it.
         """
         if (check := getattr(self._client, "check_available", None)) is not None:
             check()
@@ -341,7 +341,7 @@ class RateLimitedClient(SyncVerbs):
         """Return the reply to ``request``, sent when its turn has come.
 
         Raises:
-            ProviderError: The request failed, or had no turn in time.
+            ProviderError: If the request failed, or had no turn in time.
         """
         async with self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation:
             return self._charge(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))

@@ -15,8 +15,8 @@ from fsm_agent.runtime import portal
 class SyncVerbs(Closing):
     """A client with `acomplete`, and `astream` if it can stream; `complete` and `stream` are made from them.
 
-    The sync verbs work in any thread, also where a loop runs.  What they wait for runs in one event loop, in a thread
-    of its own.  A client that holds something overrides `close`, and `aclose` if that has to wait.
+    The sync verbs work in any thread, even one with a running loop.  Their coroutines run in one event loop, in a
+    thread of its own.  A client with resources overrides `close`, and `aclose` if closing has to wait.
 
     Examples:
         >>> class Echo(SyncVerbs):

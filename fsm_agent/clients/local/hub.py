@@ -81,7 +81,7 @@ def hub_model(name: str) -> HubModel:
     """Return what ``hf:owner/repo[:file]`` names.
 
     Raises:
-        ConfigError: It is no such name.
+        ConfigError: If the name has another form.
     """
     repo, _, file = name.removeprefix(PREFIX).partition(":")
     owner, slash, rest = repo.partition("/")
@@ -91,7 +91,7 @@ def hub_model(name: str) -> HubModel:
 
 
 def _is_odd(part: str) -> bool:
-    """Return True for what is no name on the Hub, and might be a way out of a directory."""
+    """Return True for a text that is not a name on the Hub, and might lead out of a directory."""
     return ".." in part or part.startswith("/") or re.search(r"[^\w./+-]", part) is not None
 
 
@@ -99,8 +99,8 @@ def find_cached(model: HubModel) -> Path:
     """Return the file of a model in the cache; asks no network.
 
     Raises:
-        ConfigError: It is not there; several files are, and the name leaves it open which of them is meant; or
-            `huggingface_hub` is not installed.
+        ConfigError: If the cache has no such file, or several that the name may mean, or `huggingface_hub` is not
+            installed.
     """
     found = {one.model.file: one.path for one in cached_models() if one.model.repo == model.repo}
     name = _choose_file(model, found) if found else None
@@ -143,10 +143,10 @@ def cached_models() -> Iterator[CachedModel]:
 
 
 def _choose_file(model: HubModel, files: Iterable[str]) -> str | None:
-    """Return the file that a name means, of those that there are; None: it means none of them.
+    """Return the existing file that a name means, or None if it means none of them.
 
     Raises:
-        ConfigError: It may mean several.
+        ConfigError: If the name may mean several files.
     """
     names = sorted(files)
     if model.file in names:

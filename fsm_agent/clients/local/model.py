@@ -61,7 +61,7 @@ def is_gguf(path: Path) -> bool:
     """Return whether a file begins as a GGUF file does.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: If it cannot be read.
     """
     with path.open("rb") as file:
         return file.read(4) == b"GGUF"
@@ -93,7 +93,7 @@ def find_model(model_path: str | None = None) -> Path | None:
     not imported; the user's cache.  The first two name a file, or a model of the Hub (`fsm_agent.clients.local.hub`).
 
     Raises:
-        ConfigError: The path or the variable names neither a GGUF file nor a model in the Hub's cache.
+        ConfigError: If the path or the variable names neither a GGUF file nor a model in the Hub's cache.
     """
     if (named := named_model(model_path)) is not None:
         if hub.is_hub_name(named):
@@ -193,7 +193,7 @@ def fetch_model(
             terminal's stderr.
 
     Raises:
-        ConfigError: It cannot be fetched; the message has a command that would fetch it.
+        ConfigError: If it cannot be fetched; the message has a command that would fetch it.
     """
     directory = directory or cache_directory()
     target = directory / package.file_name

@@ -60,8 +60,8 @@ class LocalServer:
         pid: Process id of the child.
 
     Raises:
-        ConfigError: The engine is missing or of another version, or cannot load the model.
-        ProviderError: The child died or (`TimedOut`) hung while starting.
+        ConfigError: If the engine is missing or of another version, or cannot load the model.
+        ProviderError: If the child died or (`TimedOut`) hung while starting.
     """
 
     def __init__(self, model_file: Path) -> None:
@@ -187,7 +187,7 @@ def check_engine() -> None:
     """Refuse to start a server without the engine.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: If the engine is not installed.
     """
     if importlib.util.find_spec("xllamacpp") is None:
         raise _no_engine("No module named 'xllamacpp'")
@@ -223,8 +223,8 @@ def local_server(
     again if it is damaged.
 
     Raises:
-        ConfigError: The model or the engine is missing or unusable.
-        ProviderError: The server could not be started.
+        ConfigError: If the model or the engine is missing or unusable.
+        ProviderError: If the server could not be started.
     """
     with _locks.starting:
         name = named_model(model_path)
