@@ -1,7 +1,7 @@
 """The wire formats of providers: requests and replies translated, without a connection.
 
-A `Codec` writes requests, and makes a `Decoder` for each response; `catalog` is the list of named providers.  Of each
-wire, one module has what is sent and one what comes back.
+A `Codec` writes requests, and makes a `Decoder` for each response; `catalog` is the list of named providers.  Each
+wire has one module for requests and one for replies.
 Nothing here opens a socket.
 """
 

@@ -340,7 +340,7 @@ class _DialogInTurns:
         """Return the turn that the message completes, if any.
 
         Raises:
-            UsageError: The message holds an unsupported part.
+            UsageError: If the message holds an unsupported part.
         """
         blocks = list(self._blocks(message))
         if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
@@ -360,7 +360,7 @@ class _DialogInTurns:
         """Return the newest turn, and the parts of the dialog outside of turns.
 
         Raises:
-            UsageError: The dialog is empty.
+            UsageError: If the dialog is empty.
         """
         if not self._role:
             raise UsageError("the dialog: expected a message beside the system's, got none; add the user's")
@@ -505,7 +505,7 @@ def _hosted_tools(tools: tuple[HostedTool, ...], model: str, profile: Profile) -
     """Return the encoded tools: https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the SDK's types.
 
     Raises:
-        UsageError: The model or the API does not support a tool or option.
+        UsageError: If the model or the API does not support a tool or option.
     """
     found = _HostedTools([], [])
     for tool in tools:

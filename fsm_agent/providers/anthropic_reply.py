@@ -121,7 +121,7 @@ class AnthropicDecoder(Decoder):
         """Take an event of a stream; return its deltas.
 
         Raises:
-            ProviderError: It reports an error, or is not an event.
+            ProviderError: If the event reports an error, or the data are not an event.
         """
         self._deltas = []
         if self.is_over:
@@ -150,7 +150,7 @@ class AnthropicDecoder(Decoder):
         """Take a whole message.
 
         Raises:
-            ProviderError: It is an error, or not a message.
+            ProviderError: If it is an error, or not a message.
         """
         self._check_error(document)
         if not isinstance(document.get("content"), list):
@@ -169,7 +169,7 @@ class AnthropicDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: None has arrived, or only a part.
+            BadReply: If no reply has arrived, or only a part of one.
         """
         if not self.is_ended:
             raise unreadable("the stream was cut off before the end of the reply", self.headers)
@@ -286,7 +286,7 @@ class AnthropicDecoder(Decoder):
             self._deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
-        """End a block; arguments without pieces came whole at its beginning, or there are none."""
+        """End a block; arguments without pieces came whole at its beginning, or are empty."""
         for key in block.open_keys:
             rest = block.texts[key].end()
             if key == block.type:

@@ -72,7 +72,7 @@ class Provider(Value, frozen=True, kw_only=True):
 
     @property
     def other_way_round(self) -> Provider | None:
-        """The same provider with its two wires exchanged; None if it has one."""
+        """The provider with its two wires exchanged, or None if it has only one."""
         if (other := self.other_wire) is None:
             return None
         first = Api(codec=self.codec, profile=self.profile, models=self.models)
@@ -82,7 +82,7 @@ class Provider(Value, frozen=True, kw_only=True):
         """Return the same provider with all requests on the wire of this name.
 
         Raises:
-            ConfigError: It has no such wire.
+            ConfigError: If it has no such wire.
         """
         known = [self, *filter(None, [self.other_way_round])]
         for provider in known:
@@ -273,10 +273,10 @@ _WINDOWS_OF = {"openai-chat": "openai", "vertex": "google", "xai-responses": "xa
 
 @lru_cache(maxsize=256)
 def window_of(model: str) -> int | None:
-    """Return the context window of a model in tokens; None: it is not known.
+    """Return the context window of a model in tokens, or None if it is unknown.
 
     Args:
-        model: As ``provider:model``.
+        model: The model, as ``provider:model``.
     """
     provider, _, name = model.partition(":")
     name = name.rpartition("/")[2].lower()
@@ -532,7 +532,7 @@ def provider(name: str) -> Provider:
     """Return the provider of this name.
 
     Raises:
-        ConfigError: There is no such provider.
+        ConfigError: If there is no such provider.
     """
     return PROVIDERS.find(name)
 
@@ -541,8 +541,8 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     """Register a provider under its name, in this process.
 
     Raises:
-        ConfigError: The name is taken and ``overwrite`` is False, or the name cannot precede a colon, or the codec is
-            not one, or both wires have the same name.
+        ConfigError: If the name is taken and ``overwrite`` is False, the name cannot precede a colon, ``codec`` is not
+            a codec, or both wires have the same name.
 
     Examples:
         >>> from fsm_agent.clients import client_for
@@ -573,7 +573,7 @@ def split_model(model: str) -> tuple[Provider, str]:
     """Return the provider and the model's own name in ``provider:model``.
 
     Raises:
-        ConfigError: A part is missing, or there is no such provider.
+        ConfigError: If a part is missing, or there is no such provider.
     """
     prefix, colon, name = model.partition(":")
     if not colon:
@@ -602,7 +602,7 @@ def _with_provider(model: str) -> str | None:
 
 
 def providers() -> Mapping[str, Provider]:
-    """Return all providers that are known, by name; the mapping is read-only, and shows later ones as well.
+    """Return all known providers by name; the mapping is read-only, and shows providers registered later as well.
 
     Examples:
         >>> providers()["anthropic"].codec.name

@@ -122,7 +122,7 @@ def _beginning(*key: Hashable) -> object:
 
 
 def _take_encoder(memo: _Memo | None) -> DialogEncoder[Any] | None:
-    """Remove and return the encoder that a message keeps; None if there is none."""
+    """Remove and return the encoder that a message keeps, or None if it keeps no encoder."""
     try:
         return memo.encoders.pop() if memo is not None else None
     except IndexError:
@@ -166,7 +166,7 @@ def to_json(value: Any) -> bytes:
     Of an object, values can be `Encoded`; they come last.
 
     Raises:
-        UsageError: It holds a value that JSON cannot represent.
+        UsageError: If it holds a value that JSON cannot represent.
     """
     if type(value) is Encoded:
         return value.json
@@ -286,7 +286,7 @@ class Codec(ABC):
             provider: The provider's name: opaque parts of others are left out.
 
         Raises:
-            UsageError: This format or, by the profile, the model does not support a need of the request.
+            UsageError: If this format or, by the profile, the model does not support a need of the request.
         """
 
     @abstractmethod
@@ -297,7 +297,7 @@ class Codec(ABC):
         """Return the reply in a whole response, also if it is a stream that was not requested.
 
         Raises:
-            ProviderError: The response is an error, or not a reply.
+            ProviderError: If the response is an error, or not a reply.
         """
         if not 200 <= status < 300:
             raise failure(status, headers, body)
@@ -321,7 +321,7 @@ class Codec(ABC):
         It is called only for requests with either.  Most codecs recognize such calls without the request.
 
         Raises:
-            BadReply: The model calls something that neither a function nor the provider can answer.
+            BadReply: If the model calls something that neither a function nor the provider can answer.
         """
         return reply
 
@@ -336,7 +336,7 @@ def choose_form(
     Args:
         request: The request.
         profile: The capabilities of the model.
-        takes: Returns whether the wire can express the schema of an output; None: it can express all.
+        takes: Returns whether the wire can express the schema of an output; by default it can express all.
         can_force: False if the model cannot be made to call a function in this request.
     """
     output = request.output
@@ -379,7 +379,7 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
     """Check for settings that the model does not support and that have no substitute.
 
     Raises:
-        UsageError: One is set.
+        UsageError: If such a setting is set.
     """
     if settings.top_logprobs is not None and not profile.logprobs:
         raise UsageError(
@@ -400,7 +400,7 @@ def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Functio
     """Return the functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
 
     Raises:
-        UsageError: No function of the request has this name.
+        UsageError: If no function of the request has this name.
     """
     functions, choice = request.functions, request.tool_choice
     if choice not in CHOICES:

@@ -1,4 +1,4 @@
-"""What all codecs treat alike: attachments, citations, hosted tools, ids of calls, counts and log probabilities."""
+"""The parts that all codecs share: attachments, citations, hosted tools, ids of calls, counts and log probabilities."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
     """Check that the model can see the part: an image, or a PDF, whose pages are images to it.
 
     Raises:
-        UsageError: The model takes no ``images``.
+        UsageError: If the model takes no ``images``.
     """
     if images or (isinstance(part, Document) and part.media_type != PDF):
         return
@@ -161,7 +161,7 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
     """Return the type of the tool in requests.
 
     Raises:
-        UsageError: The provider does not run it for this model.
+        UsageError: If the provider does not run it for this model.
     """
     if tool.kind not in profile.hosted_tools:
         raise UsageError(
@@ -193,7 +193,7 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
     """Return the options that differ from their defaults.
 
     Raises:
-        UsageError: One of them is not ``supported`` by the wire format.
+        UsageError: If one of them is not ``supported`` by the wire format.
     """
     options = differing(tool)
     if unknown := [name for name in options if name not in supported]:
@@ -301,12 +301,12 @@ def text_or_none(value: Any) -> str | None:
 
 
 def first_count(*values: Any) -> int | None:
-    """Return the first value that is a count; None if none is."""
+    """Return the first value that is a count, or None if no value is."""
     return next((count for count in map(count_or_none, values) if count is not None), None)
 
 
 def count_or_none(value: Any) -> int | None:
-    """Return a count of tokens, which some services write as a float; None: not a count."""
+    """Return a count of tokens, which some services write as a float, or None for any other value."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
@@ -323,7 +323,7 @@ def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
 
 
 def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
-    """Return a token and its log probability, which is the entry's field of this name; None: it is invalid."""
+    """Return a token and its log probability, the entry's field of this name, or None if the entry is invalid."""
     if not isinstance(entry, dict):
         return None
     token, logprob = entry.get("token"), entry.get(name)

@@ -58,14 +58,14 @@ class Decoder(ABC):
 
     @abstractmethod
     def take(self, chunk: dict[str, Any]) -> list[Delta]:
-        """Take the JSON of an event and return its deltas; raise `ProviderError` if it is an error or no such event."""
+        """Take the JSON of an event and return its deltas; raise `ProviderError` for an error or any other JSON."""
 
     def take_whole(self, document: dict[str, Any]) -> None:
-        """Take the JSON of a whole response; raise `ProviderError` if it is an error or no response."""
+        """Take the JSON of a whole response; raise `ProviderError` if it is an error or not a response."""
         self.take(document)
 
     def take_other(self, document: Any) -> None:
-        """Take the JSON of a whole response that is no object; raise `ProviderError` if it means nothing."""
+        """Take the JSON of a whole response that is not an object; raise `ProviderError` if it has no meaning."""
         raise no_object(document, self.headers)
 
     def close(self, *, is_cut: bool) -> list[Delta]:
@@ -78,7 +78,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def reply(self) -> Reply:
-        """Return the reply that was taken, see `reply_of`; raise `BadReply` if there is none."""
+        """Return the reply that was taken, see `reply_of`; raise `BadReply` if no reply was taken."""
 
     def reply_of(self, parts: Iterable[Part], finish: Finish | None, **fields: Any) -> Reply:
         """Return a reply with these parts, this reason for its end, what was taken besides, and further fields."""
@@ -106,7 +106,7 @@ class Decoder(ABC):
         """Return the reply in a whole body, also if it is a stream that was not requested.
 
         Raises:
-            ProviderError: It is an error, or not a reply.
+            ProviderError: If it is an error, or not a reply.
         """
         try:
             document = read_json(body)
@@ -140,7 +140,7 @@ class Decoder(ABC):
         """Return the whole reply, at the end of the bytes.
 
         Raises:
-            ProviderError: The stream reported an error, was cut off, or was empty.
+            ProviderError: If the stream reported an error, was cut off, or was empty.
         """
         self.end()
         if self._error:

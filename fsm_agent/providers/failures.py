@@ -99,12 +99,12 @@ CODES: dict[str, Meaning] = {
 
 
 def status_of(codes: Iterable[str]) -> int | None:
-    """Return the status that goes with the first known of these codes; None if none is known."""
+    """Return the status of the first known of these codes, or None if no code is known."""
     return next((CODES[code.lower()].status for code in codes if code.lower() in CODES), None)
 
 
 def judged(codes: Iterable[str]) -> Meaning | None:
-    """Return the meaning of the first of these codes that determines the error; None if none does."""
+    """Return the meaning of the first of these codes that determines the error, or None if no code does."""
     meanings = [CODES[code.lower()] for code in codes if code.lower() in CODES]
     return next((meaning for meaning in meanings if meaning.error is not None), None)
 

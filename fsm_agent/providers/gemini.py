@@ -108,7 +108,7 @@ class GeminiCodec(Codec):
         """Return the path of requests, relative to the base URL.
 
         Raises:
-            ConfigError: The model's name is invalid.
+            ConfigError: If the model's name is invalid.
         """
         steps = model.split("/") if model.startswith(_COLLECTIONS) else ["models", model]
         if not {"", ".", ".."}.isdisjoint(steps):
@@ -130,7 +130,7 @@ class GeminiCodec(Codec):
         """Return the request's body.
 
         Raises:
-            UsageError: The API or, by the profile, the model does not support a need of the request.
+            UsageError: If the API or, by the profile, the model does not support a need of the request.
         """
         request, _, words, _ = self.request_form(request, profile)
         own = _own(profile)
@@ -275,7 +275,7 @@ class _DialogInContents:
         """Return the contents that the message completes.
 
         Raises:
-            UsageError: The message holds an unsupported part.
+            UsageError: If the message holds an unsupported part.
         """
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
@@ -426,7 +426,7 @@ def _hosted_tools(
     """Return the encoded tools; https://ai.google.dev/api/caching#Tool (2026-11), as the types of the SDK have it.
 
     Raises:
-        UsageError: The model or the API does not support a tool or option.
+        UsageError: If the model or the API does not support a tool or option.
     """
     types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
     return [{type_: _hosted_tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
@@ -456,7 +456,7 @@ def _check_name(function: Function) -> None:
     https://ai.google.dev/gemini-api/docs/function-calling (2026-11): it begins with a letter or an underscore.
 
     Raises:
-        UsageError: The name does not.
+        UsageError: If the name begins with anything else.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(

@@ -200,7 +200,7 @@ class GeminiDecoder(Decoder):
         """Take all chunks of a response in a list, as sent without `alt=sse`.
 
         Raises:
-            ProviderError: It reports an error, is no such list, or is cut off.
+            ProviderError: If it reports an error, is no such list, or is cut off.
         """
         if not isinstance(document, list) or not all(isinstance(chunk, dict) for chunk in document):
             raise no_object(document, self.headers)
@@ -213,7 +213,7 @@ class GeminiDecoder(Decoder):
         """Take a chunk or a whole response; return its deltas.
 
         Raises:
-            ProviderError: It reports an error, or is neither of the two.
+            ProviderError: If it reports an error, or is neither a chunk nor a response.
         """
         self._deltas = []
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
@@ -243,7 +243,7 @@ class GeminiDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: None has arrived.
+            BadReply: If no reply has arrived.
         """
         if not self._has_candidate and self._block_reason is None:
             raise unreadable("the reply has no answer", self.headers)

@@ -280,7 +280,7 @@ class ChatDecoder(Decoder):
         """Take a chunk or a whole completion; return its deltas.
 
         Raises:
-            ProviderError: It reports an error, or is neither of the two.
+            ProviderError: If it reports an error, or is neither a chunk nor a completion.
         """
         self._deltas = []
         choices = document.get("choices")
@@ -326,7 +326,7 @@ class ChatDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: None has arrived.
+            BadReply: If no reply has arrived.
         """
         if not self._has_choice:
             raise unreadable("the reply has no answer", self.headers)

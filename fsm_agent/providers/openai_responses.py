@@ -97,7 +97,7 @@ class OpenAIResponsesCodec(Codec):
         """Return the request's body.
 
         Raises:
-            UsageError: The API or, by the profile, the model does not support a need of the request.
+            UsageError: If the API or, by the profile, the model does not support a need of the request.
         """
         extra = merged(profile.extra_body, request.settings.extra_body)
         request, _, words, _ = self.request_form(request, profile)
@@ -125,7 +125,7 @@ class OpenAIResponsesCodec(Codec):
         """Return the reply.
 
         Raises:
-            BadReply: It is no empty answer, but asks for what only the caller could do, by a tool of the extra body.
+            BadReply: If it has no answer, and calls a tool of the extra body that only the caller could run.
         """
         message = reply.message
         if not message.text and not message.function_calls:
@@ -261,7 +261,7 @@ class _InputItems:
         """Return the items of the next message.
 
         Raises:
-            UsageError: It holds a part that its role or the model does not support.
+            UsageError: If it holds a part that its role or the model does not support.
         """
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None

@@ -283,7 +283,7 @@ class ResponsesDecoder(Decoder):
         """Take a whole response.
 
         Raises:
-            ProviderError: It reports an error, or is not a response.
+            ProviderError: If it reports an error, or is not a response.
         """
         if _is_error(document, ""):
             raise reported(document, self.headers)
@@ -295,7 +295,7 @@ class ResponsesDecoder(Decoder):
         """Take an event of a stream; return its deltas.
 
         Raises:
-            ProviderError: It reports an error, or is not an event.
+            ProviderError: If it reports an error, or is not an event.
         """
         self._deltas = []
         if self.is_ended:
@@ -320,7 +320,7 @@ class ResponsesDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: None has arrived.
+            BadReply: If no reply has arrived.
         """
         if not self.is_ended:
             problem = "the reply was cut off before its end" if self._items else "the reply has no answer"

@@ -162,7 +162,7 @@ def gemini_schema(schema: Mapping[str, Any]) -> Schema:
     not required.
 
     Raises:
-        UsageError: The schema is too large or nested too deeply.
+        UsageError: If the schema is too large or nested too deeply.
     """
     return _Gemini(schema).translated()
 
@@ -274,7 +274,7 @@ class _Reducer:
         return [self.reduce(inner, depth) for inner in value] if "Of" in key else self.reduce(value, depth)
 
     def _left_out(self, key: str, value: Any) -> str | None:
-        """Return a note for the description on what the provider does not take; None: nothing is said."""
+        """Return a note for the description on what the provider does not take, or None to drop it silently."""
         if key in _CONSTRAINTS:
             return f"{key}: {value}"
         if key not in self.rules.dropped:
@@ -520,7 +520,7 @@ def _simplify_node(node: Mapping[str, Any]) -> Schema:
 
 
 def _infer_type(plain: Mapping[str, Any]) -> str | None:
-    """Return the type that the node implies without stating it; None if it implies none."""
+    """Return the type that the node implies without stating it, or None if it implies no type."""
     if "properties" in plain:
         return "object"
     return "array" if plain.keys() & {"items", "prefixItems"} else None

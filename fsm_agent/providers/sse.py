@@ -193,7 +193,7 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
         keep_halves: Converts values with such halves in place of replacing the halves.
 
     Raises:
-        ValueError: The data is not JSON.
+        ValueError: If the data is not JSON.
     """
     if len(data) <= _FEW_BYTES:  # most chunks are short; msgspec is twice as fast, but has no limit on depth
         try:
