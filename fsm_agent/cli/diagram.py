@@ -37,7 +37,7 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     """Write a diagram.
 
     Raises:
-        typer.BadParameter: If a picture has no file to go to.
+        typer.BadParameter: If a PNG would go to a terminal.
     """
     if output is not None:
         path = write(diagram, output, format and format.value)
