@@ -1,7 +1,7 @@
 """The rounds of a dialog, and the messages that no request may lack.
 
-A round is a message of the model with the results of its function calls, and the messages of users right before it.  A
-part of it alone would be refused by every provider.
+A round is a message of the model with the results of its function calls, and the messages of users right before it.
+Every provider would refuse a part of a round.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def round_starts(messages: Sequence[Message], start: int = 0) -> list[int]:
 
 
 def summary_at(messages: Sequence[Message]) -> int:
-    """Return the index of the summary of what came before these messages; -1: they have none.
+    """Return the index of the summary of what came before these messages, or -1 if they have no summary.
 
-    It stands right behind the system prompt, or behind the task that follows it: elsewhere, its marks are just text.
+    It stands right behind the system prompt, or behind the task that follows it.  Elsewhere, its marks are plain text.
     """
     systems = system_messages(messages)
     for index in range(max(0, systems - 1), min(systems + 2, len(messages))):
@@ -57,10 +57,10 @@ def summary_at(messages: Sequence[Message]) -> int:
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Return the indexes of each turn: a question, and all that follows up to the next one.
+    """Return the indexes of each turn: a question, and all that follows up to the next question.
 
     What a user says while the model still calls functions belongs to the turn.  The system prompt and a summary belong
-    to none.
+    to no turn.
     """
     start, is_answered = max(system_messages(messages), summary_at(messages) + 1), False
     starts = [start]
@@ -74,17 +74,19 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
-    """Return the questions before an index whose turn goes on behind it."""
+    """Return the questions before an index whose turns continue after it."""
     turn = next((turn for turn in turns(messages) if turn.start < cut < turn.stop), range(0))
     return [messages[index] for index in turn if index < cut and messages[index].role == "user"]
 
 
 def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequence[Message]:
-    """Return a part of messages in which each question stands with its answer, or neither is there.
+    """Return a part of messages in which each question stands with its answer.
+
+    Add the question and the answer of each turn that the part has replies of.  Leave out other answered questions.
 
     Args:
         messages: The messages.
-        part: Some of them, in order; messages that were changed are returned as they are.
+        part: Some of them, in order.  If it has changed messages, it is returned unchanged.
     """
     places, numbered = set[int](), iter(enumerate(messages))
     for wanted in part:
@@ -112,16 +114,16 @@ def task_of(record: CallRecord) -> Message | None:
 def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
     """Return the indexes of the messages that every request has.
 
-    They are the system prompt, the summary of what is older, or else the first message of a user, and the task.
+    They are the system prompt, the summary or else the first message of a user, and the task.
 
     Args:
         messages: The messages.
-        record: That of the call; None: the newest message of a user is taken for the task.
+        record: The record of the call.  Without one, the newest message of a user counts as the task.
     """
     found = set(range(system_messages(messages)))
     users = [index for index, message in enumerate(messages) if message.role == "user"]
     if users:
-        # What a pass shows as a user's is none, though a user may write the same: the record knows better.
+        # A pass may show text as a user's message, and a user may write the same text.  The record tells them apart.
         own = [index for index in users if not messages[index].text.startswith(EARLIER)] or users
         first, task = own[0], own[-1]
         if (summary := summary_at(messages)) >= 0:  # it stands for the first message, too

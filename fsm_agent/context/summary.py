@@ -1,7 +1,7 @@
 """Summaries of the older part of a dialog.
 
-A pass cannot ask a model.  `summarize` says what should be summarized; the call then makes an extra request, and keeps
-the answer in its record, where it stands for the beginning of the dialog from then on.
+A pass cannot ask a model.  `summarize` says what should be summarized.  The call then makes an extra request, and keeps
+the answer in its record, where it replaces the beginning of the dialog from then on.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ class Summarize(Value, frozen=True, kw_only=True):
     )
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
-        """Return what is shown if no summary can be made: the newest rounds."""
+        """Return the newest rounds, which are shown if no summary can be made."""
         return keep_last(self.keep)(messages, record)
 
     def __repr__(self) -> str:
         return f"summarize(keep={self.keep})"
 
     def wish(self, record: CallRecord, keep: int | None = None) -> int | None:
-        """Return how many messages of the dialog the next summary should stand for; None: none is due.
+        """Return how many messages of the dialog the next summary should stand for, or None if no summary is due.
 
         Args:
             record: The record of the call.
-            keep: How many rounds it leaves if the next request is too long, when one more is enough to be due; None:
-                those of the pass, when ``step`` more are.
+            keep: How many rounds the summary leaves if the next request is too long.  A summary is then due once there
+                is one more round.  By default, it leaves the rounds of the pass, and is due after ``step`` more.
         """
         # What was said before the call was looked at before its first request.
         if self.is_of_earlier and record.replies:
@@ -106,7 +106,7 @@ class Summarize(Value, frozen=True, kw_only=True):
 
         Args:
             record: The record of the call.
-            covers: How many messages it is to stand for.
+            covers: How many messages the summary stands for.
             most_characters: The most that the summarizer can be shown.
         """
         system = self.prompt or INSTRUCTIONS.format(words=max(20, self.max_tokens * 6 // 10))
@@ -142,23 +142,23 @@ def summarize(
 ) -> Summarize:
     """Return a pass that shows a summary in place of all but the newest rounds.
 
-    The summary is made by an extra request of the call, which is kept, counted, limited, retried and resumed like any
-    other, and is no round.  It stands for the beginning of the dialog until ``step`` more rounds are older than the
-    newest ``keep``; the next one is then made of it and of what is new.  So the beginning of most requests is that of
-    the one before.  If it fails, the call continues with ``keep_last(keep)``; `CallResult.failures` has the failure.
+    The call makes the summary by an extra request, which is kept, counted, limited, retried and resumed like any other
+    request, but is not a round.  The summary stands for the beginning of the dialog until ``step`` more rounds are
+    older than the newest ``keep``.  The next summary is made from it and the new rounds.  So most requests begin like
+    the previous request.  If it fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` tells it.
 
-    In a `Budget` it is made as soon as a request is too long.  It leaves fewer rounds than ``keep`` where these would
+    In a `Budget`, it is made as soon as a request is too long.  It leaves fewer rounds than ``keep`` if these would
     take more than three quarters of ``soft``.
 
     Args:
-        keep: The newest rounds that are shown as they are; 1 or more.
-        by: Who writes it: an agent (its model, settings and system prompt; no functions), a client, or None: the model
-            of the call.
-        max_tokens: The most tokens of a summary, at four characters each; a longer one is not used.  The request allows
-            2,000 more, for models that think before they write.
-        prompt: The instructions for it, as a text or a `Prompt` without variables; None: ours.
+        keep: How many of the newest rounds are shown unchanged; 1 or more.
+        by: The author of the summary: an agent (its model, settings and system prompt, without functions) or a client;
+            by default the model of the call.
+        max_tokens: The most tokens of a summary, at four characters each.  A longer summary is not used.  The request
+            allows 2,000 more, for models that think before they write.
+        prompt: The instructions, as a text or a `Prompt` without variables.  There is a default.
         role: The role of the message that shows it: ``"user"`` or ``"system"``.
-        step: How many rounds have to be new before the next one; 1 or more.
+        step: How many new rounds it takes until the next summary; 1 or more.
 
     Raises:
         UsageError: If an argument is wrong.
@@ -190,9 +190,9 @@ def summary_message(text: str, role: str) -> Message:
 
 
 def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) -> list[Message]:
-    """Return messages with a summary in place of its part of them.
+    """Return messages in which a summary replaces the part that it stands for.
 
-    The system prompt stays, and so does the question of a turn that goes on behind what it stands for.
+    The system prompt stays, and so does the question of a turn that continues after that part.
     """
     systems, covers = system_messages(messages), summary.covers
     shown = summary_message(summary.text, role)
@@ -200,12 +200,12 @@ def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) 
 
 
 def quoted(record: CallRecord, covers: int, most: int) -> str:
-    """Return what is to be summarized, as lines of JSON: data, whatever it says.
+    """Return the messages to summarize as lines of JSON, so that they count as data.
 
     Args:
         record: The record of the call.
         covers: How many messages of the dialog the summary stands for.
-        most: The most characters; older messages are left out beyond.
+        most: The most characters.  The oldest messages that exceed it are left out.
     """
     known, task = record.summary, task_of(record)
     head = [_line({"task": truncated(task.text, _QUOTED)})] if task is not None else []
@@ -255,7 +255,7 @@ def _pieces(message: Message) -> Iterator[tuple[str, Any]]:
 
 
 def _file(file: Attachment) -> str:
-    """Return what the summarizer is shown of a file: its kind or name, and its text if it is one."""
+    """Return what the summarizer sees of a file: its kind or name, and the contents of a text file."""
     if isinstance(file, Image):
         return "Image"
     name = file.name or "Document"
