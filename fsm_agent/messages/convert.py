@@ -50,7 +50,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
     Args:
         items: The messages, from the oldest to the newest.
-        before: The messages that they are appended to; results at the beginning may answer calls of these.
+        before: The messages that they are appended to.  Results at the beginning may answer calls in these messages.
 
     Raises:
         UsageError: If one is not a message; the error names its index and key.
@@ -88,7 +88,7 @@ class _Reader:
             self._follow(message)
 
     def read(self, index: int, item: Message | ChatDict) -> Message:
-        """Return the message of a dictionary, or the message that it is."""
+        """Return the message of a dictionary, or the item itself if it is a message."""
         if not isinstance(item, Message):
             if not isinstance(item, Mapping):
                 raise invalid("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
@@ -97,7 +97,7 @@ class _Reader:
         return item
 
     def check_end(self) -> None:
-        """Check that the list does not end between the results of a round; it may end with the calls."""
+        """Check that the list does not end between the results of a round.  It may end with the calls."""
         if self._open and self._has_results:
             raise UsageError(
                 f"the messages: expected the result of the call {next(iter(self._open))!r} before their end"
@@ -122,7 +122,7 @@ class _Reader:
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
-        """Record the calls of a message as open, or close those that it holds results of."""
+        """Record the calls of a message as open, or close the calls that it holds results of."""
         self._has_results = message.role == "tool"
         if not self._has_results:
             self._open = {call.provider_id or call.id: call for call in message.function_calls}
@@ -276,7 +276,7 @@ _SHOWN = 60  # characters of a message in an overview
 
 
 def overview(messages: Iterable[Message]) -> str:
-    """Return a line for each message: its number, its role, and the beginning of what it holds.
+    """Return a line for each message: its number, its role, and the beginning of its content.
 
     A model's reasoning is left out.
     """
@@ -302,8 +302,8 @@ def overview(messages: Iterable[Message]) -> str:
 def transcript(messages: Iterable[Message]) -> str:
     """Return a transcript: the texts by role, the functions that were called, and their results.
 
-    Each entry begins with its role in the first column, and its further lines are indented: no text or name can imitate
-    another entry.  A model's reasoning is left out.
+    Each entry begins with its role in the first column, and its further lines are indented, so that no text or name
+    can imitate another entry.  A model's reasoning is left out.
     """
     entries = list[str]()
     for message in messages:

@@ -1,7 +1,7 @@
 """Events: what an observer of an agent call sees.
 
-They are for people and programs that observe a call; the machine never reads them.  New kinds will be added: ignore the
-types that you do not know.
+They are for people and programs that observe a call.  The machine never reads them.  New kinds will be added, so ignore
+unknown types.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Question(Value, frozen=True):
     kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether it ran), "answer" or "stuck"
     about: str = ""  # JSON, for people
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
-    schema: str = ""  # JSON Schema of the value in the answer: new arguments, or what a state takes; empty: none
+    schema: str = ""  # JSON Schema of the value in the answer, such as new arguments; empty if it has no value
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names of the types that a state of a flow takes, as JSON; empty: it asks for something else."""
+        """The names of the types that a state of a flow takes, as JSON.  Other questions have none."""
         types = self._about.get("types")
         return tuple(map(str, types)) if isinstance(types, list) else ()
 
     @property
     def until_s(self) -> float | None:
-        """Unix time until which it can be answered, as of when the run was last written; None: there is no limit."""
+        """The Unix time until which it can be answered, as of the last write of the run, or None without a limit."""
         until_s = self._about.get("until_s")
         return float(until_s) if isinstance(until_s, int | float) else None
 
     def until(self, at_s: float | None) -> Question:
-        """Return the question with the time until which it can be answered; None: there is no limit."""
+        """Return the question with the Unix time until which it can be answered, or None for no limit."""
         about = self._about
         return self.changed(about=to_json({**about, "until_s": at_s})) if about and at_s is not None else self
 
@@ -93,7 +93,7 @@ class FunctionCallStarted(Value, frozen=True):
     index: int
     name: str
     provider_id: str | None = None
-    id: str = ""  # as in `FunctionStarted`, if the reply is taken as it is; the driver sets it, no client does
+    id: str = ""  # as in `FunctionStarted`, if the reply is accepted unchanged; set by the driver, not by clients
 
 
 class ArgumentsDelta(Value, frozen=True):
@@ -112,7 +112,7 @@ class ArgumentsDelta(Value, frozen=True):
 class FunctionCallCompleted(Value, frozen=True):
     """The arguments of the call number ``index`` of this reply are complete.
 
-    It comes once more when a service resumes a call that it had left.
+    It comes again when a service resumes a call that it had left.
 
     Examples:
         >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")
@@ -121,13 +121,13 @@ class FunctionCallCompleted(Value, frozen=True):
     """
 
     index: int
-    call: FunctionCall | None = None  # so far, with its id as in `FunctionStarted`; the driver sets it, no client does
+    call: FunctionCall | None = None  # with its id as in `FunctionStarted`; set by the driver, not by clients
 
 
 class UsageReported(Value, frozen=True):
     """The usage of the reply so far, at each new report of the provider.
 
-    The last one of a reply equals that of `ReplyCompleted`.
+    The last report of a reply equals the usage in `ReplyCompleted`.
 
     Examples:
         >>> UsageReported(Usage(input_tokens=10, output_tokens=2)).usage.total_tokens
@@ -152,7 +152,7 @@ Examples:
 class PartialOutput(Value, frozen=True):
     """The valid part of the output so far: JSON data, not an instance of the type.
 
-    Within one request each event extends the one before.  The next request, as after a refused answer, begins again.
+    Within one request, each event extends the previous event.  The next request, such as after a refusal, begins anew.
     If the members of a union are shown with tags, the data has the tag; the output has none.
 
     Examples:
@@ -209,7 +209,7 @@ class ReplyCompleted(Value, frozen=True):
 
 
 class Stepped(Value, frozen=True):
-    """A row of the table was taken; ``source == to`` when the call stayed where it was.
+    """A row of the table was taken.  If the call stayed in its state, ``source == to``.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -232,10 +232,10 @@ class Stepped(Value, frozen=True):
 
 
 class HistoryChanged(Value, frozen=True):
-    """The messages of the call have changed: those of its dialog, followed by the refused answers that it still shows.
+    """The messages of the call have changed.  They are its dialog, followed by the refused answers that it still shows.
 
-    It comes before the `Stepped` of the step that changes them.  The positions are ranges, from the first up to but
-    without the last, and empty if both are equal.  What is removed was at the end, and what is added stands there now.
+    It comes before the `Stepped` of the step that changes them.  The positions are half-open ranges, which are empty if
+    both ends are equal.  Messages are removed from the end and added at the end.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -244,7 +244,7 @@ class HistoryChanged(Value, frozen=True):
     """
 
     added: tuple[int, int]  # in the messages after the change
-    removed: tuple[int, int]  # in those before it
+    removed: tuple[int, int]  # in the messages before the change
 
 
 class LoopDetected(Value, frozen=True):
@@ -321,7 +321,7 @@ class FunctionEnded(Value, frozen=True):
 
 
 class ResultProcessed(Value, frozen=True):
-    """The pipeline's processor changed a function's result; tokens are estimates here and in the following events.
+    """The pipeline's processor changed a function's result.  Tokens are estimates here and in the following events.
 
     Examples:
         >>> ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40).processed_tokens
@@ -375,7 +375,7 @@ class ObservationsMasked(Value, frozen=True):
 
 
 class ContextShortened(Value, frozen=True):
-    """A request was too long for its `Budget`; tokens are those of the whole request, by the budget's count.
+    """A request was too long for its `Budget`.  The budget counts the tokens of the whole request.
 
     Examples:
         >>> event = ContextShortened(before=12_000, after=7_900, passes=("compress",))
@@ -385,23 +385,23 @@ class ContextShortened(Value, frozen=True):
 
     before: int  # tokens of the request before the passes of the budget
     after: int  # tokens of the request that is sent
-    passes: tuple[str, ...] = ()  # those that made it shorter, in order
+    passes: tuple[str, ...] = ()  # the passes that made it shorter, in order
 
 
 class Summarized(Value, frozen=True):
-    """A summary takes the place of the beginning of the dialog in all later requests; tokens are estimates.
+    """A summary replaces the beginning of the dialog in all later requests.  Tokens are estimates.
 
     Examples:
         >>> Summarized(before=6_000, after=200).after
         200
     """
 
-    before: int  # tokens of what it stands for
+    before: int  # tokens of the messages that it replaces
     after: int  # tokens of the summary
 
 
 class Suspended(Value, frozen=True):
-    """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects.
+    """The call waits for an answer that its driver cannot give.  ``keys`` are the keys of its effects.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -414,12 +414,12 @@ class Suspended(Value, frozen=True):
     """
 
     keys: tuple[str, ...]
-    wake_at_s: float | None = None  # Unix time at which it continues by itself; None: never
-    questions: tuple[Question, ...] = ()  # those that are open, each with its key
+    wake_at_s: float | None = None  # Unix time at which it continues by itself, or None if it needs an answer
+    questions: tuple[Question, ...] = ()  # the open questions, each with its key
 
 
 class Done(Value, Generic[Result], frozen=True):
-    """The call has ended; nothing follows.  ``result`` is its `CallResult`.
+    """The call has ended, and no event follows.  ``result`` is its `CallResult`.
 
     Examples:
         >>> *_, last = Agent(Script("Hi.")).stream("Hello")
@@ -453,9 +453,9 @@ class Where(Value, frozen=True):
     """
 
     call: str  # its id; empty if it ended before it began
-    run: str = ""  # of the process that is driven, in a store; empty: it is in none
+    run: str = ""  # the run of the driven process in a store; empty without a store
     agent: str = ""  # the name of its agent or flow; empty for members of a flow
-    path: str = ""  # its place in the process that is driven, as in `Inside`; empty: it is that process
+    path: str = ""  # its place in the driven process, as in `Inside`; empty for the driven process itself
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
@@ -484,7 +484,7 @@ InterimEvent: TypeAlias = (  # any but the last
     | Inside
 )
 Event: TypeAlias = InterimEvent | Done
-"""Any event: what `stream` yields, and hooks are told.
+"""Any event, as `stream` yields it and hooks receive it.
 
 Examples:
     >>> def on_event(event: Event) -> None:

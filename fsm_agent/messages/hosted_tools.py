@@ -1,7 +1,7 @@
 """Tools that a provider runs itself.
 
-They are values in `Settings.hosted_tools`.  Codecs encode those that their wire and the model have; any other tool or
-option is refused before anything is sent.
+They are values in `Settings.hosted_tools`.  Codecs encode the tools that their wire and the model have.  They refuse
+any other tool or option before anything is sent.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
         2
     """
 
-    allowed_domains: tuple[str, ...] = ()  # only these, like "example.com"; (): all
+    allowed_domains: tuple[str, ...] = ()  # such as "example.com"; () allows all
     blocked_domains: tuple[str, ...] = ()
     max_uses: int | None = None  # for one request
-    context_size: ContextSize | None = None  # how much of the results the model gets to see
+    context_size: ContextSize | None = None  # how much of the results the model sees
     user_location: UserLocation | None = None
 
     def __post_init__(self) -> None:
@@ -77,8 +77,8 @@ class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
 class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, keys and screenshots of a computer.
 
-    Each is a call of the function ``computer``: performed by the agent's function of that name, otherwise awaited from
-    outside.  A picture in its result is the new screen.
+    Each request is a call of the function ``computer``.  The agent's function of that name performs it.  Without one,
+    the call waits for an outcome from outside.  A picture in its result is the new screen.
 
     Examples:
         >>> ComputerUse(width=1024, height=768).environment
@@ -98,10 +98,10 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
     """An MCP server that the provider talks to.
 
-    With ``require_approval`` each call of one of its tools is first a call of a function with the server's label, whose
-    arguments are the tool's ``name`` and ``arguments``.  The approver is asked about it, and the provider then runs it.
+    With ``require_approval``, each call of one of its tools is first a call of a function with the server's label.  Its
+    arguments are the tool's ``name`` and ``arguments``.  The approver decides on it, and the provider then runs it.
 
-    Neither the repr nor any message shows its address, which may hold a key, its authorization or its headers.
+    Neither the repr nor any message shows its authorization, its headers, or its address, which may hold a key.
 
     Examples:
         >>> HostedMCP("wiki", "https://mcp.example.org/mcp", allowed_tools=("search",)).label
@@ -112,7 +112,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
 
     label: str  # the server's name for the model
     url: str
-    allowed_tools: tuple[str, ...] = ()  # only these; (): all
+    allowed_tools: tuple[str, ...] = ()  # () allows all
     authorization: str | None = None  # an OAuth access token
     headers: Mapping[str, str] = field(default_factory=dict)  # for the server
     require_approval: Approval = "never"
@@ -165,7 +165,7 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
         owner: The name of the argument, for errors.
 
     Raises:
-        UsageError: If it is not.  The error does not show the contents, which may be secret.
+        UsageError: If it is anything else.  The error does not show the contents, which may be secret.
     """
     if not isinstance(tools, tuple):
         raise UsageError(f"{owner}: expected a tuple, such as (WebSearch(),), got a {type(tools).__name__}")
@@ -182,12 +182,12 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
 
 
 def name_of(tool: HostedTool) -> tuple[str, str]:
-    """Return the kind of a tool; of an MCP server, with its label."""
+    """Return the kind of a tool, and the label of an MCP server."""
     return tool.kind, tool.label if isinstance(tool, HostedMCP) else ""
 
 
 def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[HostedTool, ...]:
-    """Return the tools of both; of two that have one name, the one of ``over``."""
+    """Return the tools of both.  If two have the same name, take the tool of ``over``."""
     return tuple({name_of(tool): tool for tool in (*tools, *over)}.values())
 
 

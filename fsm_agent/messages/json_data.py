@@ -1,8 +1,8 @@
 """Events as JSON data, for programs in any language: the lines of the command line, streams of a service, logs.
 
-Each event is an object with a ``type``: that of its class, as ``text_delta`` or ``function_ended``; a `Done` is a
-``result`` or a ``failure``.  Keys, and arguments with secret names, are masked; long texts are cut.  Only the output
-of a result, or the data of a flow, and its text are whole and as they are.
+Each event is an object with a ``type``, which names its class, such as ``text_delta`` or ``function_ended``.  A `Done`
+is a ``result`` or a ``failure``.  Keys and arguments with secret names are masked, and long texts are cut.  Only the
+output of a result, or the data of a flow, and its text are complete and unmasked.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 MAX_TEXT = 10_000  # characters of a text in an event
-MAX_EVENT = 200_000  # characters of an event as JSON; of a longer one only the type is given
+MAX_EVENT = 200_000  # characters of an event as JSON; a longer event is cut down to its type
 EXACT = ("output", "text", "data")  # fields of a result
 
 
 def event_data(event: Event) -> dict[str, Any]:
-    """Return an event as JSON data, with its ``type``; an event inside has its ``path``.
+    """Return an event as JSON data with its ``type``.  An event of an inner process has its ``path``.
 
-    New types and new fields will be added: ignore those that you do not know.  `event_schema` describes them.
+    New types and new fields will be added, so ignore unknown ones.  `event_schema` describes them.
 
     Args:
         event: The event.
@@ -64,12 +64,12 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
-    """Return an event with its place: what a service sends of a run that clients follow.
+    """Return an event with its place, as a service sends it to clients that follow a run.
 
     Args:
         event: The event.
         run: The name of the run.
-        steps: How many steps the run has taken with it; a client that has seen it continues after this number.
+        steps: How many steps the run has taken, including this one.  A client continues after this number.
 
     Examples:
         >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)
@@ -80,16 +80,16 @@ def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
 
 
 def type_of(kind: type[Any]) -> str:
-    """Return ``text_delta`` of `TextDelta`."""
+    """Return the ``type`` of a class of events, such as ``text_delta`` for `TextDelta`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
-    """Return fields as JSON data, cut and without what is secret.
+    """Return fields as JSON data, with long texts cut and secrets masked.
 
     Args:
         fields: The fields.
-        exact: Those that stay whole, and as they are.
+        exact: The names of the fields that stay complete and unmasked.
     """
     shown = {name: _cut(json_data(value)) for name, value in fields.items() if name not in exact}
     masked = json.loads(masked_arguments(json.dumps(shown)))
@@ -97,7 +97,7 @@ def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
 
 
 def json_data(value: Any) -> Any:
-    """Return a value as JSON data; what JSON cannot hold is shown as text."""
+    """Return a value as JSON data.  Values that JSON cannot hold become text."""
     return _any(to_builtins(value, enc_hook=_any))
 
 
@@ -134,13 +134,13 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _question(question: Any) -> dict[str, Any]:
-    """Return a question; its schema is data, too."""
+    """Return a question as JSON data, with its schema as data, too."""
     schema = parsed(question.schema)
     return {"key": question.key, "kind": question.kind, "about": about_question(question), "schema": schema}
 
 
 def about_question(question: Any) -> Any:
-    """Return what a question is about, and the arguments in it, as data, so that they are masked as such."""
+    """Return what a question is about as data, including the arguments in it, so that masking finds the secrets."""
     about = parsed(question.about)
     if isinstance(about, dict) and isinstance(about.get("arguments"), str):
         about["arguments"] = parsed(about["arguments"])
@@ -148,7 +148,7 @@ def about_question(question: Any) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """Return a text as the JSON data that it is; else as it is."""
+    """Return the data of a JSON text, or the text itself if it is not JSON."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -236,7 +236,7 @@ _OWN: dict[str, dict[str, Any]] = {  # of events whose data are not their fields
 
 
 def event_schema() -> dict[str, Any]:
-    """Return the JSON Schema of what `event_data` returns; ``$defs.envelope`` is that of `event_envelope`.
+    """Return the JSON Schema of the result of `event_data`; ``$defs.envelope`` describes `event_envelope`.
 
     Examples:
         >>> "text_delta" in event_schema()["$defs"]
@@ -285,7 +285,7 @@ def _typed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class JsonResult:
-    """A base for results: pydantic writes them as `to_dict` has them, so that FastAPI returns them as they are."""
+    """A base class for results.  pydantic writes them as `to_dict` returns them, so FastAPI can return them."""
 
     __slots__ = ()
 

@@ -33,14 +33,14 @@ def is_data_url(source: object) -> bool:
 
 
 def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
-    """Return the bytes of a file, in a data URL, or passed as such.
+    """Return the bytes of a file, of a data URL, or the given bytes.
 
     Args:
         source: The path, the data URL, or the bytes.
         what: The word for them, in messages.
 
     Raises:
-        UsageError: If the source is none of these, or not a regular file of at most `MAX_FILE_BYTES`.
+        UsageError: If the source is of another kind, or not a regular file of at most `MAX_FILE_BYTES`.
     """
     if isinstance(source, bytes | bytearray):
         return bytes(source)
@@ -81,7 +81,7 @@ def described(source: object, data: bytes) -> str:
 
 
 def url_suffix(url: str) -> str:
-    """Return the suffix of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    """Return the suffix of the name at the end of a URL, in lower case, such as '.pdf', or '' without a suffix."""
     path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
     return pathlib.PurePath(path).suffix.lower()
 
@@ -110,7 +110,7 @@ class Citation(Value, frozen=True, kw_only=True):
     url: str | None = None
     title: str | None = None  # of the page or file
     quote: str | None = None  # the text cited
-    start: int | None = None  # the source is of text[start:end] of the `Text`; None: of no known range
+    start: int | None = None  # the source supports text[start:end] of the `Text`; None if the range is unknown
     end: int | None = None
 
 
@@ -130,7 +130,7 @@ class Text(Tagged, frozen=True, tag="text"):
 
 
 class _File(Tagged, frozen=True, kw_only=True):
-    """A part with contents of its own: its bytes, or an address from which a provider can fetch it."""
+    """A part with its own contents: bytes, or an address from which a provider can fetch them."""
 
     hidden = ("data",)
 
@@ -154,9 +154,9 @@ class _File(Tagged, frozen=True, kw_only=True):
 
 
 class Image(_File, frozen=True, kw_only=True, tag="image"):
-    """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from any source.
+    """A picture: its bytes, or an address from which a provider can fetch it.  `Image.of` makes one from any source.
 
-    The media type is read off the bytes; it is None for a URL.
+    The media type follows from the bytes.  It is None for a URL.
 
     Examples:
         >>> Image(url="https://example.org/cat.png").url
@@ -170,7 +170,7 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
         """Return an image from a path, its bytes, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: If the source is none of these, or its bytes are of no image type that providers accept.
+            UsageError: If the source is of another kind, or its bytes are not an image type that providers accept.
         """
         if is_url(source):
             return cls(url=str(source))
@@ -182,10 +182,10 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
 
 
 class Document(_File, frozen=True, kw_only=True, tag="document"):
-    """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
+    """A file for the model to read: its bytes, or an address from which a provider can fetch it.
 
-    A PDF, or text in UTF-8.  Other files that a provider reads (a spreadsheet, …) can be made with ``data`` and
-    ``media_type``.
+    `Document.of` makes one from a PDF or from text in UTF-8.  For other files that a provider reads, such as a
+    spreadsheet, pass ``data`` and ``media_type``.
 
     Examples:
         >>> Document.of(b"%PDF-1.7", name="bill.pdf").name
@@ -200,14 +200,14 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
         """Return a document from a path, its bytes, an http(s) URL or a data URL.
 
         The bytes distinguish a PDF from text; a data URL or the suffix of the name distinguishes Markdown, CSV, HTML,
-        XML and JSON from other text.  A URL is taken to lead to a PDF unless its suffix says otherwise.
+        XML and JSON from other text.  A URL counts as a PDF unless its suffix says otherwise.
 
         Args:
-            source: The document, or where it is.
-            name: The file's name, which the model sees; None: the name in the path.
+            source: The document, or its address.
+            name: The file's name, which the model sees; by default the name in the path.
 
         Raises:
-            UsageError: If the source is none of these, or holds neither a PDF nor text.
+            UsageError: If the source is of another kind, or holds neither a PDF nor text.
         """
         if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
@@ -231,7 +231,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     @property
     def text(self) -> str | None:
-        """The contents, when they are at hand and are text."""
+        """The contents, or None if they are not text or are not loaded."""
         return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
 
 
@@ -257,7 +257,7 @@ def _image_type(data: bytes) -> str | None:
 
 
 Attachment: TypeAlias = Image | Document
-"""What a message carries besides text.
+"""A file that a message carries in addition to text.
 
 Examples:
     >>> picture: Attachment = Image(url="https://example.org/cat.png")
@@ -280,7 +280,7 @@ class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
-    """A part that only one wire understands; it is sent back to that wire unchanged and to no other.
+    """A part that only one wire understands.  It is sent back unchanged to that wire, and to no other.
 
     Examples:
         >>> Opaque(wire="openai-chat", data={"kind": "special"}).wire
@@ -291,7 +291,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 
     wire: str  # the codec's name
     data: Any  # JSON
-    provider: str | None = None  # where it came from; not compared; None: send it to any provider of this wire
+    provider: str | None = None  # where it came from; not compared; None sends it to any provider of this wire
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Opaque):
@@ -305,7 +305,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
-    In a message it is as the model requested it; in `CallRecord.round` and `CallResult.function_calls` it is settled.
+    In a message, it is the model's request.  In `CallRecord.round` and `CallResult.function_calls`, it is settled.
 
     Examples:
         >>> request = function_call("add", a=17, b=25)
@@ -338,7 +338,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     was_run: bool = False  # False: it was settled without running the function
     is_cached: bool = False  # not run: a cached result was still valid
     is_repeated: bool = False  # not run: an equal call ran before; see `Function.repeatable`
-    is_denied: bool = False  # not run: who was asked for approval said no
+    is_denied: bool = False  # not run: the approval was refused
     round: int = 0  # of the agent call, from 1; 0 in a message
     fingerprint: str = ""  # identifies name and arguments
     result: str | None = None  # the text for the model
