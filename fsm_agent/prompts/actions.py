@@ -29,8 +29,8 @@ def Attribute(description: str = "", *, default: Any = ..., alias: str | None = 
     """Return the declaration of a field that is an attribute of the tag.
 
     Args:
-        description: What it means.
-        default: Its value where the tag has none; without a default it is required.
+        description: The meaning of the attribute.
+        default: The value if the tag lacks the attribute.  Without a default, the attribute is required.
         alias: Its name in the tag, by default the field's.
 
     Examples:
@@ -47,8 +47,8 @@ def InnerText(description: str = "", *, default: Any = ...) -> Any:
     """Return the declaration of the field that is the text between the tags, trimmed.
 
     Args:
-        description: What it means.
-        default: Its value where the tag is empty; without a default it is required.
+        description: The meaning of the text.
+        default: The value if the tag is empty.  Without a default, the text is required.
 
     Examples:
         >>> class Note(Action):
@@ -67,11 +67,11 @@ def _declared(part: str, description: str, default: Any, alias: str | None) -> A
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Attribute, InnerText))
 class Action(pydantic.BaseModel):
-    """A tag with its attributes and inner text; its docstring is what a model is told of it.
+    """A tag with its attributes and inner text.  Its docstring tells the model what it does.
 
-    ``class SendMessage(Action, tag="SendMessage")`` is written ``<SendMessage to="Ada">Hello</SendMessage>`` if its
-    fields are ``to: str = Attribute("…")`` and ``content: str = InnerText("…")``.  Without ``tag`` it is the name of
-    the class.
+    A model writes ``class SendMessage(Action, tag="SendMessage")`` as ``<SendMessage to="Ada">Hello</SendMessage>`` if
+    its fields are ``to: str = Attribute("…")`` and ``content: str = InnerText("…")``.  By default, the tag is the name
+    of the class.
 
     Examples:
         >>> class Move(Action):
@@ -116,12 +116,12 @@ class Action(pydantic.BaseModel):
 
 
 def inner_text_of(action: type[Action]) -> str | None:
-    """Return the name of the field that is the inner text; None: there is none."""
+    """Return the name of the field that is the inner text, or None if the action has no such field."""
     return next((field.json_name for field in fields_of(action) if _part(field) == _INNER_TEXT), None)
 
 
 def doc_of(action: type[Action]) -> str:
-    """Return what a model is told of an action: its tag, and a line for each field."""
+    """Return what a model is told about an action: its tag, and a line for each field."""
     fields = fields_of(action)
     attributes = "".join([f' {field.json_name}="..."' for field in fields if _part(field) == _ATTRIBUTE])
     end = f">...</{action.action_tag}>" if inner_text_of(action) else " />"
@@ -160,18 +160,18 @@ class _Read(Value, Generic[A], frozen=True):
 
 
 class ActionSet(Parser[list[A]]):
-    """Some actions: the text that describes them, and the parser of answers that hold them.
+    """A set of actions, with the text that describes them and the parser of answers that contain them.
 
-    Only their tags are looked for: all else is text, other tags included.  The outermost elements count; what stands in
-    the inner text of an action is text.  Entities are decoded.
+    The parser looks only for their tags.  All else is text, including other tags and tags inside the inner text of an
+    action.  Entities are decoded.
 
     Args:
         actions: Subclasses of `Action`.
         prompt: The template of ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` is the text that describes the
-            actions; other variables are the prompt's.  No value can be read as one of its tags, nor as an action.
-        strict: An action that cannot be read, such as one without a required attribute, is an error.  Otherwise it is
+            actions.  Other variables are the prompt's.  Their values cannot be read as one of its tags or as an action.
+        strict: Whether an unreadable action, such as one without a required attribute, is an error.  Otherwise it is
             left out, and the repairs say so.
-        options: Those of the `Prompt`.
+        options: The options of the `Prompt`.
 
     Attributes:
         actions_doc: The text that describes the actions.
@@ -227,7 +227,7 @@ class ActionSet(Parser[list[A]]):
         return self.prompt.render(**values).text
 
     def read(self, source: ParserInput) -> Parsed[list[A]]:
-        """Return the actions of an answer in its order, and the repairs that it took.
+        """Return the actions of an answer in order, and the repairs that it needed.
 
         Raises:
             ParseError: If one of them cannot be read.
@@ -260,9 +260,9 @@ class ActionSet(Parser[list[A]]):
         return self(text)
 
     def transform_actions(self, text: str, transformer: Callable[[A], str]) -> str:
-        """Return the text with the result of ``transformer`` in place of each action; all else stays as it is.
+        """Return the text with the result of ``transformer`` in place of each action, and without other changes.
 
-        An action that cannot be read is none.
+        Unreadable actions count as text.
         """
         attempt = _Attempt(self.actions, {})
         pieces, end = list[str](), 0
@@ -290,7 +290,7 @@ class _Attempt(Generic[A]):
         self.problems = 0
 
     def outermost(self, text: str) -> list[Element]:
-        """Return the elements that are in no other one."""
+        """Return the elements that are not inside of another element."""
         found = list[Element]()
         for element in elements(text, self.actions):
             if not found or element.start >= found[-1].end:

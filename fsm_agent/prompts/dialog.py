@@ -1,4 +1,4 @@
-"""Dialogs, and dialogs by name with the forks of each."""
+"""Dialogs, and collections of dialogs by name, with their forks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Messages: TypeAlias = Iterable[Message | ChatDict]
 
 
 class _Document(msgspec.Struct, omit_defaults=True):
-    """A dialog in JSON.  Older documents name a prompt, too, which is not read."""
+    """A dialog in JSON.  Older documents also name a prompt, which is ignored."""
 
     messages: Vector[Message]
     is_system_own: bool = False  # the dialog has a system message that no agent put there
@@ -41,19 +41,19 @@ def task_message(text: str, *parts: Part) -> Message:
 
 
 class Dialog(Sequence[Message]):
-    """The ordered messages of one conversation: a value.
+    """The ordered messages of one conversation, as an immutable value.
 
-    Every method that adds something returns a new dialog and leaves this one as it was.  They share their
-    messages, so a fork costs the same whatever its length.
+    Every method that adds something returns a new dialog and does not change this one.  They share their messages, so
+    the cost of a fork does not depend on its length.
 
     Args:
-        messages: From the oldest to the newest: messages, or dictionaries in the form of OpenAI's chat completions.
-        top_prompt: The prompt of the latest user's turn; its parser, functions and handlers govern the next
-            agent call.  None: the agent's own.  In memory only.
+        messages: Messages, or dictionaries in the form of OpenAI's chat completions, from the oldest to the newest.
+        top_prompt: The prompt of the latest user's turn.  Its parser, functions and handlers govern the next agent
+            call; by default the agent's own do.  It is kept in memory only.
         system_args: The values for the variables of the agent's system prompt, which is the first message; empty if it
-            has none.  None: no agent put the first message there.  In memory only.
-        governed_by: The path of handoffs to the agent that the dialog was handed over to; empty: it was not.
-        summary: What stands for its beginning in requests; None: nothing.  In memory only.
+            has no variables, or None if no agent put the first message there.  They are kept in memory only.
+        governed_by: The path of handoffs to the agent that has taken over the dialog; empty without a handoff.
+        summary: A summary that replaces its beginning in requests.  It is kept in memory only.
 
     Examples:
         >>> dialog = Dialog().put("I am Ada.")
@@ -105,9 +105,9 @@ class Dialog(Sequence[Message]):
         """Return this dialog with a user's turn.
 
         Args:
-            turn: Text, used literally (never as a template); or a prompt, with values for its variables if it has any:
-                ``put(order(letter="…"))``.  The prompt becomes `top_prompt`.
-            parts: Images and other parts that follow it.
+            turn: A text, which is used literally, never as a template; or a prompt, with values for its variables if it
+                has any: ``put(order(letter="…"))``.  The prompt becomes `top_prompt`.
+            parts: Images and other parts that follow the text.
 
         Raises:
             PromptError: If a variable of the prompt is missing.
@@ -125,12 +125,12 @@ class Dialog(Sequence[Message]):
         """Return a dialog that diverges from here.
 
         Args:
-            last_n: How many of the newest messages it keeps; None: all.  A function's result is never kept
+            last_n: How many of the newest messages it keeps; by default all.  It never keeps a function's result
                 without the message that requested it.
-            first_k: How many of the oldest it keeps besides, usually the system prompt.
+            first_k: How many of the oldest messages it also keeps, usually the system prompt.
 
         Raises:
-            UsageError: If one of them is not such a number.
+            UsageError: If one of them is not a valid number.
         """
         require("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all")
         require("first_k", first_k, is_whole(first_k), "a whole number")
@@ -154,15 +154,15 @@ class Dialog(Sequence[Message]):
 
     @property
     def system(self) -> str:
-        """The text of the system prompt; empty when there is none."""
+        """The text of the system prompt, or empty without one."""
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def overview(self) -> str:
-        """Return a line for each message: its number, its role, and the beginning of what it holds."""
+        """Return a line for each message: its number, its role, and the beginning of its content."""
         return overview(self.messages)
 
     def to_json(self) -> str:
-        """Return what was said as JSON; no prompt is named in it.
+        """Return the messages as JSON, without the prompt.
 
         Raises:
             SnapshotError: If a message holds a value that could not be read again.
@@ -175,7 +175,7 @@ class Dialog(Sequence[Message]):
 
     @classmethod
     def from_json(cls, document: str | bytes) -> Dialog:
-        """Return the dialog that `to_json` wrote.  The agent that is called with it governs the next answer.
+        """Return the dialog that `to_json` wrote.  The agent that you call with it governs the next answer.
 
         Raises:
             SnapshotError: If the document is damaged.
@@ -222,13 +222,13 @@ class _TreeDocument(msgspec.Struct, omit_defaults=True):
 
 
 class Dialogs(Mapping[str, Dialog]):
-    """Dialogs by name: a value.
+    """Dialogs by name, as an immutable value.
 
-    A fork keeps no more of where it comes from than a name, so either may change or go without the other.
+    A fork keeps only the name of its origin, so either may change or disappear without the other.
 
     Args:
         dialogs: The dialogs, by name.
-        forks: By the name of a fork, the name of the dialog that it comes from, which may be gone.
+        forks: The name of the origin of each fork, by the name of the fork.  The origin may be gone.
 
     Raises:
         UsageError: If a name is not a text or is empty, a value is not a dialog, or a dialog comes from itself.
@@ -270,14 +270,14 @@ class Dialogs(Mapping[str, Dialog]):
         self.forks = origins
 
     def put(self, name: str, dialog: Dialog) -> Dialogs:
-        """Return these dialogs with another under this name; where there is one, the new one takes its place."""
+        """Return these dialogs with this one under the name.  It replaces a dialog of the same name."""
         return Dialogs({**self._dialogs, name: dialog}, forks=self.forks)
 
     def fork(self, name: str, new: str, last_n: int | None = None, first_k: int = 1) -> Dialogs:
         """Return these dialogs with a fork of one of them.
 
         Args:
-            name: The name of the one.
+            name: The name of the dialog to fork.
             new: The name of the fork.
             last_n: See `Dialog.fork`.
             first_k: See `Dialog.fork`.
@@ -291,7 +291,7 @@ class Dialogs(Mapping[str, Dialog]):
         return Dialogs({**self._dialogs, new: dialog}, forks={**self.forks, new: name})
 
     def without(self, name: str) -> Dialogs:
-        """Return the other dialogs; forks of this one stay, with its name as their origin.
+        """Return the other dialogs.  Forks of this one stay, with its name as their origin.
 
         Raises:
             UsageError: If there is no dialog of that name.
@@ -301,7 +301,7 @@ class Dialogs(Mapping[str, Dialog]):
         return Dialogs(others, forks={fork: origin for fork, origin in self.forks.items() if fork != name})
 
     def overview(self) -> str:
-        """Return a tree of the names: each fork is below the dialog that it comes from, with its number of messages."""
+        """Return a tree of the names with numbers of messages.  Each fork is below the dialog that it comes from."""
         lines, below = list[str](), dict[str, list[str]]()
         for name in reversed(self._dialogs):
             origin = self.forks.get(name, "")

@@ -1,4 +1,4 @@
-"""The fields of a record and the members of an enumeration, with what their author says of them."""
+"""The fields of a record and the members of an enumeration, with their author's descriptions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PromptChoice(str):
 
     Args:
         value: The text that models read and write.
-        description: What it means.
-        skip: Leave the member out of schemas; where it is printed, it is the text alone.
+        description: The meaning of the member.
+        skip: Whether schemas leave out the member.  Where it is printed, only its text appears.
 
     Examples:
         >>> class Mood(PromptEnum):
@@ -49,7 +49,7 @@ class PromptChoice(str):
 
 
 def label_of(member: Enum) -> str:
-    """Return the word for a member: its value if that is a text, otherwise its name."""
+    """Return the word for a member: its value if it is a text, otherwise its name."""
     return str.__str__(member.value) if isinstance(member.value, str) else member.name or str(member.value)
 
 
@@ -67,12 +67,12 @@ def description_of(member: Enum) -> str:
 
 
 def text_of_member(member: Enum) -> str:
-    """Return the member with its meaning; one that is skipped, or means nothing, is its word alone."""
+    """Return the member with its meaning, or only its word if it is skipped or has no meaning."""
     description = "" if is_skipped(member) else description_of(member)
     return f"{label_of(member)}: {description}" if description else label_of(member)
 
 
-TYPE_MARK = "__type"  # says in JSON of which class a value is; no model is told
+TYPE_MARK = "__type"  # names the class of a value in JSON; models do not see it
 UNMARKED = {TYPE_MARK: False}  # the context in which values are written without it
 
 

@@ -1,4 +1,4 @@
-"""Make a prompt of its files: the template, its front matter with the objects that it names, the handlers beside it."""
+"""Make a prompt from its files: the template, the objects named in its front matter, the handlers next to it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Names:
     """The objects that may be named.
 
     Args:
-        names: Objects by name; they go before others of that name.
+        names: Objects by name.  They take precedence over other objects of the same name.
     """
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
@@ -81,7 +81,7 @@ class Names:
         return _within(_imported(module, name), path, name)
 
     def type(self, named: Any) -> Any:
-        """Return the type of an output: by its name, or the `Literal` of a list of values.
+        """Return the type of an output, by its name or as the `Literal` of a list of values.
 
         Raises:
             PromptError: If the name is unknown, or the values are not choices.
@@ -150,10 +150,10 @@ Lookup: TypeAlias = Callable[[str, tuple[str, ...]], Prompt[Any]]  # of another 
 
 
 def handler_file(file: Path, kind: str) -> Path | None:
-    """Return the file beside a prompt's with the handler of this kind; None: there is none.
+    """Return the file next to a prompt's file with the handler of this kind, or None if no such file exists.
 
     Raises:
-        PromptError: If there are several.
+        PromptError: If there are several such files.
     """
     named = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.stem}.{kind}{suffix}")).exists()]
     if len(named) > 1:
@@ -168,8 +168,8 @@ class Loading:
     """The files of one prompt, as far as they have been understood.
 
     Args:
-        file: The template's.
-        within: The directory in which all files must lie, and from which they name each other; None: the file's own.
+        file: The file of the template.
+        within: The directory that must contain all files, and that their names are relative to; by default the file's.
         names: The objects that front matter may name.
         lookup: Returns another prompt, for a handler.
         opened: The files that led here.
@@ -223,7 +223,7 @@ class Loading:
                 self.problems.append(PromptFileProblem(file, line, str(error)))
 
     def _guarded(self, key: str, line: int, make: Callable[[], Any]) -> Any:
-        """Return what is made; None, with its problems noted, if it cannot be."""
+        """Return the result of ``make``.  If it fails, note the problems and return None."""
         try:
             return make()
         except PromptFileError as error:

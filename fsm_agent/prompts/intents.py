@@ -1,4 +1,4 @@
-"""Intents: one enumeration is a prompt's text, the type of its output, and the parser of the answer.
+"""Intents: a single enumeration gives a prompt's text, the type of its output, and the parser of the answer.
 
 `FramedPrompt` keeps the values of its variables inside the tags around them.
 """
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class IntentExtractor(Parser[T]):
-    """The parser of an intent: what stands in the first element of some name.
+    """The parser of an intent, which is the content of the first element of some name.
 
-    Members of an enumeration are found by value or name, in any case, with or without underscores, and one slip of the
-    pen away from exactly one of them; what was put right is reported.
+    It finds members of an enumeration by value or name, in any case, with or without underscores, and even with a typo
+    if exactly one member is close.  It reports such a correction.
 
     Args:
         tag: The name of the element.
@@ -108,7 +108,7 @@ class IntentFrame(Generic[T]):
     Args:
         input_tag: The name of the element around the text.
         extractor_tag: The name of the element in the answer.
-        intent: What may stand in it; see `IntentExtractor`.
+        intent: The intents to choose from; see `IntentExtractor`.
 
     Attributes:
         extractor: The parser, for a `Prompt`.
@@ -131,10 +131,10 @@ class IntentFrame(Generic[T]):
         self._names = (input_tag, extractor_tag)
 
     def wrap(self, text: str) -> str:
-        """Return the text in its tag, in which it stays whatever it says.
+        """Return the text in its tag, which it cannot close.
 
-        What could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``, also where it is
-        written with other letters, marks that cannot be seen, or escapes.  All other text is left as it is.
+        Text that could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``, even if it
+        is written with similar letters, invisible marks, or escapes.  All other text stays unchanged.
         """
         require("the text of a frame", text, isinstance(text, str), "a string")
         return f"<{self.input_tag}>{quoted(text, self._names)}</{self.input_tag}>"
@@ -167,7 +167,7 @@ _JINJA = re.compile(r"\{[{%#]|[%#}]\}|\r")
 
 @dataclass(frozen=True, eq=False)
 class FramedPrompt(Prompt[Out]):
-    """A prompt in whose values nothing can be read as one of some tags; see `quoted`."""
+    """A prompt whose values cannot be read as some tags; see `quoted`."""
 
     tags: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -180,15 +180,15 @@ class FramedPrompt(Prompt[Out]):
 def framed_prompt(
     template: str, name: str, doc: str, tags: Iterable[str], parser: Callable[[str], Out], **options: Any
 ) -> Prompt[Out]:
-    """Return a prompt that says ``doc`` in place of ``{{ name }}``.
+    """Return a prompt with ``doc`` in place of ``{{ name }}``.
 
     Args:
         template: The template.
         name: The variable that stands for the documentation.
-        doc: The documentation, whose text is no template.
-        tags: The names of tags that no value may hold, besides those that the template closes.
+        doc: The documentation.  It is not a template.
+        tags: The names of tags that no value may hold, in addition to the tags that the template closes.
         parser: The parser of the answer.
-        options: Those of a `Prompt`.
+        options: The options of a `Prompt`.
 
     Raises:
         PromptError: If the template does not say ``{{ name }}``, or its syntax is wrong.
@@ -209,17 +209,17 @@ E = TypeVar("E", bound=Enum)
 
 
 def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]) -> Callable[[type[E]], type[E]]:
-    """Return the decorator that makes an intent of an enumeration.
+    """Return the decorator that turns an enumeration into an intent.
 
     It gives the class ``prompt``, a `Prompt` whose output is a member; ``build_prompt(…)``, the text of the prompt with
     its variables; ``extract(text)``, the member that an answer names; and ``extractor``, the parser.  On a `PromptEnum`
     type checkers know them.
 
     Args:
-        prompt: The template.  ``{{ intents_doc }}`` is what `prompt_schema` says of the enumeration; other variables
-            are the prompt's.  No value can be read as one of its tags, nor as that of the answer.
+        prompt: The template.  ``{{ intents_doc }}`` is the `prompt_schema` of the enumeration.  Other variables are the
+            prompt's.  Their values cannot be read as one of its tags or as the tag of the answer.
         tag: The name of the element in which the model answers.
-        options: Those of the `Prompt`.
+        options: The options of the `Prompt`.
 
     Raises:
         UsageError: If the class is not an enumeration with members, or already has one of these names.

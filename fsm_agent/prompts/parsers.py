@@ -1,6 +1,6 @@
 """Parsers of answers: the first strategy that finds one, and tags, fenced blocks and signals.
 
-All of it is pure, and takes time that is linear in the text.
+They are pure, and take linear time in the length of the text.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _UNSET: Any = object()
 
 
 class ParsingStrategy(Parser[T_co]):
-    """A way to find an answer in a text: by itself a parser of its first candidate, or one of several for `first_of`.
+    """A way to find an answer in a text.  Use it as a parser of its first candidate, or pass several to `first_of`.
 
     Attributes:
         name: What it looks for, in errors.
-        is_json: Its candidates are JSON, and its value is what that says; the value of others is the text.
-        opening: A regular expression behind which JSON is the answer, while the text is still arriving; None: that is
-            not known yet then.
+        is_json: Whether its candidates are JSON, and its value is their data.  Otherwise, the value is the text.
+        opening: A regular expression after which JSON is the answer, for a text that is still arriving.  Without one,
+            the answer is unknown until the end.
     """
 
     name: str
@@ -249,18 +249,18 @@ def first_of(
     repairs: Collection[Repair] = ("json", "names"),
     max_length: int = MAX_LENGTH,
 ) -> Parser[Any]:
-    """Return the parser that tries strategies in order: the first candidate that is valid wins.
+    """Return the parser that tries strategies in order.  The first valid candidate wins.
 
-    First each is tried strictly; then broken JSON is repaired; then names and values that are nearly right are put
-    right, where exactly one of those that are right is close enough.  What was valid by itself is never altered.
+    It first tries each strategy strictly, then repairs broken JSON, and then corrects names and values if exactly one
+    right name or value is close enough.  It never alters a candidate that is already valid.
 
     Args:
-        strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`; or a pure function
-            of your own, which returns the piece of the text that may be the answer, several of them, or None.
+        strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`, or your own pure
+            function, which returns the piece of the text that may be the answer, several such pieces, or None.
         expect: The type that the answer must have; by default JSON of any type, and any text.
-        repairs: What may be put right: ``"json"``, ``"names"``, both or none.  Without ``"json"``, names that an object
-            has twice are refused as well.
-        max_length: Longer answers are refused.
+        repairs: What may be repaired: ``"json"``, ``"names"``, both or neither.  Without ``"json"``, an object with a
+            duplicate name is refused as well.
+        max_length: The most characters of an answer.  Longer answers are refused.
 
     Raises:
         UsageError: If one of these is wrong, or ``expect`` is not a type that pydantic can validate.
@@ -291,7 +291,7 @@ _kept_output = lru_cache(maxsize=64)(_made_output)
 
 
 def _may_go_on(candidate: str, text: str, is_json: bool) -> bool:
-    """Return whether a piece may be half of what was meant, as it ends where the text was cut."""
+    """Return whether a piece may be incomplete because it ends where the text was cut."""
     last_line = candidate.rpartition("\n")[2]
     is_last = text.rstrip().casefold().endswith(last_line.strip().casefold())
     return is_last and not (is_json and last_line.rstrip().endswith(("}", "]", '"')))
@@ -405,7 +405,7 @@ class _WholeJson(_Verbatim):
 
 
 def tagged(tag: str) -> ParsingStrategy[str]:
-    """Return the strategy of what stands in ``<tag>…</tag>``, trimmed; the case counts, attributes are ignored.
+    """Return the strategy of the trimmed content of ``<tag>…</tag>``.  The case counts, and attributes are ignored.
 
     Examples:
         >>> first_of(tagged("answer"))("I think <answer>42</answer>.")
@@ -418,7 +418,8 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
     """Return the strategy of fenced blocks of Markdown.
 
     Args:
-        language: The whole word behind the fence, in any case: ``py`` is not ``python``; None: any, and none.
+        language: The whole word behind the fence, in any case: ``py`` is not ``python``.  By default, any word or none
+            will do.
 
     Examples:
         >>> reply = '''Here it is:
@@ -432,7 +433,7 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
-    """Return the strategy of the first word that is in the text, in any case and also inside others; as given here.
+    """Return the strategy of the first word, as given here, that is in the text, in any case or inside another word.
 
     Examples:
         >>> first_of(keyword("yes", "no"))("Yes, of course.")
@@ -442,12 +443,12 @@ def keyword(*words: str) -> ParsingStrategy[str]:
 
 
 def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> ParsingStrategy[str]:
-    """Return the strategy of a pattern's matches: the first group if it has one, else all.
+    """Return the strategy of a pattern's matches: the first group if it has groups, else the whole match.
 
     Args:
-        pattern: Regular expression.  It is yours, and the answer is not: one that backtracks, as ``(a+)+$`` does, may
-            take for ever, and no deadline ends it.
-        max_length: So many characters it is given at most; a longer answer is refused.
+        pattern: The regular expression.  The answer is not under your control: a pattern that backtracks, such as
+            ``(a+)+$``, may run forever, and no deadline ends it.
+        max_length: The most characters of an answer.  Longer answers are refused.
 
     Examples:
         >>> first_of(regex("order ([0-9]+)"))("It is order 17.")
@@ -486,18 +487,18 @@ _ANSWER = (_WholeJson(), _Tagged("answer"), json_block, json_anywhere)
 def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) -> Any:
     """Return the first JSON document in ``text`` that fits.
 
-    It may be the whole text, or stand in ``<answer>…</answer>``, in a code fence, or in prose, and is looked for in
-    this order: of ``see [1]: {"k": 1}`` it is ``[1]``, and with ``expect=dict`` the object.  Nothing is repaired, and
-    documents inside a document are not tried alone.
+    The search covers, in this order, the whole text, ``<answer>…</answer>``, code fences, and prose.  In
+    ``see [1]: {"k": 1}`` it finds ``[1]``, and with ``expect=dict`` the object.  It repairs nothing, and does not try
+    inner documents of a document alone.
 
     Args:
         text: A model's answer.
-        expect: The type that the document must have: ``dict``, ``list``, or any other that pydantic validates, of which
-            an instance is returned.
-        max_length: Longer texts are refused.
+        expect: The type that the document must have: ``dict``, ``list``, or any other type that pydantic validates.
+            The result is an instance of it.
+        max_length: The most characters of a text.  Longer texts are refused.
 
     Raises:
-        ParseError: If there is none; the error lists what was found in each place.
+        ParseError: If no document fits; the error lists what was found in each place.
         UsageError: If ``expect`` is not a type that pydantic can validate.
 
     Examples:
@@ -513,10 +514,10 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class TagContent(str):
-    """The content of a tag, trimmed: a text that also knows the tag's attributes.
+    """The trimmed content of a tag, as a text that also knows the tag's attributes.
 
     Attributes:
-        attributes: Texts by name, as they are written; one without a value is empty.
+        attributes: The texts of attributes as written, by name.  An attribute without a value is empty.
 
     Examples:
         >>> note = TagContent("Buy a lamp.", {"by": "Ada"})
@@ -539,15 +540,15 @@ class TagContent(str):
 class TagParser(Parser[dict[str, Any]]):
     """Reads an answer in tags into a dictionary: lists of contents by name, signals as True or False, and ``raw``.
 
-    The outermost elements of a name count, and the case of names does; other text, tags that are not listed and tags
-    that are never closed are passed over.  All that is missing is in one error.
+    It finds the outermost elements of each name, whose case counts.  It ignores other text, unlisted tags, and tags
+    that are never closed.  A single error lists all that is missing.
 
     Args:
-        xml: Names of ``<name …>content</name>``; contents are `TagContent`s, with the tag's attributes.
-        md: Words behind the fences of blocks such as ```` ```python ````, whole: ``py`` is not ``python``.
-        signals: Names of tags that are there or not: ``<name>``, ``<name/>``.
-        required: Names that must be there; one that is in none of the lists is one of ``xml``.
-        max_length: Longer answers are refused.
+        xml: Names of ``<name …>content</name>``.  Contents are `TagContent`s, with the tag's attributes.
+        md: Whole words behind the fences of blocks such as ```` ```python ````: ``py`` is not ``python``.
+        signals: Names of tags that are present or absent: ``<name>``, ``<name/>``.
+        required: Names that must be present.  A name that is not in the other lists counts as one of ``xml``.
+        max_length: The most characters of an answer.  Longer answers are refused.
 
     Raises:
         UsageError: If a name is not the name of a tag, is listed twice, or is ``raw``, or if no name is given.
@@ -607,7 +608,7 @@ class TagParser(Parser[dict[str, Any]]):
         return found
 
     def _problem(self, name: str, named: Iterable[str]) -> str:
-        """Return what the model is told of a name that is not there."""
+        """Return what the model is told about a missing name."""
         if name in self.md:
             return f"No {name} block found, it should be provided as ```{name}\n…\n```"
         if name in self.signals:
@@ -617,7 +618,7 @@ class TagParser(Parser[dict[str, Any]]):
 
 
 def attributes_of(written: str) -> dict[str, str | None]:
-    """Return attributes by name, None for one without a value; of one that is given twice, the first."""
+    """Return attributes by name, with None for a missing value.  The first of duplicate attributes counts."""
     found: dict[str, str | None] = {}
     for attribute in _ATTRIBUTE.finditer(written):
         name, *values = attribute.groups()

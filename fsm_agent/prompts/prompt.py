@@ -46,7 +46,7 @@ INTERRUPT = "{{ call_results }}"
 LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
 FORM = "Now give your final answer in the form that is asked for."
-# How the output is asked for: in the request's own form, as a function, in words, or in a request of its own.
+# How the output is requested: in the request's own form, as a function, in words, or by a separate request.
 Mode: TypeAlias = Literal["native", "function", "prompted", "two_stage"]
 _Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
@@ -60,7 +60,7 @@ _ARGUMENTS = {
 
 
 class PromptValues(TypedDict, total=False):
-    """The fields of a `Prompt` that say nothing of the type of its answer, without ``template`` and ``path``."""
+    """The fields of a `Prompt` that do not affect the type of its answer, without ``template`` and ``path``."""
 
     functions: Functions
     on_exception: Handler
@@ -82,7 +82,7 @@ class PromptOptions(PromptValues, total=False):
 
 
 class PromptOverrides(PromptValues, total=False):
-    """The options that are given beside the files of a prompt."""
+    """The options that may be given in addition to the files of a prompt."""
 
     output: Any
     parser: Callable[[str], Any] | None
@@ -90,44 +90,43 @@ class PromptOverrides(PromptValues, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Prompt(Generic[Out]):
-    """A task for a model: a template, the functions it may call, and the output that must come of it.
+    """A task for a model: a template, the functions that it may call, and the output that it must produce.
 
-    Its handlers say what the model is told when its answer cannot be used, when a function returned, when
-    it has to stop calling functions, and when it calls them in circles.  Each is a template, the path of a file with
-    one, a `Prompt`, or a pure function that is called with the same variables by keyword and returns the text.
-    Templates and functions inherit functions, hosted tools, settings, output and parser; a `Prompt` brings its own
-    functions, some of the task's, its own hosted tools, settings over the task's, and perhaps its own output or parser.
-    The answer is parsed by the prompt that asked for it; see `governing`.
-    They are derived once, from the task's prompt, and a handler's handler is itself.
+    Its handlers say what the model is told when its answer cannot be used, when a function returned, when it has to
+    stop calling functions, and when it calls them in circles.  Each is a template, the path of a file with a template,
+    a `Prompt`, or a pure function that takes the same variables by keyword and returns the text.  Templates and
+    functions inherit functions, hosted tools, settings, output and parser.  A `Prompt` brings its own functions (some
+    of the task's), its own hosted tools, settings that override the task's, and perhaps its own output or parser.  The
+    prompt that asked for an answer parses it; see `governing`.  Handlers are derived once, from the task's prompt, and
+    a handler is its own handler.
 
     Args:
-        template: Jinja2; see `render`.
-        path: Its name in a `Prompts` collection and in snapshots.
-        functions: `Function`s, plain callables, toolsets and other sources of functions, in place of the agent's;
-            without any, the agent's are offered.  MCP servers among them are asked again for each call, not before.
+        template: A Jinja2 template; see `render`.
+        path: The name in a `Prompts` collection and in snapshots.
+        functions: `Function`s, plain callables, toolsets and other sources of functions, which replace the agent's.
+            Without any, the agent's functions are offered.  MCP servers among them are asked anew for each call.
         output: The type of the answer; see `Output`.
-        parser: Makes the output of the answer's text instead; pure.  A `Parser` is given the whole reply
-            (`ParserInput`); either may return a `Parsed`, which reports repairs.  Whatever it raises has the model try
-            again: of a `ParseError` or any other `ValueError` the model is told the text, of other exceptions the type,
-            too.  It decides itself about an answer that was cut off.  The output's schema is still sent where the wire
-            can.
-        on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
-        on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
-        on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
-        on_form: Told between the two stages.
-        mode: How the output is asked for; None: as is best by the model's profile.  ``"native"``: the request has a
-            field for the schema.  ``"function"``: the model has to call a function whose arguments are the answer.
-            ``"prompted"``: the system prompt describes it.  ``"two_stage"``: functions are offered without it; when
-            the model has answered in words, it is asked once more, with the schema and without functions.
-        max_length: How many characters a typed answer may have; a longer one is refused.  A parser of your own decides
-            itself.
-        on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
-        hosted_tools: Tools that the provider runs itself, beside those of the agent's settings: in the requests that
-            this prompt governs.  The last request has none, as it has no functions.
-        settings: Options of those requests, over the agent's and below those of the call: ``{"temperature": 0}``.
-        finalizer: Words the answer: once the model has answered in text, it is asked once more, with this prompt and
-            without functions, and what it says then is the answer, of this prompt's output and parser.  A text or a
-            `Prompt`; the variable ``answer`` is the first answer.
+        parser: A pure function that makes the output from the answer's text instead.  A `Parser` gets the whole reply
+            (`ParserInput`).  Both may return a `Parsed`, which reports repairs.  If it raises, the model tries again.
+            The model is told the text of a `ParseError` or other `ValueError`, and also the type of other exceptions.
+            The parser decides about an answer that was cut off.  If the wire can, it still sends the output's schema.
+        on_exception: The text after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
+        on_interrupt: The text of each function's result; ``call_results`` (required), ``name``, ``arguments``.
+        on_final: The text when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
+        on_form: The text between the two stages.
+        mode: How the output is requested; by default the best mode of the model's profile.  ``"native"``: the request
+            has a field for the schema.  ``"function"``: the model has to call a function whose arguments are the
+            answer.  ``"prompted"``: the system prompt describes it.  ``"two_stage"``: functions are offered without
+            it, and after an answer in words, the model is asked again, with the schema and without functions.
+        max_length: How many characters a typed answer may have.  A longer answer is refused.  It does not apply to your
+            own parser.
+        on_loop: The text when the model repeats the same request; ``name``, ``count``.  See `Limits.on_loop`.
+        hosted_tools: Tools that the provider runs, in addition to those in the agent's settings, in the requests that
+            this prompt governs.  The last request has no hosted tools, as it has no functions.
+        settings: Options of these requests, which override the agent's but not the call's: ``{"temperature": 0}``.
+        finalizer: A text or a `Prompt` that words the answer.  After an answer in text, the model is asked again, with
+            this prompt and without functions.  Its reply is the answer, for this prompt's output and parser.  The
+            variable ``answer`` is the first answer.
 
     Examples:
         >>> order = Prompt("Which goods does this letter order? {{ letter }}", output=list[str])
@@ -155,10 +154,10 @@ class Prompt(Generic[Out]):
     finalizer: str | Prompt | None = None
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
-    depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
+    depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that other functions depend on
     delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
-    handoffs: frozenset[str] = field(init=False, repr=False)  # those of them that take the dialog over
-    tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
+    handoffs: frozenset[str] = field(init=False, repr=False)  # the agents among them that take over the dialog
+    tallied: frozenset[str] = field(init=False, repr=False)  # the functions whose number of runs matters
     may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools, and those of its handler
     in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # those that run one at a time
     is_borrowed: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
@@ -318,13 +317,13 @@ class Prompt(Generic[Out]):
             return
 
     def __call__(self, /, **values: Any) -> Task[Out]:
-        """Return this prompt with values for its variables, as the task of a call; no model is asked.
+        """Return this prompt with values for its variables, as the task of a call.  No model is asked.
 
-        ``agent.call(order(letter="…"), run_id="order-17")``: values go with the prompt, options with the call.
+        Values go to the prompt, and options to the call: ``agent.call(order(letter="…"), run_id="order-17")``.
 
         Raises:
-            PromptError: If the template has no variable of some name.  One that is missing is an error when the task is
-                rendered.
+            PromptError: If the template has no variable of a given name.  A missing variable is an error when the task
+                is rendered.
         """
         check_used(self.template, values)
         return Task(self, values)
@@ -332,10 +331,10 @@ class Prompt(Generic[Out]):
     def render(self, /, **values: Any) -> Message:
         """Return the user's message that asks for the task.
 
-        Of a `Payload` among the values, the text is put in its place; its images and documents follow the text.
+        The text of a `Payload` among the values appears in its place.  Its images and documents follow the text.
 
         Raises:
-            PromptError: If a variable is missing, or the template has no use for one.
+            PromptError: If a variable is missing, or the template does not use one.
         """
         check_used(self.template, values)
         rest: list[Any] = []
@@ -368,16 +367,16 @@ class Prompt(Generic[Out]):
     @overload
     def extend(self, *, parser: None, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Any]: ...
     def extend(self, **changes: Any) -> Prompt[Any]:
-        """A prompt like this one with ``changes``."""
+        """Return a copy of this prompt with ``changes``."""
         this: Any = self
         return replace(this, **changes)
 
     def borrowing(self, **changes: Any) -> Prompt:
-        """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
+        """Return a copy of this prompt whose functions an agent lends it for a single call."""
         return self.extend(**changes).marked(is_borrowed=True)
 
     def for_call(self) -> Prompt[Out]:
-        """Return this prompt with the functions that its MCP servers and other sources have now; itself without any."""
+        """Return this prompt with the present functions of its MCP servers and other sources, or itself without any."""
         if self.is_fixed:
             return self
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
@@ -385,10 +384,10 @@ class Prompt(Generic[Out]):
         return self.extend(functions=functions_of(self.functions), **changes).marked(unresolved=self)
 
     def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
-        """Return this prompt with functions for what these tools, and its own, ask of the caller; itself without any.
+        """Return this prompt with functions for the calls that hosted tools leave to the caller, or itself without any.
 
         Raises:
-            PromptError: If one of its functions has the name of such a function.
+            PromptError: If one of its own functions has the name of such a function.
         """
         answers = hosted.answering((*tools, *self.may_host), self.offers, has_approver=has_approver)
         if not answers:
@@ -396,9 +395,9 @@ class Prompt(Generic[Out]):
         return self.marked(by_name={**self.by_name, **answers}, in_order=frozenset(answers))
 
     def marked(self, **derived: Any) -> Prompt[Out]:
-        """Return a copy with other values of fields that no user sets, as ``source``.
+        """Return a copy with other values of fields that users do not set, such as ``source``.
 
-        `replace` would derive all of them anew, and an `extend` shall: what a user changes comes from nowhere else.
+        `replace` would derive all of them anew, as `extend` does.
         """
         copied = object.__new__(type(self))
         vars(copied).update(vars(self), **derived)
@@ -411,12 +410,12 @@ class Prompt(Generic[Out]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A text that changes with what the prompt says, offers and expects; of its code, only names count."""
+        """A text that changes with what the prompt says, offers and expects.  Only the names of its code count."""
         return fingerprint_of(self)
 
     @cached_property
     def needs_deps(self) -> Function | None:
-        """The first function that cannot do without the ``deps`` of a call."""
+        """The first function that needs the ``deps`` of a call, or None."""
         return next((function for function in self.offers if function.deps_type), None)
 
     @cached_property
@@ -425,10 +424,10 @@ class Prompt(Generic[Out]):
         return Output(self.output, self.max_length)
 
     def read(self, source: ParserInput) -> Parsed[Out]:
-        """Return the output that a reply means, and the repairs that it took.
+        """Return the output that a reply means, and the repairs that it needed.
 
         Raises:
-            Exception: If it means none, or the parser failed; the model is told why and tries again.
+            Exception: If it is not a valid answer, or the parser failed.  The model is told why, and tries again.
         """
         if self.parser is None:
             return self.expected.read(source)
@@ -438,7 +437,7 @@ class Prompt(Generic[Out]):
         return checked(function(source.text, **source.parser_args))
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
+        """Return the reader of a reply that is still arriving, or None if its output is known only at the end."""
         if self.parser is not None:
             return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
         return None if self.output is str else PartialReader(self.expected, "", parser_args)
@@ -448,7 +447,7 @@ class Prompt(Generic[Out]):
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def prompt_for_request(self, *, is_final: bool, in_branch: bool) -> Prompt:
-        """Return the prompt that a request is made with and its answer parsed with: this one or a handler.
+        """Return the prompt that governs a request and the parsing of its answer: this one or a handler.
 
         A refused answer to the final request is asked for again in the final handler's form, unless the exception
         handler has a form of its own.
@@ -518,7 +517,7 @@ class Prompt(Generic[Out]):
         """Return the text for the model by the handler of this kind.
 
         Raises:
-            PromptError: If the handler is a function, and what it returned is no text.
+            PromptError: If the handler is a function that returned something other than text.
         """
         handler: Handler = getattr(self, f"on_{kind}")
         if handler == INTERRUPT:  # by far the most frequent, and it says just that
@@ -536,13 +535,13 @@ class Prompt(Generic[Out]):
 
 @dataclass(frozen=True)  # with slots, Task[int](…) is a TypeError
 class Task(Generic[Out]):
-    """A prompt with values for its variables, which is what a prompt returns when it is called.
+    """A prompt with values for its variables.  Calling a prompt returns a task.
 
-    It may stand wherever a prompt may: ``agent.call(order(letter="…"))``, ``dialog.put(order(letter="…"))``, as an item
-    of ``agent.map``, and as the task of a flow's state.
+    A task may replace a prompt everywhere: ``agent.call(order(letter="…"))``, ``dialog.put(order(letter="…"))``, as an
+    item of ``agent.map``, and as the task of a flow's state.
 
     Args:
-        prompt: The prompt; it governs the call.
+        prompt: The prompt that governs the call.
         values: The values, by the names of the template's variables.
 
     Examples:
@@ -566,10 +565,10 @@ class Task(Generic[Out]):
 
 
 class MissingPrompt:
-    """Stand in for the prompt of a call that was pickled without it: only the path is known.
+    """A substitute for the prompt of a call that was pickled without it.  Only the path is known.
 
     Args:
-        path: Of the prompt.
+        path: The path of the prompt.
         problem: Why the prompt is missing.
     """
 
