@@ -273,7 +273,7 @@ class Comparison(NamedTuple):
     """The differences between two runs."""
 
     beginning: Sequence[tuple[str, str, str]]  # where, and both values as text
-    n: int | None  # of the first entry that differs; None: none does
+    n: int | None  # the number of the first entry that differs, or None without a difference
     entry: Sequence[tuple[str, str, str]]
     common: int  # how many entries are equal before that
     same: Sequence[Row]  # the last of them

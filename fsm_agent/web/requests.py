@@ -48,8 +48,8 @@ class ClientRequest(NamedTuple):
     """
 
     conversation: str
-    run: str  # the client's name for it; empty: it has none
-    message: Message | None  # what is said; None: questions are answered
+    run: str  # the client's name for it, if any
+    message: Message | None  # the new message; None if the client answers questions
     answers: Mapping[str, Any]  # by key: outcomes of approvals, and values of other questions
     is_continued: bool = False  # the client continues the message in which it was asked
     payloads: Mapping[str, Any] = {}  # by key, as the client sent them: an object with `approved` may answer a flow

@@ -69,7 +69,7 @@ class Row(NamedTuple):
     """A run in the list."""
 
     run: Run
-    conversation: str = ""  # that it is a turn of; empty: of none, or its name does not tell
+    conversation: str = ""  # the conversation that it is a turn of; "" if none, or if its name does not tell
     is_later: bool = False  # it stands below another turn of its conversation
 
     @property
