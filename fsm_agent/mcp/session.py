@@ -489,7 +489,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """Return the text of an error; "" if there is none."""
+    """Return the text of an error, or "" if it has no text."""
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__
 
 

@@ -452,7 +452,7 @@ def official_server(
         agent: The agent.
         deps: What functions find in their `Context`; see `ToolServer`.
         key: Seals the states that clients carry.
-        valid_s: How many seconds such a state is valid.
+        valid_s: How many seconds a state is valid.
         about: What the server says about itself.
         keeps: Whether the agent's store keeps runs that have ended; else it is memory.
     """
