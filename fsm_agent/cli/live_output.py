@@ -1,4 +1,4 @@
-"""The output of a call as it is driven, and `TerminalHook`, which shows it of any agent."""
+"""The output of a call as it is driven, and `TerminalHook`, which shows it for any agent."""
 
 from __future__ import annotations
 

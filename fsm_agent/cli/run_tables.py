@@ -142,7 +142,7 @@ def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
 
 
 def processes_table(reading: RunHistory, width: int | None) -> RenderableType:
-    """Return a line for each process inside of a run."""
+    """Return a line for each process inside a run."""
     rows = [
         (path, one.name or one.kind, one.state, str(one.n), one.task) for path, one in reading.processes.items() if path
     ]

@@ -227,7 +227,7 @@ class Screen:
             self.write("\n")
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a whole line on stdout, as it is."""
+        """Write a whole line on stdout, unchanged."""
         with self._paused():
             self.end_line()
             self.write(f"{text}\n", style)
