@@ -50,7 +50,7 @@ class Way:
     source: str
     trigger: str
     target: str
-    guard: str = ""  # "else": the rows before it have one; empty: it is always taken
+    guard: str = ""  # "else" if the rows before it have guards; "" if it is always taken
     action: str = ""
 
     @property
