@@ -489,7 +489,7 @@ class DriveSpans:
             self._of.retries.add(1, {names.RETRY: _TRIED_AGAIN[step.trigger]})
 
     def _follow_flow(self, place: Place, path: str = "", taken: Sequence[Stepped] = ()) -> None:
-        """End the span of the state that a flow has left, and begin that of the state it is in."""
+        """End the span of the state that a flow has left, and begin the span of its present state."""
         record = place.process.record
         steps = getattr(record, "steps", -1)
         if not hasattr(record, "here") or steps == place.steps:

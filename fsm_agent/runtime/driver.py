@@ -78,7 +78,7 @@ class Driver(ABC):
 
     Args:
         process: The process.
-        environment: Performs its effects, except those of nested processes with environments of their own.
+        environment: The resources for its effects, but not for nested processes with their own environments.
         has_listener: Whether there is a listener; without one, no events are made.
         is_streamed: Whether events before an outcome are wanted, such as the deltas of a reply.
         recorder: Writes the journal of the process; None without a journal.

@@ -210,7 +210,7 @@ class Recorder(Protocol):
             that others hear of the question.
         is_lasting: True if the run outlives the OS process, so that the clock of a test must not time it.
         is_instant: True if `write` never blocks, so the driver may call it between two steps.
-        redact: Returns an outcome without what must not be stored; None: outcomes are stored as they are.
+        redact: Returns an outcome without its secrets; None stores outcomes unchanged.
         signals: Posted outcomes for the driver to take; filled from any thread.
     """
 

@@ -42,7 +42,7 @@ from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 def is_in_doubt(process: Process) -> bool:
-    """Return whether a process at rest, or one inside of it, does not know what became of a function."""
+    """Return whether a process at rest, or one inside it, does not know what became of a function."""
     return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 
@@ -538,7 +538,7 @@ def raise_own_cancellation(error: asyncio.CancelledError) -> None:
 
 
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
-    """Return the error for a cancellation inside of the function."""
+    """Return the error for a cancellation inside the function."""
     failure = RuntimeError("what the function waited for was cancelled")
     failure.__cause__ = error
     return failure
