@@ -26,7 +26,7 @@ def client_for(
 ) -> HttpClient:
     """Return a client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server on first use.
 
-    Arguments and errors are those of `HttpClient`.  If the provider has two wires, ``wire`` names the
+    It takes the arguments of `HttpClient`, and raises its errors.  If the provider has two wires, ``wire`` names the
     one for all requests; by default each request takes the first wire that can express it.
 
     Examples:
@@ -100,6 +100,6 @@ def named_client(model: str, **options: Any) -> Client:
 
 
 def _source(make: MakeClient) -> tuple[str, str] | None:
-    """Return the place of a class or function: that of a module that is imported anew is the same."""
+    """Return the place of a class or function, which stays the same when its module is imported anew."""
     name = getattr(make, "__qualname__", "<")
     return None if "<" in name else (make.__module__, name)

@@ -1,4 +1,4 @@
-"""One request to a model and its response: the wire, what is sent, the deadline, the body as it is read, failures.
+"""One request to a model and its response: the wire, the content, the deadline, reading the body, failures.
 
 `HttpClient` moves the bytes.
 """

@@ -42,7 +42,7 @@ class HttpClient(SyncVerbs):
         model: The provider's name for it; with the embedded provider, a path or "".
         api_key: By default the value of the provider's environment variable.
         base_url: By default the value of the provider's environment variable, then the provider's own.
-        headers: Sent with every request; they override those of the provider.
+        headers: Sent with every request; they override the provider's headers.
         network: Timeouts, limits and transports of requests.
 
     Raises:

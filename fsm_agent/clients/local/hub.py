@@ -28,7 +28,7 @@ class HubModel(NamedTuple):
 
     Attributes:
         repo: Owner and repository, as ``owner/name``.
-        file: A file of it, or a quantization that is part of one's name; empty: neither is named.
+        file: A file of it, or a quantization in the name of a file; "" if neither is named.
     """
 
     repo: str

@@ -24,7 +24,7 @@ _NOTHING = "Function: Do something.\nUser's request: "
 
 
 def chosen(question: Question, functions: Sequence[Function], must: bool) -> Generator[Step, Reply, Function | None]:
-    """Choose the function that a question asks for; None: none of them, unless there must be one."""
+    """Choose the function that a question asks for; return None if none fits, unless one must be called."""
     if must and len(functions) == 1:
         return functions[0]
     if len(functions) > MAX_SCORED:
