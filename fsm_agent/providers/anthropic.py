@@ -1,4 +1,4 @@
-"""The codec of Anthropic's Messages API: what is sent."""
+"""The codec of Anthropic's Messages API: requests."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
 
 
 def _withdrawn_functions(dialog: _Turns, profile: AnthropicProfile) -> dict[str, Any]:
-    """Return what was called but is no longer offered: the service requires its declaration."""
+    """Return the functions that were called but are no longer offered: the service requires their declarations."""
     tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
     if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
         tools.append({"type": computer})
@@ -302,7 +302,7 @@ class _Turns(NamedTuple):
     uses_computer: bool  # it holds calls of the toolset of a computer
 
     def system(self, words: str | None = None) -> str | list[Block] | None:
-        """Return the system prompt, with ``words`` appended; None if it is empty."""
+        """Return the system prompt with ``words`` appended, or None if it is empty."""
         prompts = [*self.prompts, [{"type": "text", "text": words}]] if words else self.prompts
         texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
         if len(texts) == len(prompts):

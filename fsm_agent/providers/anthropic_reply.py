@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: what comes back, whole or event by event."""
+"""Anthropic's Messages API: replies, whole or event by event."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def file_name(document: Document) -> str:
 
 
 def in_words(document: Document) -> str | None:
-    """Return a text document as its name and text; None for any other document."""
+    """Return a text document as its name and text, or None for any other document."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
@@ -142,7 +142,7 @@ def _grounding(metadata: Mapping[str, Any], text: str) -> Iterator[Citation]:
 
 
 def _source(chunk: Any) -> dict[str, Any] | None:
-    """Return URL and title of a web page, a map entry or a passage of a file; None if there are none."""
+    """Return URL and title of a web page, a map entry or a passage of a file, or None without them."""
     sources = chunk.values() if isinstance(chunk, Mapping) else ()
     source = next((source for source in sources if isinstance(source, Mapping)), {})
     url, title = _first(source, "uri"), _first(source, "title")

@@ -1,4 +1,4 @@
-"""The codec of Google's ``generateContent``, in the Gemini API and in Vertex AI: what is sent."""
+"""The codec of Google's ``generateContent``, in the Gemini API and in Vertex AI: requests."""
 
 from __future__ import annotations
 
@@ -408,7 +408,7 @@ def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
 
 
 def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
-    """Return what is said of the screen after an action: an object, such as its URL, as it is, and the confirmation.
+    """Return the description of the screen after an action: an object, such as its URL, unchanged; the confirmation.
 
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026); `is_flagged` actions are asked of a person.
     """

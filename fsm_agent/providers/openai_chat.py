@@ -1,4 +1,4 @@
-"""The codec of OpenAI's Chat Completions API, which most services offer: what is sent."""
+"""The codec of OpenAI's Chat Completions API, which most services offer: requests."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> 
 
 
 def _beside_calls(message: Message) -> list[Mapping[str, Any]]:
-    """Return what came with each call besides: Gemini signs its calls, and refuses a dialog without the signature.
+    """Return the extra fields of each call: Gemini signs its calls, and refuses a dialog without the signature.
 
     It is sent to Gemini alone, as other services may refuse a key that they do not know.
     """

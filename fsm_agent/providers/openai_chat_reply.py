@@ -1,4 +1,4 @@
-"""Chat completions: what comes back, whole or chunk by chunk, with function calls and reasoning in their pieces."""
+"""Chat completions: replies, whole or chunk by chunk, with function calls and reasoning in pieces."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cac
 
 
 class ThinkTags:
-    """Splits a text that is still arriving: what stands in the tags at its very beginning is reasoning.
+    """Splits a text that is still arriving: text in the tags at its very beginning is reasoning.
 
-    Ollama, vLLM and others pass on the text of DeepSeek-R1, QwQ and their kin as it is, unless a parser of reasoning is
-    switched on there (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
+    Ollama, vLLM and others pass on the text of DeepSeek-R1, QwQ and their kin unchanged, unless a parser of reasoning
+    is switched on there (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ThinkTags:
         self.is_decided = False  # all that follows is the answer
 
     def feed(self, text: str) -> list[Piece]:
-        """Take the next piece of the text; return what is certain of it."""
+        """Take the next piece of the text; return the part that is certain."""
         if self.is_decided:
             return [(Text, text)]
         if self._is_inside:
@@ -80,7 +80,7 @@ class ThinkTags:
         return [*self._rest(), (Text, text)]
 
     def end(self) -> list[Piece]:
-        """Take the end of the text; return what was held back."""
+        """Take the end of the text; return the rest that was held back."""
         return self._rest()
 
     def _inside(self, text: str) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""The codec of OpenAI's Responses API: what is sent."""
+"""The codec of OpenAI's Responses API: requests."""
 
 from __future__ import annotations
 
@@ -438,7 +438,7 @@ def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, An
 
 
 def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[str, Any]:
-    """Return the reasoning item with these texts; without any if they differ from those of the item."""
+    """Return the reasoning item with these texts, or without texts if they differ from the texts of the item."""
     summary, content = entries(head.get("summary")), entries(head.get("content"))
     filled = _fill([*summary, *content], thoughts) or []
     item = {**without(head, "content"), "summary": filled[: len(summary)]}
