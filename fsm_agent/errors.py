@@ -113,6 +113,7 @@ class PromptChanged(UsageError):
     """The prompt of a call has changed since the call was made, and ``on_change`` is ``"error"``.
 
     Examples:
+        >>> from fsm_agent.call import restore, snapshot
         >>> prompt = Prompt("Hello, {{ name }}.")
         >>> document = snapshot(Agent(Script()).prepare(prompt(name="Ada")))
         >>> try:
@@ -171,6 +172,7 @@ class SnapshotError(FsmAgentError, ValueError):
     """A snapshot that is damaged, of another version, or of another prompt.
 
     Examples:
+        >>> from fsm_agent.call import restore
         >>> try:
         ...     restore("{}", Prompt("Hello"))
         ... except SnapshotError as error:
