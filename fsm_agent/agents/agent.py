@@ -104,36 +104,38 @@ class Agent(CallVerbs[Deps, Out], Closing):
         functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
             and servers are asked again for each call.
         output: The type of the answer; see `Prompt`.
-        finalizer: Words the answer once, by one more request without functions, after the model has answered in text:
-            ``"Say it in one sentence for a child: {{ answer }}"``, or a `Prompt` whose output is the answer.
-        prompt: The prompt of tasks that are given in words, with ``{{ task }}`` in it; its other variables are given
+        finalizer: A text or a `Prompt` that words the final answer, in one more request without functions, after the
+            model has answered in text: ``"Say it in one sentence for a child: {{ answer }}"``.  The output of a
+            `Prompt` is the answer.
+        prompt: The prompt for tasks that are plain words, with ``{{ task }}`` in it.  Its other variables are given
             with the call.
-        name: For traces and snapshots; an agent with a ``store`` needs one, by which its runs are found.
+        name: The name in traces and snapshots.  An agent with a ``store`` needs a name, by which its runs are found.
         limits: The budgets of each call.
-        settings: How the model is to answer, such as its temperature.
+        settings: Settings for the model, such as the temperature.
         stop_when: Ends a call at a reply; see `fsm_agent.call.stopping`.
-        check: Judges each answer before it is the output, whatever prompt it answers: called with the parsed output,
-            and with the call's `Context` if it takes one, plain or ``async``.  It returns the output, changed or not,
-            or raises `Retry`, whose text has the model try again within ``limits.parse_retries``.  Whatever else it
-            raises makes the call fail.  It is run once per answer, also if the call is resumed later.  It does not see
-            what ``stop_when`` provides or ``classify`` chooses; an agent that takes the dialog over has its own check.
-            A call that began with a check needs one to be restored or resumed.
-        approve: Asked about every function call before any of its round is run, except for functions with
-            ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
-            ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
-            call.  Without one, only functions that require approval suspend it.
-        context: What requests show of a long dialog, which itself stays whole: a list of passes for every request
-            (``[shorten(4_000), keep_last(8)]``), a `Budget` for those that are too long, or both, the budget last; see
-            `fsm_agent.context`.  None: ``Budget()``, if the context window of the model is known.  ``[]``: all of it.
-        keep: Passes that choose what the next turn inherits, in a conversation and with ``after=result``:
-            ``[summarize(keep=12)]``, say.  The dialog of the result is whole.
+        check: A function, plain or ``async``, that judges each answer to any prompt before it becomes the output.  It
+            is called with the parsed output, and with the call's `Context` if it takes one.  It returns the output,
+            changed or unchanged, or raises `Retry`; the model then sees its text and tries again within
+            ``limits.parse_retries``.  Any other exception makes the call fail.  It runs once per answer, even if the
+            call is resumed later.  It does not see what ``stop_when`` provides or ``classify`` chooses; an agent that
+            takes over the dialog has its own check.  A call that began with one needs one to be restored or resumed.
+        approve: A function that is asked about each function call before any call of its round runs, except for
+            functions with ``needs_approval=False``.  It is called with the function call, and with its `Context` if it
+            takes one.  It returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``, or
+            None to suspend the agent call.  Without it, only functions that require approval suspend the agent call.
+        context: The part of a long dialog that requests show; the dialog itself stays whole.  A list of passes for
+            every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both with
+            the budget last; see `fsm_agent.context`.  By default ``Budget()``, if the context window of the model is
+            known.  ``[]`` shows the whole dialog.
+        keep: Passes that choose what the next turn inherits, in a conversation and with ``after=result``, such as
+            ``[summarize(keep=12)]``.  The dialog of the result stays whole.
         results: How results of functions are changed before the model sees them.
-        prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
-            ``result.usage`` then has the cost.  None: the prices of the extra ``prices``, if `Limits.cost_usd`
-            needs them.
+        prices: The price of the model's tokens: a `Price`, or a mapping by model name, with ``"*"`` for all others.
+            ``result.usage`` then has the cost.  By default, the prices of the extra ``prices`` are used if
+            `Limits.cost_usd` needs them.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
-        store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
-            options.  Another OS process can continue what this one began; see `resume`.
+        store: The store that keeps calls as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
+            options.  Another OS process can continue a run that this one began; see `resume`.
         environment: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `Environment`.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Runs many tasks, a bounded number at a time. Results are in order, and a failure loses none."""
+"""Runs many tasks, a bounded number at a time.  Results are in order, and a failure loses no other result."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class TaskResult(Generic[Out]):
     """The end of one of many tasks.
 
     Attributes:
-        index: Of the task, from 0.
+        index: The number of the task, from 0.
         task: The task.
-        output: The output; None: the task failed.
-        error: Why it failed; None: it did not.
-        result: The whole result, also of a failure; None: there is none.
+        output: The output, or None if the task failed.
+        error: The error, or None if the task succeeded.
+        result: The whole result, even of a failure, or None without a result.
 
     Examples:
         >>> item = Agent(Script("4")).map(["2 + 2?"])[0]
@@ -51,7 +51,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
     """The ends of many tasks, in the order of the tasks.
 
     Args:
-        items: One for each task that was begun.
+        items: One item for each task that was begun.
 
     Examples:
         >>> results = Agent(Script(by={"2 + 2": "4", "3 + 3": "6"})).map(["2 + 2?", "3 + 3?"])
@@ -67,7 +67,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
         """The outputs, in the order of the tasks.
 
         Raises:
-            ExceptionGroup: Tasks failed; it holds the error of each, with a note that names the task.
+            ExceptionGroup: If tasks failed.  It holds the error of each, with a note that names the task.
         """
         if failed := self.failed:
             raise ExceptionGroup(f"{len(failed)} of {len(self)} tasks failed", [_noted(item) for item in failed])
@@ -85,7 +85,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all tasks together, also of those that failed."""
+        """The tokens of all tasks together, including failed tasks."""
         return sum([item.result.usage for item in self._items if item.result is not None], UNUSED)
 
     @overload
@@ -162,7 +162,7 @@ def map_tasks(
     """Return the ends of many tasks, done in threads; a Ctrl-C interrupts them.
 
     Raises:
-        Exception: The first error, if ``fail_fast``; the other tasks are interrupted then.
+        Exception: If a task fails and ``fail_fast`` is set.  The other tasks are then interrupted.
     """
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}
@@ -207,7 +207,7 @@ async def amap_tasks(
     """Return the ends of many tasks, done under asyncio; cancelling it cancels them.
 
     Raises:
-        Exception: The first error, if ``fail_fast``; the other tasks are cancelled then.
+        Exception: If a task fails and ``fail_fast`` is set.  The other tasks are then cancelled.
     """
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}

@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 class Conversation(CallVerbs[Deps, Out]):
     """A conversation that the store of an agent keeps under a name.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` are those of the agent, and each makes the next turn: it follows
-    the dialog so far, and its result is kept.  A turn is a run of the agent, so ``runs.resume`` continues it after an
+    ``call``, ``acall``, ``stream`` and ``astream`` work as for the agent.  Each makes the next turn, which continues
+    the dialog so far, and keeps the result.  A turn is a run of the agent, so ``runs.resume`` continues it after an
     interruption.  A turn begins only if the newest turn has ended and is the one that was read.  If two OS processes
     answer at once, the later one gets a `Conflict` before its model is asked.
 
     A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
-    all the same.  See `fsm_agent.store.turns`.
+    in both cases.  See `fsm_agent.store.turns`.
 
     Args:
         agent: The agent that answers; another agent may continue the conversation at any time.
         name: The name in the store.
-        keep: Passes that choose what each turn inherits of the turns before; None: those of the agent.
+        keep: Passes that choose what each turn inherits from earlier turns, or None for the passes of the agent.
 
     Examples:
         >>> agent = Agent(Script("Hello, Ada.", "Ada."), name="host", store=MemoryStore())
@@ -77,8 +77,8 @@ class Conversation(CallVerbs[Deps, Out]):
         """Return the dialog, up to the newest turn that has ended.
 
         Raises:
-            StoreError: The store failed, or a run that is needed was deleted.
-            JournalError: A run that is needed is damaged or forged.
+            StoreError: If the store failed, or a needed run was deleted.
+            JournalError: If a needed run is damaged or forged.
         """
         return self._dialog(self._runs.store.head(self.name))
 
@@ -153,10 +153,10 @@ class Conversation(CallVerbs[Deps, Out]):
         return dialog
 
     def _before(self, head: Head, after: After) -> tuple[Dialog, Usage]:
-        """Return the dialog that the next turn follows, and the tokens so far.
+        """Return the dialog that the next turn continues, and the tokens so far.
 
         Raises:
-            Conflict: The newest turn has not ended.
+            Conflict: If the newest turn has not ended.
         """
         usage = UNUSED
         if head.run:
@@ -173,7 +173,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of a turn that was begun before with this name and task; None: there is none."""
+        """Return the call of an earlier turn with this name and task, or None if there is no such turn."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None

@@ -1,6 +1,6 @@
 """Agents that work for other agents: as functions, or by taking over the dialog in a handoff.
 
-What the call that asks does with them is in `fsm_agent.call.delegation`.
+`fsm_agent.call.delegation` contains what the outer call does with them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AgentDelegate:
 
     Args:
         agent: The agent.
-        timeout_s: How many seconds each of its calls may take, beside the agent's own limit; None: no other limit.
+        timeout_s: How many seconds each call may take, in addition to the agent's own limit, or None.
     """
 
     is_handoff = False
@@ -102,7 +102,7 @@ def check_prices_inside(prompt: Prompt) -> None:
     """Refuse an agent among the functions of a call with a budget in dollars, if the price of its model is unknown.
 
     Raises:
-        UsageError: It names the model.
+        UsageError: If a price is unknown; the message names the model.
     """
     left, seen = [prompt], {id(prompt)}  # agents may hand over to one another
     while left:
@@ -118,7 +118,7 @@ def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
     """Refuse policies that an agent or a flow as a function cannot have.
 
     Raises:
-        UsageError: It says what to do instead.
+        UsageError: If a policy is refused; the message says what to do instead.
     """
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
@@ -139,23 +139,23 @@ def handoff(
     """Return a function with which a model hands the dialog over to another agent.
 
     From then on, that agent governs the dialog with its system prompt, functions, model and limits.  Its answer is the
-    answer of the call.  It also begins the next turn of the conversation, until it hands the dialog over in turn.
+    answer of the call.  It also begins the next turn of the conversation, until it hands over the dialog itself.
 
-    The call goes into the state ``HandedOver``, and what the agent does there is `Inside` of it.  Other functions of
-    the same reply run first.  Of several handoffs in one reply, the first that is allowed is taken; the others get a
-    refusal as their result.  A handoff that is denied leaves the dialog where it is.  If a dialog records a handoff
+    The call enters the state ``HandedOver``, and the events of the agent are `Inside` events of it.  Other functions of
+    the same reply run first.  If one reply has several handoffs, the first allowed one is taken; the others get a
+    refusal as their result.  After a denied handoff, the dialog stays with its agent.  If a dialog records a handoff
     that its agent no longer has, that agent answers.
 
     Args:
-        agent: The agent; or a function that returns it, for agents that hand over to one another.
-        name: What the model calls it; ``transfer_to_`` and the agent's name by default.
-        description: When it is right, for the model.
-        context: Passes that choose what of the dialog before is shown to the agent, such as ``keep_last(8)``; none:
-            all.
-        needs_approval: As of `Policy`.
+        agent: The agent, or a function that returns it, for agents that hand over to each other.
+        name: The name of the function for the model; by default, ``transfer_to_`` and the agent's name.
+        description: When to hand over, for the model.
+        context: Passes that choose the part of the earlier dialog that the agent sees, such as ``keep_last(8)``.  By
+            default, it sees the whole dialog.
+        needs_approval: See `Policy`.
 
     Raises:
-        UsageError: It is not an agent, or its system prompt has variables, which a handoff cannot give.
+        UsageError: If ``agent`` is not an agent, or its system prompt has variables, which a handoff cannot give.
 
     Examples:
         >>> billing = Agent(Script("Which order?"), name="billing")
@@ -195,7 +195,7 @@ class HandoffDelegate(AgentDelegate):
 
     Args:
         agent: The agent, or a function that returns it.
-        passes: Choose what it is shown of the dialog before.
+        passes: Passes that choose the part of the earlier dialog that the agent sees.
     """
 
     is_handoff = True
@@ -265,18 +265,18 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 
 
 def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> None:
-    """Refuse agents among the functions of another that cannot do what is asked of them there.
+    """Refuse agents that cannot work as functions of another agent.
 
-    Results of agents pass through no pipeline: their calls end within a step, and a pipeline may wait.  An agent that
-    takes over the dialog must answer with the type that was asked for.
+    Results of agents pass through no pipeline, since their calls end within a step, and a pipeline may wait.  An agent
+    that takes over the dialog must answer with the requested type.
 
     Args:
         agent: The agent that asks them.
         prompt: The prompt that governs its call.
-        is_late: All agents exist by now, including those that hand over to one another.
+        is_late: Whether all agents exist by now, including agents that hand over to each other.
 
     Raises:
-        UsageError: It names the agent, and what was expected.
+        UsageError: If an agent is refused; the message names it and says what was expected.
     """
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:
@@ -314,7 +314,7 @@ def _type_text(kind: Any) -> str:
 
 
 def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
-    """Return the shortest path of handoffs to the agent that a path leads to, as far as there are such handoffs.
+    """Return the shortest path of existing handoffs to the agent to which a path leads.
 
     Args:
         agent: The agent from which it leads.

@@ -4,12 +4,12 @@ A hook is any object with methods named after events: ``on_text_delta``, ``on_st
 ``on_event`` receives all of them.  Each is called with the event, in the order of the hooks, in the thread or task of
 the driver.  A slow method delays the call, and an exception ends the driver.
 
-A method with a second parameter is also given the record of the call that the event is of, as it is then.  It is one
-without a default, or one that is named ``record`` or annotated with a record.
+A method with a second parameter also receives the present record of the call to which the event belongs.  The parameter
+must either have no default, or be named ``record`` or annotated with a record.
 
-A hook with a method ``of_call`` may be shared by calls that it can tell apart.  Instead of being told of events, it is
-asked once for each call that a drive tells it of, at the first event of that call.  The argument is a `Where`, and the
-answer is the hook for the events of that call, or None.
+A hook with a method ``of_call`` can tell the calls apart that share it.  It receives no events itself.  Instead,
+``of_call`` is called at the first event of each call in a drive.  Its argument is a `Where`.  It returns the hook for the
+events of that call, or None.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_hooks(hooks: Iterable[Any]) -> None:
     """Refuse hooks that would never be called.
 
     Raises:
-        UsageError: An object has no such method, or one that is not named after an event.
+        UsageError: If an object has no such method, or has one that is not named after an event.
     """
     known = ["on_event", *_METHODS.values()]
     require("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
@@ -88,7 +88,7 @@ def check_hooks(hooks: Iterable[Any]) -> None:
 
 
 def _check_method(hook: object, name: str, what: str) -> None:
-    """Refuse a method that cannot be called so, and a coroutine function: hooks are not awaited."""
+    """Refuse a method that cannot be called like this, and a coroutine function, because hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
@@ -124,7 +124,7 @@ def _has_record(signature: inspect.Signature) -> bool:
 def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
     """Return the listener that passes events of a call to its hooks, and to the hooks of agents inside it.
 
-    None: there are no hooks.
+    Return None without hooks.
 
     Args:
         hooks: The hooks of its agent.
@@ -241,20 +241,20 @@ class FunctionMetrics:
 class Metrics:
     """Counts what an agent does: a hook, ``Agent(…, hooks=[metrics])``.
 
-    For one call alone, give ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` is a third, and so is
-    ``sum(many, Metrics())``.  A call that ends counts all its states, also those that it was driven through
+    For a single call, give ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` and
+    ``sum(many, Metrics())`` return new metrics.  An ended call counts all its states, even those in which it was driven
     elsewhere; replies and functions count where they happen.  Safe to use from many threads.
 
     Attributes:
-        prices: By what a reply names as its model; ``"*"`` is for every other.  Without one, a reply costs what its
-            `Usage` says, which an agent with ``prices`` or a budget in dollars has found out.
-        calls: How many ended.
-        endings: How many ended so, by `Reason`.
+        prices: Prices by the model name in a reply, with ``"*"`` for all others.  Without a price, the cost of a reply
+            is taken from its `Usage`, which has one if the agent has ``prices`` or a budget in dollars.
+        calls: How many calls ended.
+        endings: How many calls ended for each `Reason`.
         steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` counts answers that could not be parsed.
-        requests: How many were sent to models, including failed ones.
-        replies: How many came from models, including pruned ones.
-        usage: Their tokens.
-        cost_pico_usd: What they cost, in millionths of a millionth of a dollar.
+        requests: How many requests were sent to models, including failed ones.
+        replies: How many replies came from models, including pruned ones.
+        usage: The tokens of the replies.
+        cost_pico_usd: The cost of the replies, in millionths of a millionth of a dollar.
         unpriced_tokens: Tokens of replies without a known price; the cost does not include them.
         functions: The functions that were run, by name.
         states: Seconds in each state, over calls that ended.
@@ -285,7 +285,7 @@ class Metrics:
 
     @property
     def cost_micro_usd(self) -> int:
-        """The cost of the replies in millionths of a dollar, rounded once and only here."""
+        """The cost of the replies in millionths of a dollar.  It is rounded only here."""
         return (self.cost_pico_usd + 500_000) // 1_000_000
 
     def on_event(self, event: Event) -> None:
@@ -343,7 +343,7 @@ class Metrics:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """All counts as plain data for JSON; times in seconds, money in millionths of a dollar."""
+        """Return all counts as plain data for JSON, with times in seconds and money in millionths of a dollar."""
         with _LOCK:
             return {
                 "calls": self.calls,
@@ -364,7 +364,7 @@ def _summed(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
 
 
 def _stays(trace: Iterable[Stepped]) -> dict[str, float]:
-    """Seconds in each state.  A step whose time is not known, and a clock that was set back, cost nothing."""
+    """Return the seconds in each state.  A step with an unknown time and a clock that was set back count as 0."""
     stays: dict[str, float] = {}
     before_s = 0.0
     for step in trace:

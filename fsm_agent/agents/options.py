@@ -45,7 +45,7 @@ def check_agent(agent: Any) -> None:
     """Refuse arguments with which an agent could make no call.
 
     Raises:
-        UsageError: It names the argument, its value, and what was expected.
+        UsageError: If an argument is refused; the message names it, its value, and what was expected.
     """
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
@@ -64,7 +64,7 @@ def check_prices(agent: Any) -> None:
     """Refuse values that are not prices, and a budget in dollars for a model without a known price.
 
     Raises:
-        UsageError: It names the model.
+        UsageError: If a value is refused; the message names the model.
     """
     models = (agent.model,) if isinstance(agent.model, str) else models_of(agent.model)
     prices = PriceList(agent.prices, models)
@@ -85,10 +85,10 @@ def _check_environment(environment: Any) -> None:
 
 
 def context_window(model: Any) -> int | None:
-    """Return the most tokens that a model reads and writes together; None: it is not known.
+    """Return the most tokens that a model reads and writes together, or None if this is unknown.
 
     Args:
-        model: ``"provider:model"``, or a client; of one with several models, each has room for so many.
+        model: ``"provider:model"``, or a client.  If it has several models, the result fits each of them.
     """
     if isinstance(model, str):
         return window_of(model)
@@ -108,7 +108,7 @@ def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
         agent: The name of the agent, for the error.
 
     Raises:
-        UsageError: A `Budget` takes its limit from the window, and the window is not known.
+        UsageError: If a `Budget` takes its limit from the window, and the window is not known.
     """
     window, budget = context_window(model), plan.budget
     if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
@@ -176,7 +176,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
 
 
 class _PreparedOptions(_UnstoredOptions[Deps], total=False):
-    """The options of a call, but for ``after``, which `submit` has with a wider type."""
+    """The options of a call, except ``after``, which has a wider type in `submit`."""
 
     extra: Mapping[str, Any] | None
     by: str
@@ -186,7 +186,7 @@ class _PreparedOptions(_UnstoredOptions[Deps], total=False):
 
 
 class CallOptions(_PreparedOptions[Deps], total=False):
-    """The options of a call, whatever its verb; `Agent.call` says what each does."""
+    """The options of every kind of call.  `Agent.call` describes each."""
 
     after: After
 
@@ -195,7 +195,7 @@ CALL_OPTIONS = CallOptions.__optional_keys__
 
 
 class SubmitOptions(_PreparedOptions[Deps], total=False):
-    """The options of `submit`: those of a call, and when the run starts."""
+    """The options of `submit`: the options of a call, and when the run starts."""
 
     after: Before | After
     delay_s: float
@@ -212,7 +212,7 @@ class MapOptions(CallOptions[Deps], total=False):
 
 
 class ClassifyOptions(CallOptions[Any], total=False):
-    """The options of a classification, beside those of its calls."""
+    """The options of a classification, in addition to the options of its calls."""
 
     prompt: str | Prompt[Any] | None
     calibration: Calibration | None
@@ -256,7 +256,7 @@ def call_options(
         unknown: Options that a call does not have.
 
     Raises:
-        UsageError: There is an unknown one; the error says which was probably meant.
+        UsageError: If an option is unknown; the message suggests the option that was probably meant.
     """
     check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
@@ -267,7 +267,7 @@ def check_known(options: Iterable[str], task: object) -> None:
     """Refuse options that a call does not have.
 
     Raises:
-        UsageError: It names the first of them, and what was probably meant.
+        UsageError: If an option is unknown; the message names it and suggests the option that was probably meant.
     """
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
@@ -311,7 +311,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
 
 
 class AgentChanges(_AgentOptions[Deps], total=False):
-    """The arguments of `Agent.changed` beside ``output``, which is a type of its own."""
+    """The arguments of `Agent.changed` except ``output``, which has its own type."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Handles of runs: what others drive is followed, answered and waited for, from any OS process."""
+"""Handles of runs, to follow, answer and wait for runs that others drive, from any OS process."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Result = TypeVar("Result", default=Any, covariant=True)
 class RunHandle(Generic[Result]):
     """A run in a store, which a `Worker` drives; ``runs.submit`` and ``runs.get`` return it.
 
-    It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
-    OS process looks at all runs that are waited for, as soon as the store says that a run was given back, and every
-    quarter of a second for new entries.
+    A handle holds no lease and drives nothing, so a run may have any number of handles, in any OS processes and
+    threads.  One thread of an OS process looks at all runs that are waited for: as soon as the store says that a run
+    was given back, and every quarter of a second for new entries.
 
     Attributes:
         run_id: The name of the run.
@@ -58,12 +58,12 @@ class RunHandle(Generic[Result]):
 
     @property
     def state(self) -> str:
-        """The state after the last entry that was written; ``"Stuck"`` if the present code cannot drive the run.
+        """The state after the last written entry, or ``"Stuck"`` if the present code cannot drive the run.
 
         Raises:
-            RunUnknown: The run does not exist any more.
+            RunUnknown: If the run no longer exists.
             JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and takes other steps than the run since its last rest.
+            ReplayError: If the code has changed and takes other steps than the run since its last rest.
         """
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
@@ -72,23 +72,23 @@ class RunHandle(Generic[Result]):
 
     @property
     def questions(self) -> Mapping[str, str]:
-        """What is asked, as JSON for people, by the keys of the open questions."""
+        """The open questions by key, as JSON for people."""
         return {question.key: question.about for question in self._runs.store.get(self.run_id).waits}
 
     def result(self, timeout_s: float | None = None) -> Result:
-        """Wait until the run has ended, and return its result, as ``call`` does; or raise what ``call`` would.
+        """Wait until the run has ended, and return its result or raise its error, like ``call``.
 
-        A run that waits for a time is waited for.
+        This includes the times for which the run itself waits.
 
         Args:
-            timeout_s: How many seconds to wait at most; None: without limit.
+            timeout_s: The most seconds to wait, or None for no limit.
 
         Raises:
-            TimeoutError: It has not ended by then.
-            CallFailed: It ended without an output; of a flow, `FlowFailed`.
-            CallSuspended: It waits for a person; `answer` gives the answer.  Of a flow, `FlowSuspended`.
-            RunUnknown: It was deleted.
-            ReplayError: It is stuck: the code of its workers has changed, and takes other steps.
+            TimeoutError: If the run has not ended by then.
+            CallFailed: If the run ended without an output.  For a flow, `FlowFailed`.
+            CallSuspended: If the run waits for a person; `answer` gives the answer.  For a flow, `FlowSuspended`.
+            RunUnknown: If the run was deleted.
+            ReplayError: If the run is stuck because the code of its workers has changed and takes other steps.
             JournalError: If the journal is damaged, foreign or forged.
         """
         ends_s = _end_of(timeout_s)
@@ -119,19 +119,19 @@ class RunHandle(Generic[Result]):
         return result()
 
     def stream(self) -> Generator[Event]:
-        """Yield the events of the run from its beginning on, then as its entries are written; then `Done`.
+        """Yield the past events of the run, then new events as its entries are written, and finally `Done`.
 
         A journal has steps, complete replies and changes of the dialog: `Stepped`, `ReplyCompleted`, `HistoryChanged`,
-        and `Inside` of these.  It has no deltas, no starts and no progress, which only a driver's own stream has.
-        `Suspended` is last if the run waits for a person.
+        and `Inside` with one of these.  Deltas, starts and progress are only in the driver's own stream.  The last event
+        is `Suspended` if the run waits for a person.
 
-        If the code has changed, the events that it cannot make are told as they were written, which the log says: steps
-        and replies, without changes of the dialog.
+        If the code has changed and cannot make some events, they are read from the journal, and a message is logged.
+        They then include steps and replies, but no changes of the dialog.
 
         Raises:
-            CallFailed: After `Done`, when it ended without an output; of a flow, `FlowFailed`.
-            RunUnknown: It was deleted.
-            ReplayError: At the end, when the code takes other steps than the run since its last rest, as in `result`.
+            CallFailed: If the run ended without an output; raised after `Done`.  For a flow, `FlowFailed`.
+            RunUnknown: If the run was deleted.
+            ReplayError: If the code takes other steps than the run since its last rest; raised at the end.
             JournalError: If the journal is damaged, foreign or forged.
         """
         follower = self._follower()
@@ -159,34 +159,34 @@ class RunHandle(Generic[Result]):
             yield event
 
     def cancel(self, reason: str = "", *, by: str = "") -> None:
-        """Cancel the run: its driver, the present or the next, ends it.
+        """Cancel the run.  Its present or next driver ends it.
 
-        A run that was to start later is due at once, to be ended without a request to a model.
+        A run that was to start later is due at once, and ends without a request to a model.
 
         Args:
-            reason: Why, for people.
-            by: Who cancels it, for people.
+            reason: The reason, for people.
+            by: The person who cancels the run; shown to people.
 
         Raises:
-            NotAsked: It has ended.
-            RunUnknown: It was deleted.
+            NotAsked: If the run has ended.
+            RunUnknown: If the run was deleted.
         """
         self._runs.cancel(self.run_id, reason, by=by)
 
     def answer(self, answers: Any, *, by: str = "", signal_id: str = "") -> None:
-        """Answer what the run asks, for its next driver; nothing is driven here.
+        """Answer questions of the run, for its next driver.  This method drives nothing.
 
         Args:
-            answers: Answers by key, as of ``resume``; or the one answer, if one question is open.
-            by: Who answers, for people.
-            signal_id: An id of the one answer: given again under it, it counts once.
+            answers: Answers by key, as for ``resume``; or a single answer, if one question is open.
+            by: The person who answers; shown to people.
+            signal_id: An id for a single answer.  An answer that is repeated with its id counts once.
 
         Raises:
-            NotAsked: It asks no such question, or has ended.
+            NotAsked: If the run asks no such question, or has ended.
             AlreadyAnswered: If another answer came first.
-            SignalExists: Another answer has this ``signal_id``.
-            OutcomeError: It asks several questions, and one answer without a key was given.
-            UsageError: The answer is of a kind that its question does not accept.
+            SignalExists: If another answer has this ``signal_id``.
+            OutcomeError: If the run asks several questions and an answer without a key was given.
+            UsageError: If the question does not accept this kind of answer.
         """
         post_answers(self._runnable, self.run_id, answers, by, self._definition, signal_id)
 
@@ -200,7 +200,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return what returns the result of the run, or raises; None: the run has not settled."""
+        """Return a function that returns or raises the result of the run, or None if the run has not settled."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -267,7 +267,7 @@ def _end_of(timeout_s: float | None) -> float | None:
 
 
 def runs_named(after: Any) -> tuple[str, ...] | None:
-    """Return the names of the runs that ``after`` stands for; None: it is no run and no list of runs."""
+    """Return the names of the runs in ``after``, or None if it is neither a run nor a list of runs."""
     if isinstance(after, str | RunHandle):
         return runs_named([after])
     if not isinstance(after, list | tuple) or not all(isinstance(run, str | RunHandle) for run in after):
@@ -279,7 +279,7 @@ def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str
     """Return when a run starts.
 
     Raises:
-        UsageError: The delay is no number of seconds from 0 on.
+        UsageError: If the delay is not a number of seconds from 0 on.
     """
     if not is_amount(delay_s):
         raise invalid("delay_s", delay_s, "a number of seconds from 0 on")

@@ -25,7 +25,7 @@ def check_time(here: str, state: LiveState[Any, Any]) -> None:
     """Refuse a time that no run could use.
 
     Raises:
-        FlowError: It names the option, what was expected, and its value.
+        FlowError: If it cannot be used; the message names the option, what was expected, and its value.
     """
     within_s, until = state.within_s, state.until
     if within_s is not None and until is not None:
@@ -46,23 +46,23 @@ def check_time(here: str, state: LiveState[Any, Any]) -> None:
 
 
 def moment_s(moment: Any) -> float | None:
-    """Return a moment as Unix time; None: it is no datetime with a time zone, and no Unix time."""
+    """Return a moment as Unix time, or None if it is neither a datetime with a time zone nor a Unix time."""
     if isinstance(moment, datetime):
         return None if moment.utcoffset() is None else moment.timestamp()
     return float(moment) if is_amount(moment) else None
 
 
 def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
-    """Return the Unix time at which the time of a state is over; None: it has no limit this time.
+    """Return the Unix time at which the time of a state is over, or None without a limit.
 
     Args:
         where: The flow, for errors.
         state: A state with a time.
-        data: The data with which it is entered.
-        at_s: Unix time at which it is entered.
+        data: The data with which the state is entered.
+        at_s: The Unix time at which the state is entered.
 
     Raises:
-        FlowError: A function of the data has returned no time.
+        FlowError: If a function of the data does not return a time.
     """
     is_moment = state.until is not None
     given = state.until if is_moment else state.within_s
