@@ -86,7 +86,7 @@ class FsmAgentError(Exception):
 
 
 class UsageError(FsmAgentError, ValueError):
-    """A mistake of the caller; the message says what was expected and what came.
+    """A mistake of the caller.  The message says what was expected and what came.
 
     Examples:
         >>> try:
@@ -137,10 +137,10 @@ class ConfigError(UsageError):
 
 
 class OutcomeError(UsageError):
-    """The call does not wait for this outcome; it is unchanged.
+    """The call does not wait for this outcome.  The call is unchanged.
 
     Attributes:
-        problem: What is wrong with an answer, in words for the person who gave it; empty: not known.
+        problem: What is wrong with an answer, in words for the person who gave it, or empty if unknown.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -155,7 +155,7 @@ class OutcomeError(UsageError):
 
 
 class IllegalTrigger(UsageError):
-    """No row of the table takes this trigger in this state; the call is unchanged.
+    """No row of the table takes this trigger in this state.  The call is unchanged.
 
     Examples:
         >>> from fsm_agent.call import Cancelled
@@ -197,7 +197,7 @@ class JournalError(FsmAgentError, ValueError):
 
 
 class ReplayError(FsmAgentError, ValueError):
-    """A journal on which the present code takes other steps than the code that wrote it.
+    """A journal for which the present code takes different steps than the code that wrote it.
 
     Examples:
         >>> store = MemoryStore()
@@ -213,7 +213,7 @@ class ReplayError(FsmAgentError, ValueError):
 class ParseError(FsmAgentError, ValueError):
     """The model's answer is not what the prompt asked for.
 
-    Parsers raise it, or any other `ValueError`; the model sees its text.
+    Parsers raise it, or another `ValueError`.  The model sees the text of the error.
 
     Examples:
         >>> try:
@@ -273,7 +273,7 @@ class ParseFailed(ParseError):
 
 
 class Retry(FsmAgentError):
-    """Raised by a function to tell the model what to do differently; the model sees its text unchanged.
+    """Raised by a function to tell the model what to do differently.  The model sees the text unchanged.
 
     ``raise Retry("There is no city of this name: give it with its country.")``
 
@@ -297,7 +297,7 @@ RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 
 
 
 class ErrorReport(Value, frozen=True, kw_only=True):
-    """A `ProviderError` as data: its form in a record, a journal and a trace."""
+    """A `ProviderError` as data, as it appears in a record, a journal and a trace."""
 
     kind: str = "ProviderError"  # the class's name
     message: str
@@ -332,8 +332,8 @@ class ProviderError(FsmAgentError):
     """A provider did not answer, or answered with an error.
 
     Args:
-        message: What happened, in the provider's words if there are any.
-        status: HTTP status; None when there was no answer, 200 when the failure came inside one.
+        message: What happened, in the provider's words if it gave any.
+        status: The HTTP status: None if there was no answer, 200 if the failure came inside an answer.
         code: The provider's own code or type of error.
         request_id: The provider's id of the request, for enquiries.
         retryable: Whether another attempt may succeed; by default it depends on the class and the status.
@@ -395,7 +395,7 @@ class ProviderError(FsmAgentError):
 
 
 class RateLimited(ProviderError):
-    """Too many requests or tokens for now (429); not retryable if the account's quota is used up.
+    """Too many requests or tokens for now (429).  It is not retryable if the account's quota is used up.
 
     Examples:
         >>> agent = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi."))     # its clock does not really wait
@@ -418,7 +418,7 @@ class Overloaded(ProviderError):
 
 
 class TimedOut(ProviderError):
-    """The answer did not arrive in time, or only in part; or there was no connection.
+    """The answer did not arrive in time, was incomplete, or there was no connection.
 
     Examples:
         >>> slow, other = Script(TimedOut("no reply within 60 s")), Script("Hi.")
@@ -456,7 +456,7 @@ class ContextTooLong(ProviderError):
 
 
 class BudgetExceeded(ContextTooLong):
-    """A request has more tokens than its `Budget` allows, whatever was left out of it; it was not sent.
+    """A request has more tokens than its `Budget` allows, even in its shortest form.  It was not sent.
 
     Attributes:
         required: The tokens of the request in its shortest form.
@@ -496,9 +496,9 @@ class BadReply(ProviderError):
 
 
 class ProgramError(ProviderError):
-    """Code of the user's own in place of a model raised, or returned another type: no provider is at fault.
+    """User code in place of a model raised an exception or returned the wrong type.  No provider is at fault.
 
-    It is the `answer` of a class of agents, or a function in a team.  The exception itself is the cause of the
+    The code is the `answer` of a class of agents, or a function in a team.  Its exception is the cause of the
     `CallFailed`, whose reason is that a function failed.
 
     Examples:

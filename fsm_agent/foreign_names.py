@@ -1,7 +1,7 @@
-"""The words of other libraries, with what is right here, and the errors that say so.
+"""The words of other libraries with their counterparts here, and the errors that name them.
 
-`WORDS` is the only table.  A word is looked for where it is unknown: as an option of a call, a key of a configuration
-or of a message, or an import, so each entry reads right in all of these places.
+`WORDS` is the only table.  It is consulted for unknown options of calls, unknown keys of configurations and messages,
+and unknown imports, so each entry must suit all of these places.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for wo
 
 
 def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
-    """Return the end of a message about an unknown word: what is right here, or the nearest of those that are known."""
+    """Return the end of a message about an unknown word: its counterpart here, or the nearest known word."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
 
 
 def unknown_import(name: str) -> Exception:
-    """Return the error for a name that is not at the top of the package, with what is right in its place.
+    """Return the error for a name that is not at the top of the package.  The message names its counterpart.
 
-    For ``from fsm_agent import name`` Python hides an `AttributeError` behind an `ImportError` of its own, so a remedy
-    needs an `ImportError` at once.  Modules of the package get none: Python asks for them here before it loads them.
+    For ``from fsm_agent import name``, Python hides an `AttributeError` behind its own `ImportError`, so the remedy
+    needs an `ImportError` at once.  Modules of the package get no remedy: Python asks here before it loads them.
     """
     top = sys.modules["fsm_agent"]
     plain = AttributeError(f"module 'fsm_agent' has no attribute {name!r}", name=name, obj=top)
@@ -103,7 +103,7 @@ def unknown_import(name: str) -> Exception:
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the packages with public names, but for those whose extra is missing."""
+    """Yield the packages with public names, except packages whose extra is missing."""
     top = sys.modules["fsm_agent"]
     for room in (*[info.name for info in iter_modules(top.__path__) if info.ispkg], "errors", "flows.orchestrator"):
         with suppress(ImportError):

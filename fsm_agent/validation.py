@@ -16,9 +16,9 @@ MAX_DEPTH = 50  # of JSON within JSON
 
 
 def safe_repr(value: object) -> str:
-    """Return a value as a message may show it: its `repr`, cut, without keys.
+    """Return a value for a message: its shortened `repr`, without keys.
 
-    Of a mapping, whose values may be secret, only the numbers are shown.
+    A mapping may hold secrets, so only its numbers are shown.
     """
     if isinstance(value, Mapping):
         plain = {key: repr(item) if isinstance(item, int | float | None) else "…" for key, item in value.items()}
@@ -33,7 +33,7 @@ def safe_repr(value: object) -> str:
 
 
 def invalid(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
-    """Return the error for an argument whose value is not ``right``, the object of "expected"."""
+    """Return the error for an argument whose value is not as ``right`` says.  The message reads "expected {right}"."""
     return kind(f"{what}: expected {right}, got {safe_repr(value)}")
 
 
@@ -44,17 +44,17 @@ def require(what: str, value: object, is_right: bool, right: str, kind: type[Usa
 
 
 def require_fields(instance: object, owner: str, rights: Rules) -> None:
-    """Raise the error of `wrong` for the first field that is not right."""
+    """Raise the error of `wrong` for the first field with a wrong value."""
     for name, is_right, right in rights:
         value = getattr(instance, name)
         require(f"{name} of {owner}", value, is_right(value), right)
 
 
 def plain_json(what: str, value: object) -> dict[str, Any]:
-    """Return a mapping as JSON will have it: a copy of dictionaries, lists and plain values.
+    """Return a mapping in its JSON form: a copy made of dictionaries, lists and plain values.
 
     Raises:
-        UsageError: JSON cannot hold something in it; the message says where.
+        UsageError: If JSON cannot hold one of the values; the message says where.
     """
     require(what, value, isinstance(value, Mapping), "a mapping such as {'ticket': 17}")
     plain: dict[str, Any] = _plain_json(what, value, MAX_DEPTH)

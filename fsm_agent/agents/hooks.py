@@ -8,8 +8,8 @@ A method with a second parameter also receives the present record of the call to
 must either have no default, or be named ``record`` or annotated with a record.
 
 A hook with a method ``of_call`` can tell the calls apart that share it.  It receives no events itself.  Instead,
-``of_call`` is called at the first event of each call in a drive.  Its argument is a `Where`.  It returns the hook for the
-events of that call, or None.
+``of_call`` is called at the first event of each call.  Its argument is a `Where`.  It returns the hook for
+the events of that call, or None.
 """
 
 from __future__ import annotations

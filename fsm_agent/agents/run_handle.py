@@ -122,8 +122,8 @@ class RunHandle(Generic[Result]):
         """Yield the past events of the run, then new events as its entries are written, and finally `Done`.
 
         A journal has steps, complete replies and changes of the dialog: `Stepped`, `ReplyCompleted`, `HistoryChanged`,
-        and `Inside` with one of these.  Deltas, starts and progress are only in the driver's own stream.  The last event
-        is `Suspended` if the run waits for a person.
+        and `Inside` with one of these.  Deltas, starts and progress are only in the driver's own stream.  If the run
+        waits for a person, the last event is `Suspended`.
 
         If the code has changed and cannot make some events, they are read from the journal, and a message is logged.
         They then include steps and replies, but no changes of the dialog.

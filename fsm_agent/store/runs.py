@@ -1,10 +1,10 @@
 """Runs: processes whose journals are kept in a store.
 
-`Runs` is a store with the rules by which runs are kept in it: keys, redaction, leases.  It knows processes, headers and
-signals.  Its `Journals` are what is in the store, its `Claims` say who drives a run.
+`Runs` is a store together with the rules for keeping runs in it: keys, redaction, leases.  It knows processes, headers
+and signals.  Its `Journals` are the content of the store; its `Claims` say who drives a run.
 
-A retry undoes the failure and nothing else.  What was done stays done: a run whose last entry is a success, by which a
-row of its flow ended it in a failure, cannot be retried.  The journal keeps what was undone, and says who has retried.
+A retry undoes the failure and nothing else.  A run cannot be retried if its last entry is a success after which a row
+of its flow ended it in a failure.  The journal keeps the undone entries and says who retried the run.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ class Runs:
 
     Args:
         store: A `Store`, or the path of a file of SQLite.
-        signing_key: Signs journals and snapshots, so that they cannot be forged without it; 32 bytes or more.
-        redact: Applied to each outcome before it is taken: what it leaves out reaches neither the store nor the model.
-            A pure function, which returns an outcome of the same kind.
-        lease_s: How many seconds a lease lasts; a live holder renews it.
-        patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
-            such as that of the next attempt at a model; None: without limit.
-        read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
+        signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged
+            without it.
+        redact: A pure function that is applied to each outcome before it is taken.  It returns an outcome of the same
+            kind.  What it removes reaches neither the store nor the model.
+        lease_s: How many seconds a lease lasts.  A live holder renews it.
+        patience_s: How many seconds a driver waits for a time, for example for the next attempt at a model, before it
+            gives the run back.  None for no limit.
+        read_only: Whether the store is only read.  It is then not created, and each write raises `ReadOnly`.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=Runs(MemoryStore()))
@@ -85,9 +86,9 @@ class Runs:
         """Return the process of a run as it is in the store, without claiming the run.
 
         Raises:
-            RunUnknown: The run does not exist.
-            JournalError: As `resume` does.
-            ReplayError: As `resume` does.
+            RunUnknown: If the run does not exist.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and takes other steps than the journal.
         """
         return fold_run(self.journals, self.store.load(run, after=None), definition)
 
@@ -95,29 +96,29 @@ class Runs:
         """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
 
         Raises:
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and takes other steps than the journal.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
         return fold_run(self.journals, loaded.changed(snapshot=None), definition)
 
     def at(self, run: str, step: int | str | None, definition: ProcessFactory) -> Any:
-        """Return the process of a run as it was after an entry, to be read: it takes no step.
+        """Return the process of a run as it was after an entry, for reading.  It takes no steps.
 
         The run is not claimed, so another holder may drive it meanwhile.
 
         Args:
             run: The name of the run.
-            step: The number of the entry, 0: before the first; or the name of the step that the entry led to, if the
-                process has names for them.  None: as the store has it now; a store in memory is written to when the
-                run rests.
-            definition: How its process is made.
+            step: The number of the entry, with 0 before the first; or the name of the step to which the entry led, if
+                the process names its steps; or None for the run as it is stored.  A store in memory is written when
+                the run rests.
+            definition: How the process is made.
 
         Raises:
-            RunUnknown: The run does not exist.
-            UsageError: The run has no such entry.
-            JournalError: As `resume` does.
-            ReplayError: The code has changed, and takes other steps than the journal up to this entry.
+            RunUnknown: If the run does not exist.
+            UsageError: If the run has no such entry.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and takes other steps than the journal up to this entry.
         """
         return past_of(self.journals, run, step, definition)
 
@@ -131,28 +132,28 @@ class Runs:
         by: str = "",
         edit: str = "",
     ) -> str:
-        """Make a run that continues from an entry of another; return its name.
+        """Make a run that continues from an entry of another run, and return its name.
 
-        With a definition, the fork rests as its run did there: it is due when a question of it is answered, when a time
-        of it has come, or when it is resumed.  Without one, the entries are copied as they are, and the fork is not due
-        before it is resumed.
+        With a definition, the fork rests as its run did there.  It is due when one of its questions is answered, when
+        one of its times has come, or when it is resumed.  Without a definition, the entries are copied unchanged, and
+        the fork is due only once it is resumed.
 
-        To make the same fork again changes nothing.
+        Making the same fork again changes nothing.
 
         Args:
             run: The name of the run.
-            step: The number of the last entry that both have in common; None: the last there is.
-            name: The name of the fork; None: a new one.
-            definition: How its process is made; None: without the code of its agent.
-            by: Who forks it, for people.
-            edit: The outcome behind the common entries, as JSON without a time; empty: none.  It needs a definition.
+            step: The number of the last common entry, or None for the last entry of the run.
+            name: The name of the fork, or None for a new name.
+            definition: How the process is made, or None to fork without the code of the agent.
+            by: The person who forks the run; shown to people.
+            edit: An outcome after the common entries, as JSON without a time, or empty.  It needs a definition.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunExists: Another run has the name of the fork.
-            UsageError: The run has no such entry, or is in the midst of a function that must not run twice.
-            JournalError: Its journal is damaged.
-            ReplayError: The code has changed, and takes other steps than the journal up to this entry.
+            RunUnknown: If the run does not exist.
+            RunExists: If another run has the name of the fork.
+            UsageError: If the run has no such entry, or is in the middle of a function that must not run twice.
+            JournalError: If the journal is damaged.
+            ReplayError: If the code has changed and takes other steps than the journal up to this entry.
         """
         return fork(self.claims, run, step, name, definition, by=by, edit=edit)
 
@@ -169,28 +170,28 @@ class Runs:
         signal_id: str = "",
         content: str = "",
     ) -> None:
-        """Post answers to open questions, by key; the key ``""`` is for outcomes that answer none, such as `Cancelled`.
+        """Post answers to open questions, by key.  The key ``""`` is for outcomes that answer no question: `Cancelled`.
 
-        An answer has to fit the schema that is in its question.  A key such as ``inbox:review`` is that of a state of a
-        flow whose answers may come before it asks: there is no question yet, so only the driver checks those.
+        An answer must fit the schema in its question.  A key like ``inbox:review`` belongs to a state of a flow that
+        takes answers before it asks.  Since it has no question yet, only the driver checks such an answer.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
-            by: Who answers, for people.
-            at_s: Unix time of the answers that have none of their own; None: now.
-            typed: The keys of answers that the types of their states have written: their schemas are not asked.
-            signal_id: An id of the one answer, such as that of a payment: to post it again under this id changes
-                nothing, however often it is tried, and whatever became of the run meanwhile.  Empty: it has none.
-            content: What is the same when the answer is posted again; empty: its key and its outcome.
+            by: The person who answers; shown to people.
+            at_s: The Unix time for answers without a time of their own, or None for now.
+            typed: The keys of answers that the types of their states have written.  Their schemas are not checked.
+            signal_id: An id for a single answer, such as the id of a payment, or empty.  Posting the answer again under
+                this id changes nothing, no matter how often or what has become of the run.
+            content: What a repeated answer has in common with the first; by default, its key and its outcome.
 
         Raises:
-            RunUnknown: The run does not exist.
-            NotAsked: The run has no such open question, or has ended.
-            AlreadyAnswered: The question was answered before.
-            SignalExists: Another answer was posted under ``signal_id``.
-            UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
-                not fit its schema; nothing is posted.
+            RunUnknown: If the run does not exist.
+            NotAsked: If the run has no such open question, or has ended.
+            AlreadyAnswered: If the question was answered before.
+            SignalExists: If another answer was posted under ``signal_id``.
+            UsageError: If ``answers`` is not a mapping, or if a value is not an outcome that its question accepts, or
+                does not fit its schema.  Nothing is posted.
         """
         right = "a mapping of question keys to outcomes, such as {'ask:2.0': Approved()}"
         require(
@@ -218,22 +219,22 @@ class Runs:
         RENEWER.ring(run)
 
     def is_posted(self, run: str, signal_id: str, content: str) -> bool:
-        """Return whether a signal of this id was made, used up or not.
+        """Return whether a signal with this id was made, even if it is used up.
 
         Raises:
-            RunUnknown: The run does not exist.
-            SignalExists: It has another content.
+            RunUnknown: If the run does not exist.
+            SignalExists: If the signal has different content.
         """
         checks.check_signal_id(signal_id)
         return checks.is_repeated_signal(run, signal_id, self.store.signalled(run, signal_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation; the driver of the run, the present or the next, ends it.
+        """Post a cancellation.  The present or the next driver of the run ends it.
 
         Raises:
-            RunUnknown: The run does not exist.
-            NotAsked: The run has ended.
-            AlreadyAnswered: The run is stuck, and the question about it was answered before.
+            RunUnknown: If the run does not exist.
+            NotAsked: If the run has ended.
+            AlreadyAnswered: If the run is stuck and the question about it was answered before.
         """
         asked = [question.key for question in self.store.get(run).waits]
         self.answer(run, {STUCK if STUCK in asked else "": Cancelled(reason=reason)}, by=by)
@@ -241,25 +242,25 @@ class Runs:
     # For operators
 
     def retry(self, run: str, *, by: str = "", at_s: float | None = None) -> int:
-        """Make a run that has failed go on, under its name; return the number of the last entry that counts.
+        """Continue a failed run under its name, and return the number of the last entry that counts.
 
-        The failure is undone, and nothing else: what was done before is not done again, and a request to a model is
-        made anew with all its attempts.  A function that must not run twice, and had begun, is not run either: the run
-        asks what became of it, as after a crash.  Deadlines and the times of states count anew; a moment, ``until``,
-        that has passed fails no state.  Cancellations that the failed run has not read are dropped.  The journal keeps
-        what was undone, and says who has retried the run.  It is due at once; the code of its agent is not needed here.
+        Only the failure is undone.  Earlier steps are not repeated; a failed request to a model is made again, with all
+        its attempts.  A function that must not run twice and had begun is not run; the run asks what became of it, as
+        after a crash.  Deadlines and the times of states start again, and a past moment ``until`` fails no state.
+        Cancellations that the failed run has not read are dropped.  The journal keeps the undone entries and says who
+        retried the run.  The run is due at once.  This method does not need the code of the agent.
 
         Args:
             run: The name of the run.
-            by: Who retries it, for people.
-            at_s: Unix time; None: now.
+            by: The person who retries the run; shown to people.
+            at_s: The Unix time of the retry, or None for now.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: Another holder has it.
-            UsageError: It has not failed; or its last entry was no failure, so that something would be done twice; or
-                its conversation has gone on.
-            JournalError: Its journal is damaged or forged, or its signing key is missing.
+            RunUnknown: If the run does not exist.
+            RunBusy: If another holder has the run.
+            UsageError: If the run has not failed, or its last entry is not a failure and would be repeated, or its
+                conversation has continued.
+            JournalError: If the journal is damaged or forged, or its signing key is missing.
         """
         _check_failed(self.store, self.store.get(run))
         lease = self.claims.claim(run)
@@ -281,15 +282,15 @@ class Runs:
         return step
 
     def requeue(self, run: str, *, by: str = "") -> bool:
-        """Make a run due now that rests or is stuck; return False if it was due already.
+        """Make a resting or stuck run due now.  Return False if it was due already.
 
-        A stuck run is tried again.  One that waits for a person, or for a time to come, is looked at by the next driver
-        and rests again.
+        A stuck run is tried again.  If a run waits for a person or a time, the next driver looks at it, and it rests
+        again.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: Another holder drives it.
-            UsageError: It has ended.
+            RunUnknown: If the run does not exist.
+            RunBusy: If another holder drives the run.
+            UsageError: If the run has ended.
         """
         row = self.store.get(run)
         if row.is_ended:
@@ -317,9 +318,9 @@ class Runs:
         """Return the key of the only open question of a run.
 
         Raises:
-            RunUnknown: The run does not exist.
-            NotAsked: It asks nothing, or has ended.
-            OutcomeError: It asks several questions.
+            RunUnknown: If the run does not exist.
+            NotAsked: If the run asks nothing, or has ended.
+            OutcomeError: If the run asks several questions.
         """
         row = self.store.get(run)
         if row.is_ended:
@@ -335,12 +336,12 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Return how many runs are due, held, asked and stuck, and how long the first of them waits for a driver.
+        """Return how many runs are due, held, asked and stuck, and how long the first due run has waited for a driver.
 
-        A run that is due for long has no worker: none has its agent, or none is running.
+        A run that has been due for long has no worker: no worker has its agent, or no worker is running.
 
         Raises:
-            StoreError: The store failed.
+            StoreError: If the store failed.
         """
         return self.store.health()
 
@@ -352,18 +353,18 @@ class Runs:
         now_s: float | None = None,
         is_dry: bool = False,
     ) -> list[Run]:
-        """Delete runs that have ended, the oldest first, and return them.
+        """Delete ended runs, the oldest first, and return them.
 
-        Runs that have not ended stay, and so do those that are needed to read a conversation.
+        Runs that have not ended stay, and so do runs that are needed to read a conversation.
 
         Args:
             max_age_s: Delete runs that ended more than this many seconds ago.
             keep: Delete all but this many of the newest runs.
-            now_s: Unix time from which ages are counted; None: now.
-            is_dry: Return the runs without deleting them.
+            now_s: The Unix time from which ages are counted, or None for now.
+            is_dry: Whether to return the runs without deleting them.
 
         Raises:
-            UsageError: Neither an age nor a count is given, or one is negative.
+            UsageError: If neither an age nor a count is given, or one is negative.
         """
         if max_age_s is None and keep is None:
             raise UsageError("prune() needs to know which runs to delete: pass max_age_s=30 * 86400 or keep=1000")
@@ -376,10 +377,10 @@ class Runs:
         return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(self.store, run.id))]
 
     def needed_by(self, run: str) -> str:
-        """Return the name of the conversation that needs a run to be read; empty: none does.
+        """Return the name of the conversation that cannot be read without this run, or empty if none needs it.
 
         Raises:
-            RunUnknown: The run does not exist.
+            RunUnknown: If the run does not exist.
         """
         return _Needed(self.journals)(self.store.get(run))
 
@@ -388,13 +389,13 @@ class Runs:
 
         Args:
             run: The name of the run.
-            redact: A pure function, applied to each outcome, and to the first messages of the run as `Injected`; it
-                returns an outcome of the same kind.  A redacted export has no digests, none of the caller's ``extra``
-                and arguments, and a first line that marks it as redacted.
+            redact: A pure function, applied to each outcome, and to the first messages of the run as `Injected`.  It
+                returns an outcome of the same kind.  A redacted export has neither digests nor the caller's ``extra``
+                and arguments, and its first line marks it as redacted.
 
         Raises:
-            RunUnknown: The run does not exist.
-            JournalError: With ``redact``: the run is not that of an agent call.
+            RunUnknown: If the run does not exist.
+            JournalError: If ``redact`` is given and the run is not an agent call.
         """
         loaded = self.store.load(run, after=0)
         if redact is None:
@@ -411,10 +412,10 @@ def _digest(content: str) -> str:
 
 
 def _check_failed(store: Store, run: Run) -> None:
-    """Refuse to retry a run that has not failed, or that its conversation has left behind.
+    """Refuse to retry a run that has not failed, or whose conversation has continued.
 
     Raises:
-        UsageError: It says what was expected.
+        UsageError: If the run is refused; the message says what was expected.
     """
     if not run.is_ended:
         raise UsageError(f"the run {run.id!r} has not ended; call requeue({run.id!r}), or answer its questions")
@@ -433,7 +434,7 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
     """Return the number of the last entry that counts, and the state after it.
 
     Raises:
-        UsageError: The run cannot be retried.
+        UsageError: If the run cannot be retried.
     """
     run = loaded.run
     if run.state == STUCK_STATE:  # it was cancelled without its code: no entry is a failure
@@ -452,7 +453,7 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
 
 
 class _Needed:
-    """Find out whether a conversation is read from a run; each conversation is read once.
+    """Finds out whether a conversation is read from a run.  Each conversation is read once.
 
     Args:
         journals: The journals of the runs.
@@ -463,7 +464,7 @@ class _Needed:
         self._by_conversation: dict[str, set[str]] = {}
 
     def __call__(self, run: Run) -> str:
-        """Return the conversation that is read from a run; empty: none is."""
+        """Return the conversation that is read from a run, or empty if there is no such conversation."""
         try:
             name = header_of(self._journals.store.load(run.id, after=run.n).header).conversation
         except (RunUnknown, JournalError):
@@ -518,12 +519,12 @@ def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Head
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
-    """Return a store as it is; open the store at a path, or at an address of Postgres, or open it to be read.
+    """Return a given store, or open the store at a path or an address of Postgres, perhaps only for reading.
 
     Raises:
-        UsageError: ``store`` is none of them.  The error does not quote a URL, which may hold a password.
-        ConfigError: The store needs an extra that is not installed.
-        StoreError: The store cannot be opened.
+        UsageError: If ``store`` is none of these.  The error does not quote a URL, which may hold a password.
+        ConfigError: If the store needs an extra that is not installed.
+        StoreError: If the store cannot be opened.
     """
     right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):

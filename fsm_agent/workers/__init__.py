@@ -1,7 +1,7 @@
-"""Who drives the runs of a store, and when: workers, and engines that exist, DBOS and Temporal.
+"""Drives the runs of a store: with workers, or with the engines DBOS and Temporal.
 
-The store is a queue itself, and a `Worker` claims from it, which is all that most need.  Under an engine, the engine
-says who drives a run when, and the run's journal in Postgres stays the truth.  Each engine needs its extra:
+The store is a queue from which a `Worker` claims runs.  Most programs need nothing else.  An engine decides which
+worker drives a run and when; the run's journal in Postgres stays the truth.  Each engine needs its extra:
 ``pip install 'fsm-agent[dbos]'`` or ``'fsm-agent[temporal]'``.
 """
 

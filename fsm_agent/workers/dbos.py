@@ -24,7 +24,7 @@ TIDY_S, MOST_TIDIED = 60.0, 1000
 class DbosEngine(Engine):
     """Drives runs when DBOS says so.
 
-    DBOS is one in an OS process.  Its tables are in a schema of their own, beside the store's.
+    An OS process has a single DBOS.  Its tables are in their own schema, next to the store's schema.
     """
 
     _tidied_s = 0.0  # monotonic

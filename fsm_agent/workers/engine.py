@@ -25,8 +25,8 @@ def engine_of(name: str, worker: Worker) -> Engine:
     """Return the engine of a name, "dbos" or "temporal", for a worker.
 
     Raises:
-        UsageError: The worker's store is not in Postgres, or its address names another engine.
-        ConfigError: The package of the engine is not installed.
+        UsageError: If the worker's store is not in Postgres, or its address names another engine.
+        ConfigError: If the package of the engine is not installed.
 
     Examples:
         >>> store = "postgresql://me@localhost/shop?engine=dbos"
@@ -57,8 +57,8 @@ class Engine(ABC):
     """Drives the runs of a worker when an engine says so.
 
     Args:
-        worker: What drives them.
-        store: Its store.
+        worker: The worker that drives the runs.
+        store: The worker's store.
 
     Examples:
         >>> engine: Engine = engine_of("dbos", worker)           # doctest: +SKIP
@@ -73,13 +73,13 @@ class Engine(ABC):
         self.hears_since_s = 0.0  # monotonic; jobs from before may have been lost
 
     def run(self, *, threads: int = 1) -> int:
-        """Drive runs until `Worker.stop` is called; return how many times a run was driven.
+        """Drive runs until `Worker.stop` is called, and return how many times a run was driven.
 
         Args:
             threads: How many runs are driven at a time.
 
         Raises:
-            Exception: The engine cannot be reached, or the store has failed for too long.
+            Exception: If the engine cannot be reached, or the store has failed for too long.
         """
         require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
@@ -97,12 +97,12 @@ class Engine(ABC):
 
     @property
     def leave_s(self) -> float:
-        """How many seconds jobs that were taken may last once the worker is stopped."""
+        """How many seconds a job in progress may last once the worker is stopped."""
         return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
 
     @abstractmethod
     def serving(self, threads: int) -> AbstractContextManager[None]:
-        """Take jobs until the end of the block, and finish those that were taken."""
+        """Take jobs until the end of the block, and finish the jobs that were taken."""
 
     def pause(self, seconds: float) -> None:
         """Wait until lost jobs are looked for again; do what else is done now and then."""
@@ -132,7 +132,7 @@ class Engine(ABC):
         return None
 
     def _look_after(self, threads: int) -> None:
-        """Look for runs whose jobs were lost, one at least, and more while there is nothing else to do."""
+        """Look for runs whose jobs were lost: at least one, and more while the worker is idle."""
         self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker)
         while not self.worker.is_stopping:
             try:

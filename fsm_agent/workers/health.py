@@ -1,7 +1,7 @@
-"""What a worker says of itself: to its own program, to probes over HTTP, and to Prometheus.
+"""Reports the health of a worker to its own program, to probes over HTTP, and to Prometheus.
 
-`HealthServer` answers ``GET`` alone: ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It tells counts and times,
-and nothing of what is in the runs.
+`HealthServer` only answers ``GET``, for ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It reports counts and
+times, and never the content of runs.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _log = logging.getLogger("fsm_agent")
 
 
 class WorkerHealth(Value, frozen=True, kw_only=True):
-    """How a worker is.
+    """The health of a worker.
 
     Attributes:
-        is_alive: It drives runs, and its threads or its event loop have said so in the last 30 s.
-        is_ready: It also claims runs: it is not being stopped, and its store answers.
+        is_alive: Whether the worker drives runs, and its threads or its event loop gave a sign in the last 30 s.
+        is_ready: Whether it also claims runs: it is not being stopped, and its store answers.
         held: How many runs it drives now.
         advanced: How many times it has advanced a run.
-        last_step_s: Unix time of the last step that a run of it took; None: there was none.
+        last_step_s: The Unix time of the last step of one of its runs, or None before the first step.
     """
 
     is_alive: bool
@@ -103,7 +103,7 @@ class Heartbeat:
 class RunsReading:
     """The health of the runs of a store, for callers that ask often; thread-safe.
 
-    A store is asked once in `READING_S` seconds and by one thread at a time; the others have its last answer.
+    The store is asked once in `READING_S` seconds, by one thread at a time.  Other threads get the last answer.
 
     Args:
         runs: The runs.
@@ -116,7 +116,7 @@ class RunsReading:
         self._last: RunsHealth | None = None
 
     def last(self) -> RunsHealth | None:
-        """Return how the runs are; None: the store does not answer, or has not answered yet."""
+        """Return the health of the runs, or None if the store does not answer or has not answered yet."""
         if self._reading.acquire(blocking=False):
             try:
                 if time.monotonic() - self._read_at_s >= READING_S:
@@ -139,15 +139,15 @@ class HealthServer:
 
     Args:
         worker: The worker.
-        port: Its TCP port; 0: any that is free.
-        host: The address to listen on.  All clients that reach it can read counts of runs, so the default is this
+        port: The TCP port, or 0 for any free port.
+        host: The address to listen on.  Every client that reaches it can read counts of runs, so the default is this
             machine.
 
     Attributes:
         port: The port that it listens on.
 
     Raises:
-        OSError: The port is taken.
+        OSError: If the port is taken.
     """
 
     def __init__(self, worker: Worker, port: int, host: str = "127.0.0.1") -> None:
@@ -191,7 +191,7 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that hung up."""
+        """Ignore a client that hung up."""
 
 
 def _hang_up(request: socket) -> None:
@@ -247,7 +247,7 @@ def metrics_text(worker: Worker) -> str:
     """Return the metrics of a worker in the text format of Prometheus.
 
     Raises:
-        ConfigError: prometheus-client is not installed.
+        ConfigError: If prometheus-client is not installed.
     """
     try:
         from prometheus_client import CollectorRegistry, generate_latest
@@ -260,21 +260,21 @@ def metrics_text(worker: Worker) -> str:
 
 
 def register(worker: Worker, registry: CollectorRegistry) -> None:
-    """Add the metrics of a worker to a registry of a program that has its own.
+    """Add the metrics of a worker to the registry of your program.
 
     Raises:
-        ConfigError: prometheus-client is not installed.
+        ConfigError: If prometheus-client is not installed.
     """
     registry.register(_Collector(worker))
 
 
 def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
-    """Add the metrics of the runs of a store to the registry of a program that has no worker, such as a service.
+    """Add the metrics of the runs of a store to the registry of a program without a worker, such as a service.
 
     Workers report them as well, but only while they run.
 
     Raises:
-        ConfigError: prometheus-client is not installed.
+        ConfigError: If prometheus-client is not installed.
     """
     try:
         import prometheus_client  # noqa: F401

@@ -1,7 +1,7 @@
 """The pool of a worker: many runs at a time, claimed and waited for in one event loop.
 
-When the worker is stopped, it claims no more; runs in progress may come to their next step for as long as the worker
-allows, and are then interrupted, and given back.
+A stopped worker claims no more runs.  Runs in progress may reach their next step within the time that the worker
+allows.  After that they are interrupted and given back.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _log = logging.getLogger("fsm_agent")
 
 
 class StorePatience:
-    """How long one driver outlasts a store that fails, such as a server that restarts.
+    """How long a driver tolerates a failing store, such as a server that restarts.
 
     Args:
-        worker: The worker, which says for how many seconds the store may fail.
+        worker: The worker, which defines how many seconds the store may fail.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -49,7 +49,7 @@ class StorePatience:
         self._failing_since_s = None
 
     def pause_s(self, error: Exception) -> float:
-        """Return how long to wait before a store that failed is tried again; raise its error if it is too late."""
+        """Return how many seconds to wait before a failed store is tried again; raise its error if it is too late."""
         if isinstance(error, StoreClosed):
             raise error
         self._heartbeat.note_store(is_away=True)
@@ -71,9 +71,9 @@ class WorkerPool:
 
     Args:
         worker: The worker.
-        drive: Drives a run that was claimed, as far as it goes; gives it back when it is cancelled.
+        drive: Drives a claimed run as far as possible, and gives it back if it is cancelled.
         size: How many runs are driven at a time.
-        once: Whether it leaves as soon as nothing is due.
+        once: Whether the pool stops as soon as no run is due.
     """
 
     def __init__(self, worker: Worker, drive: Callable[[Claimed], Awaitable[None]], size: int, once: bool) -> None:
@@ -119,7 +119,7 @@ class WorkerPool:
         self._beating = loop.call_later(BEAT_S, self._beat, loop)
 
     async def _take_runs(self) -> None:
-        """Claim what is due while there is room for it."""
+        """Claim due runs while there is room for them."""
         patience = StorePatience(self._worker)
         while True:
             await self._room.acquire()

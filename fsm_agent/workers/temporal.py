@@ -38,7 +38,7 @@ class _Job:
 
 
 class TemporalEngine(Engine):
-    """Drives runs when Temporal says so, whose address is in ``TEMPORAL_ADDRESS``, its namespace and so on likewise."""
+    """Drives runs when Temporal says so.  ``TEMPORAL_ADDRESS`` and similar variables hold its address and namespace."""
 
     _session: psycopg.Connection | None = None
     _is_beginner = False  # one worker begins the workflows of all

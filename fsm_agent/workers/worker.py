@@ -66,23 +66,23 @@ class Worker:
     """Advances the runs of some agents.
 
     Args:
-        agents: The agents, flows and orchestrators by whose names runs are claimed; other runs are left alone.
-        runs: Where the runs are: a path, a `Store`, or `Runs` with options.
+        agents: The agents, flows and orchestrators whose runs are claimed, by name.  Other runs are left alone.
+        runs: The store of the runs: a path, a `Store`, or `Runs` with options.
         deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
             makes it for each: of the name of its agent, its ``extra``, and who asked.
         prompts: Those of tasks that had prompts of their own, found by their paths.
-        patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
-        store_patience_s: How many seconds the store may fail before the worker gives up.
-        drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
-            after that they are interrupted, and given back.  None: as long as they need.
+        patience_s: The seconds that a run may wait idly, for example for the next attempt at a model, before it rests.
+        store_patience_s: The seconds that the store may fail before the worker gives up.
+        drain_s: The seconds in which runs in progress may reach their next step once the worker is stopped.  After that
+            they are interrupted and given back.  None for no limit.
         on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the code
             as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
-            with the error, and leaves the run to others: for the first worker of a new version.
-        keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour.  None:
-            all.  See `Runs.prune`.
-        max_age_s: How many seconds they stay; None: without limit.
-        only_known: Leave runs alone that were begun under other code, by its fingerprint; for two versions side by
-            side.
+            with the error and leaves the run to others; use it for the first worker of a new version.
+        keep: How many ended runs stay in the store, or None for all.  Older ones are deleted each hour; see
+            `Runs.prune`.
+        max_age_s: How many seconds ended runs stay in the store, or None for no limit.
+        only_known: Whether runs that began under other code, by its fingerprint, are left alone.  This lets two
+            versions run side by side.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -196,14 +196,14 @@ class Worker:
         )
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
-        """Advance what is due until `stop` is called; return how many times a run was advanced.
+        """Advance due runs until `stop` is called, and return how many times a run was advanced.
 
         Args:
             threads: How many runs are driven at a time.
-            once: Return as soon as nothing is due.
+            once: Whether to return as soon as no run is due.
 
         Raises:
-            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
+            Exception: If the store has failed for too long, or the code cannot drive a run and ``on_change="stop"``.
         """
         require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
@@ -213,17 +213,17 @@ class Worker:
             end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
-        """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
+        """`run` for asyncio.  A run takes a task, not a thread, so one OS process can drive a thousand runs.
 
         Plain functions run in threads, as under `acall`.  If the task of this call is cancelled, all runs are given
         back at once.
 
         Args:
             tasks: How many runs are driven at a time.
-            once: Return as soon as nothing is due.
+            once: Whether to return as soon as no run is due.
 
         Raises:
-            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
+            Exception: If the store has failed for too long, or the code cannot drive a run and ``on_change="stop"``.
         """
         require("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
@@ -236,7 +236,7 @@ class Worker:
         return await WorkerPool(self, drive, size, once).run()
 
     def _begin_pruning(self) -> Callable[[], None]:
-        """Delete old runs now and each hour, in a thread, if that is wanted; return what ends it."""
+        """Delete old runs now and hourly, in a thread, if ``keep`` or ``max_age_s`` is set.  Return what ends it."""
         if self._keep is None and self._max_age_s is None:
             return lambda: None
         is_over = threading.Event()
@@ -260,7 +260,7 @@ class Worker:
                 return
 
     def stop(self) -> None:
-        """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
+        """Make `run` and `arun` return, from any thread or signal handler.  Runs in progress are given back.
 
         A driver stops at its next step, as soon as no request and no function is in progress, and at the latest after
         ``drain_s`` seconds.
@@ -287,29 +287,29 @@ class Worker:
                 driver.rest()
 
     def advance(self) -> bool:
-        """Claim the run that is due next, and drive it as far as it goes; return False if none is due.
+        """Claim the next due run and drive it as far as possible.  Return False if no run is due.
 
-        When no run is due, a run that is stuck under other code is tried.
+        If no run is due, a run that is stuck under other code is tried.
         """
         return self._drive_taken(self.take_next())
 
     def drive(self, run_id: str) -> bool:
-        """Drive one run as far as it goes: for a queue or an engine that says itself which run is due when.
+        """Drive one run as far as possible.  This is for a queue or an engine that decides which run is due when.
 
-        A run that fails is recorded as such, or given back, as in `run`; the error of a run is not raised.
+        A failed run is recorded as failed or given back, as in `run`.  Its error is not raised.
 
         Args:
             run_id: The name of the run.
 
         Returns:
-            False if there was nothing to do, since the run has ended or waits for an answer.
+            False if there was nothing to do because the run has ended or waits for an answer.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: Another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
-            UsageError: The worker has no agent of that name.
-            JournalError: With ``on_change="stop"``: the code cannot drive the run.
-            ReplayError: As `JournalError`.
+            RunUnknown: If the run does not exist.
+            RunBusy: If another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
+            UsageError: If the worker has no agent of that name.
+            JournalError: If the code cannot drive the run and ``on_change="stop"``.
+            ReplayError: In the same case as `JournalError`.
         """
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
@@ -326,7 +326,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """Make a run due that is stuck under other code; return False if there is none: for an engine, as `drive`."""
+        """Make a run due that is stuck under other code, for an engine.  Return False if no run is stuck."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
@@ -338,7 +338,7 @@ class Worker:
         return claimed is not None
 
     def take_next(self) -> Claimed | None:
-        """Claim the run that is due next, to be driven; return None if none is due."""
+        """Claim the next due run, or return None if no run is due."""
         return self._take(self.runs.claims.claim_due([*self._agents], self._known) or self._claim_stuck())
 
     def wait_for_work(self) -> None:
@@ -346,7 +346,7 @@ class Worker:
         self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:
-        """Claim a run that has something to do; return None if it has not."""
+        """Claim a run, or return None if it has nothing to do."""
         run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
@@ -375,7 +375,7 @@ class Worker:
         return None
 
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
-        """Return whether the present code is other than that of this fingerprint; None: that cannot be told now."""
+        """Return whether the present code has another fingerprint, or None if this is unknown for now."""
         header = self.runs.store.load(run.id, after=run.n).header
         if self._known is not None and fingerprint_in(header) not in self._known:
             return False
@@ -387,13 +387,13 @@ class Worker:
         return self.runs.claims.fingerprint(header, definition) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
-        """Give back a run that could not be driven, to be tried again later; its questions stay open.
+        """Give back a run that could not be driven, so that it is tried again later.  Its questions stay open.
 
-        One at which driver after driver fails, such as one whose entries the store refuses, asks a person; a driver
-        that came to an entry did not fail in vain.
+        If driver after driver fails, for example because the store refuses the entries, the run asks a person.  A
+        driver that reached an entry did not fail in vain.
 
-        Posts that it has already do not make it due before: it would be due at once, before all others, and count as
-        one that driver after driver fails at.
+        Earlier posts do not make the run due.  Otherwise it would be due at once, before all others, and would soon
+        count as a run at which every driver fails.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
@@ -413,7 +413,7 @@ class Worker:
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:
-        """Return a run that was claimed, to be driven; None: there is none."""
+        """Return a claimed run to drive, or None if there is no such run."""
         if lease is None:
             return None
         try:
@@ -456,7 +456,7 @@ class Worker:
             self._give_up(recorder.lease, error)
 
     async def _drive_in_thread(self, claimed: Claimed) -> None:
-        """Drive a run in a thread of its own, as plain code of the user may call what needs no loop around it.
+        """Drive a run in its own thread, because plain code of the user may need to run outside an event loop.
 
         If its task is cancelled, the run is given back.
         """
@@ -515,9 +515,9 @@ class Worker:
         """Log why a run could not be driven, and give it back.
 
         Args:
-            lease: Its lease.
-            error: Why.
-            is_in_vain: It was driven, and failed: enough of that, and it is stuck.
+            lease: The lease of the run.
+            error: The reason.
+            is_in_vain: Whether the run was driven and failed.  After enough failures it is stuck.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.heartbeat.count(self.heartbeat.lost if is_lost else self.heartbeat.failures, lease.agent)
