@@ -394,7 +394,7 @@ class _InputItems:
             yield {"type": f"{kind}_output", "call_id": id, "output": result.text or "{}"}
 
     def _screen(self, result: FunctionResult, id: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the screen after an action, and what its output cannot hold: words, and further attachments."""
+        """Yield the screen after an action, and the words and further attachments that its output cannot hold."""
         rest = list(result.attachments)
         screen = next((part for part in reversed(rest) if isinstance(part, Image)), None)
         if screen is not None:

@@ -1,4 +1,4 @@
-"""The Responses API: what comes back, whole or event by event.
+"""The Responses API: replies, whole or event by event.
 
 In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
 received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
@@ -59,7 +59,7 @@ _ENDS = {
 
 
 def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
-    """Yield an item as parts of a message; if another one is the answer, what was said on the way is reasoning."""
+    """Yield an item as parts of a message; the text of a message is reasoning if another item is the answer."""
     kind = item_type(item)
     if kind == "message":
         content, _ = _strip_texts(entries(item.get("content")))

@@ -1,4 +1,4 @@
-"""Schemas for models: what each provider takes of JSON Schema, one walk that reduces a schema to it, outputs in words.
+"""Schemas for models: what each provider takes of JSON Schema, a walk that reduces schemas to it, outputs in words.
 
 A constraint that a provider does not take is told in the description, as in the SDKs of the makers; an annotation that
 it refuses is left out.  OpenAI and Anthropic enforce a schema only if all of it can be expressed; Google takes any.
@@ -135,7 +135,7 @@ class SchemaLimits:
 
 
 def strict_schema(schema: Mapping[str, Any]) -> Schema | None:
-    """Return the schema in strict mode; None if strict mode cannot express it.
+    """Return the schema in strict mode, or None if strict mode cannot express it.
 
     It can if every object lists its properties, requires them all and allows no others.
     """
@@ -240,7 +240,7 @@ class _Reducer:
         self._reached: dict[str, set[str]] = {}
 
     def reduce(self, schema: Any, depth: int = 0) -> Schema:
-        """Return the schema, or a part of it, in what the provider takes."""
+        """Return the schema, or a part of it, reduced to what the provider takes."""
         node, rules = self._prepared(schema, depth), self.rules
         if (followed := self._followed(node, depth)) is not None:
             return followed
@@ -265,7 +265,7 @@ class _Reducer:
         return {**only, **{key: value for key, value in schema.items() if key != "allOf"}}
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return what stands for a schema with a reference; None if it is to be walked like any other."""
+        """Return the replacement of a schema with a reference, or None to walk it like any other."""
         return None
 
     def _nested(self, key: str, value: Any, depth: int) -> Any:
