@@ -474,7 +474,7 @@ def test_payments_reach_a_run_that_another_process_drives(elsewhere: ProcessPool
     driver = threading.Thread(target=call)
     driver.start()
     wait_until(lambda: (tmp_path / "packed.txt").exists())
-    assert [elsewhere.runs.submit(post, folder, n, "bob").result(60) for n in (10, 20)] == ["busy", "busy"]
+    assert [elsewhere.submit(post, folder, n, "bob").result(60) for n in (10, 20)] == ["busy", "busy"]
     flow = kept(folder)
     definition = flow._definition({"deps": folder})
     wait_until(

@@ -116,7 +116,7 @@ def test_an_approval_in_another_process_and_the_first_one_counts(
 ) -> None:
     folder = str(tmp_path)
     assert drive("support", folder, None, [function_call("refund", order=17)])[0] == "waits in helping"
-    place, data = elsewhere.runs.submit(drive, "support", folder, {ASK: answer}, [said_last], True).result(60)
+    place, data = elsewhere.submit(drive, "support", folder, {ASK: answer}, [said_last], True).result(60)
     assert place == "helped"
     assert told in data.reply
     with pytest.raises((AlreadyAnswered, NotAsked, OutcomeError)):
@@ -131,7 +131,7 @@ def test_a_time_that_is_over_in_another_process(elsewhere: ProcessPoolExecutor, 
     assert drive("escalation", folder, None)[0] == "waits in clerk"
     place = ""
     for _ in range(600):
-        place, _ = elsewhere.runs.submit(drive, "escalation", folder, {}).result(60)
+        place, _ = elsewhere.submit(drive, "escalation", folder, {}).result(60)
         if place != "waits in clerk":
             break
     assert place == "waits in manager"
