@@ -1,4 +1,4 @@
-"""Budgets in tokens and dollars: prices, whether a budget is exceeded and by which calls, what is left for others."""
+"""Budgets in tokens and dollars: prices, exceeded budgets, the calls that exceed them, and the rest for other calls."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
 
 
 def with_budget_left(record: Any, outer: CallRecord) -> Any:
-    """Return the record of a new process with budgets of at most what the call around it has left."""
+    """Return the record of a new process whose budgets are at most the rest of the outer call's budgets."""
     return with_limits_left(record, outer.limits, outer.total_usage) if has_budget(outer.limits) else record
 
 
 def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
-    """Return the record of a new call with budgets of at most what the process around it has left.
+    """Return the record of a new call whose budgets are at most the rest of the outer process's budgets.
 
     Args:
-        record: The record; a record of another process passes the budgets on to the calls inside of it.
+        record: The record.  A record of another kind of process passes the budgets on to its inner calls.
         limits: The limits of the process around it.
         used: The tokens that the process around it has used so far.
     """
@@ -84,7 +84,7 @@ def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
 
 
 def describe_overrun(record: CallRecord, overrun: Overrun) -> str:
-    """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
+    """Return which budget was exceeded, what was used, and how much of it each inner call used."""
     name = reached(record, overrun)[0]
     limit = str(record.limits.tokens) if name == "tokens" else _dollars(round((record.limits.cost_usd or 0) * PICO))
     whose = ", all that the call around this one had left" if name in record.lent else ""
@@ -105,7 +105,7 @@ def _dollars(pico_usd: int) -> str:
 
 
 def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
-    """Return the calls inside of a call that used tokens, in the order in which they ended, and their tokens."""
+    """Return the inner calls of a call that used tokens, in the order in which they ended, and their tokens."""
     found = [(step.key, step.usage) for step in record.trace if step.usage and step.source == State.TOOL_INTERRUPT]
     if overrun.call is not None:
         found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))
@@ -114,14 +114,14 @@ def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
     return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]
 
 
-ANY_MODEL = "*"  # in a table of prices: all models that it does not name
+ANY_MODEL = "*"  # in a table of prices, stands for all models that it does not name
 
 
 class Tariff(Protocol):
     """An object that knows the cost of tokens: a `Price`, or the result of `known_price`."""
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of the tokens of one reply, in millionths of a millionth of a dollar."""
+        """Return the cost of the tokens of one reply, in trillionths of a dollar."""
 
 
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
@@ -135,8 +135,8 @@ class Price(Value, frozen=True, kw_only=True):
     Attributes:
         input_micro_usd: For tokens of the request.
         output_micro_usd: For tokens of the reply, reasoning included.
-        cached_micro_usd: For tokens that were read from a cache; None: the same as others.
-        cache_write_micro_usd: For writing tokens to a cache, on top.
+        cached_micro_usd: For tokens that were read from a cache; by default ``input_micro_usd``.
+        cache_write_micro_usd: For writing tokens to a cache, in addition.
 
     Examples:
         >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
@@ -160,7 +160,7 @@ class Price(Value, frozen=True, kw_only=True):
                 raise UsageError(f"{name} of Price: expected {right}, got {value!r:.80}")
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of these tokens, in millionths of a millionth of a dollar; unreported ones are free."""
+        """Return the cost of these tokens, in trillionths of a dollar.  Unreported tokens are free."""
         cached = usage.cached_tokens or 0
         cached_price = self.input_micro_usd if self.cached_micro_usd is None else self.cached_micro_usd
         return (

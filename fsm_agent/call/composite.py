@@ -41,7 +41,7 @@ _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end
 
 
 class ParentRecord(Protocol):
-    """The part of a parent's record that nesting reads; the record is a frozen value."""
+    """The part of a parent's record that nesting reads.  The record is a frozen value."""
 
     @property
     def state(self) -> Any:
@@ -49,11 +49,11 @@ class ParentRecord(Protocol):
 
     @property
     def children(self) -> Mapping[str, Any]:
-        """The records of the children that have not ended, by name, the newest last; a name is never used again."""
+        """The records of the children that have not ended, by name, the newest last.  A name is never used again."""
 
     @property
     def ending(self) -> Any:
-        """The way in which the process ended; None: it has not ended."""
+        """The way in which the process ended, or None if it has not ended."""
 
     @property
     def trace(self) -> Vector[Stepped]:
@@ -63,21 +63,21 @@ class ParentRecord(Protocol):
 class ChildEffects(Value, frozen=True):
     """The effects and the deadline of a child, under the keys that they have in its parent.
 
-    A cache: to read the effects of a thousand children again at each step of one of them would be most of the work.
+    This is a cache, since reading the effects of a thousand children at each step of one would be most of the work.
     """
 
     # The child's record when the effects were read.  While the parent holds this same object, the cache is valid.
     record: Any
     # Effects by their keys in the parent, ``name/key``.  An effect is copied to change its key, so that is done once.
     effects: Mapping[str, AnyEffect]
-    # Under its key in the parent; None: the child never expires.
+    # Under its key in the parent, or None if the child has no deadline.
     deadline: Deadline | None
 
 
 class Advanced(NamedTuple):
-    """What an advance makes of the cached effects; computed before its step is committed.
+    """The cached effects after an advance.  It is computed before the step is committed.
 
-    A failure while it is computed then leaves the process unchanged.
+    So a failure of the computation leaves the process unchanged.
     """
 
     change: Change  # for the driver, and for the parent of this process
@@ -88,9 +88,9 @@ class Advanced(NamedTuple):
 class CompositeProcess(BaseProcess, ABC):
     """A process with children, moved by a table.
 
-    Guards and actions of its rows get the record, the outcome and the process itself as definition; triggers are the
-    kinds of outcomes.  An action starts children by adding their records to ``children``.  Children that have ended are
-    removed before the row for their end is chosen.  A cancellation, a stop and the deadline end the children first.
+    Guards and actions of its rows get the record, the outcome and the process itself.  Triggers are the kinds of
+    outcomes.  An action starts children by adding their records to ``children``.  Children that have ended are removed
+    before the row for their end is chosen.  A cancellation, a stop and the deadline end the children first.
 
     Attributes:
         machine: The machine of the table; see `machine_of`.
@@ -109,7 +109,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     machine: RowMachine
 
-    # The effects are cached from step to step, and a step tells its `Change`.  To read those of all members again at
+    # The effects are cached from step to step, and a step tells its `Change`.  Reading the effects of all members at
     # each step of one takes 14 times as long with 1,000 functions at once, and three times with 1,000 agents.
 
     # The record for which the next two attributes are valid.  If it is not the present one, they are read again: at
@@ -117,7 +117,7 @@ class CompositeProcess(BaseProcess, ABC):
     _cached_for: Any = None
     # The effects of the process itself by `slot`: an effect that succeeds another takes its place in the order.
     _own_wanted: dict[str, AnyEffect]
-    # By name, in the order of the children, which is that of their effects.
+    # By name, in the order of the children, which is also the order of their effects.
     _child_effects: dict[str, ChildEffects]
 
     def __init__(self, record: Any) -> None:
@@ -125,12 +125,12 @@ class CompositeProcess(BaseProcess, ABC):
         self.record = record
         self.steps: tuple[Event, ...] = ()
         self.change: Change | None = None
-        self._effects: tuple[AnyEffect, ...] | None = None  # the value of `effects`; None: not computed yet
+        self._effects: tuple[AnyEffect, ...] | None = None  # the value of `effects`, or None if not computed yet
         self.forget_children()
 
     def forget_children(self) -> None:
-        """Drop the objects and the cached effects of the children; they are made again on demand."""
-        # An object is kept and advanced with its record rather than made for each step: it has caches of its own.
+        """Drop the objects and the cached effects of the children.  They are made again on demand."""
+        # An object is kept and advanced with its record rather than made for each step, since it has its own caches.
         self._children: dict[str, Process] = {}
         self._child_effects = {}
         self._cached_for = None
@@ -147,7 +147,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     @abstractmethod
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a child and its listeners; it may have ended by the last advance."""
+        """Return a child and its listeners.  The last advance may have ended the child."""
 
     @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
@@ -176,11 +176,11 @@ class CompositeProcess(BaseProcess, ABC):
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     def outlasts(self, outcome: Any) -> bool:
-        """Return whether the process and its children stay as they are by an outcome that ends most processes."""
+        """Return whether the process and its children continue at an outcome that ends most processes."""
         return False
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child; None: the environment of this process."""
+        """Return the environment of a child, or None if it uses the environment of this process."""
         return None
 
     def return_to(self, record: Any) -> None:
@@ -207,7 +207,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     @property
     def effects(self) -> tuple[AnyEffect, ...]:
-        """The present effects of the process and its children; empty once the process has ended."""
+        """The present effects of the process and its children.  An ended process has no effects."""
         if self._effects is None:
             if self._cached_for is not self.record:
                 self._read_effects()
@@ -241,14 +241,14 @@ class CompositeProcess(BaseProcess, ABC):
         return Owner(owner.process, _join_path(name, owner.path), environments)
 
     def advance(self, key: str, outcome: Any) -> None:
-        """Take the outcome of one effect.  All or nothing, children included; synchronous, pure.
+        """Take the outcome of one effect.  The step is atomic including children, synchronous and pure.
 
         Args:
             key: The effect's key.  The name of a child discards the child, and takes the outcome in place of its end.
-            outcome: The outcome; its ``kind`` is the trigger.
+            outcome: The outcome.  Its ``kind`` is the trigger.
 
         Raises:
-            OutcomeError: If the process waits for no effect with this key, or not for such an outcome.
+            OutcomeError: If no effect has this key, or its effect cannot have this outcome.
             IllegalTrigger: If the table has no row for the outcome, or the process has ended.
         """
         steps: list[Event] = []
@@ -276,7 +276,7 @@ class CompositeProcess(BaseProcess, ABC):
         return self.decode_own(key, document) if inner is None else inner.decode(rest, document)
 
     def _inner(self, key: str) -> tuple[Process | None, str]:
-        """Return the child that a key belongs to, and the rest of the key; None: the key is the process's own."""
+        """Return the child that a key belongs to, or None for the process itself, and the rest of the key."""
         name, is_inside, rest = key.partition(SEPARATOR)
         if not is_inside:
             return None, key
@@ -302,7 +302,7 @@ class CompositeProcess(BaseProcess, ABC):
         return ((name,), {}) if is_inside and record.trace is self.record.trace else None
 
     def _read_effects(self) -> None:
-        """Read the effects of the process and of those children whose record has changed."""
+        """Read the effects of the process and of the children whose record has changed."""
         record, old = self.record, self._child_effects
         wanted: dict[str, AnyEffect] = {}
         children: dict[str, ChildEffects] = {}
@@ -323,7 +323,7 @@ class CompositeProcess(BaseProcess, ABC):
         self._cached_for = record
 
     def _beginnings(self, steps: Sequence[Event]) -> list[Beginning]:
-        """Return the processes inside that have begun in an advance."""
+        """Return the inner processes that have begun in an advance."""
         found = list[Beginning]()
         for step in steps:
             if type(step) is Inside and step.event.trigger == "begun":  # type: ignore[union-attr]
@@ -334,7 +334,7 @@ class CompositeProcess(BaseProcess, ABC):
         return found
 
     def slot(self, key: str) -> str:
-        """Return the slot of an own effect: an effect that succeeds it has the same slot, and takes its place."""
+        """Return the slot of an own effect.  An effect that succeeds it has the same slot, and takes its place."""
         return key
 
     def _read_child(self, record: ParentRecord, name: str) -> ChildEffects:
@@ -345,7 +345,7 @@ class CompositeProcess(BaseProcess, ABC):
         return ChildEffects(child.record, effects, _deadline_under(prefix, child.deadline))
 
     def _advanced(self, key: str, record: ParentRecord) -> Advanced | None:
-        """Return what the step to ``record`` makes of the effects; None: they have to be read again."""
+        """Return the effects after the step to ``record``, or None if they have to be read again."""
         if self._cached_for is not self.record or record.ending is not None:
             return None
         found = self.moved(key, record)
@@ -381,7 +381,7 @@ class CompositeProcess(BaseProcess, ABC):
         gone: list[str],
         new: list[AnyEffect],
     ) -> ChildEffects:
-        """Return the effects of a child that has begun or moved; add what has changed to ``gone`` and ``new``."""
+        """Return the effects of a child that has begun or moved.  Add the changes to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"
         child: Any = self.child_process(record, name)
         change = child.change if before is not None and key.startswith(prefix) else None
@@ -412,7 +412,7 @@ class CompositeProcess(BaseProcess, ABC):
     # Steps
 
     def _advance_record(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
-        """Return the record after the outcome, and the names of the children that have ended by it."""
+        """Return the record after the outcome, and the names of the children that it has ended."""
         record = self.record
         if record.ending is not None:
             raise IllegalTrigger(f"{outcome.kind!r} is not possible in {record.state}: {self} has ended")
@@ -434,10 +434,9 @@ class CompositeProcess(BaseProcess, ABC):
         return self._own_step(record, key, outcome, steps), ended
 
     def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
-        """Start new children, and take the ends of those that have ended."""
+        """Start new children, and take the ends of ended children."""
         known = self.record.children
-        # A loop, since each can lead to the other: a child may end as it starts, and the step for its end may add
-        # children.
+        # This is a loop, since a child may end as it starts, and the step for its end may add children.
         while record.ending is None:
             for name in _new_children(record.children, known):
                 record = self._begin_child(record, name, steps, ended)
@@ -469,7 +468,7 @@ class CompositeProcess(BaseProcess, ABC):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row of the table: return the record after it, and add its step to ``steps``."""
+        """Take a row of the table.  Return the record after it, and add its step to ``steps``."""
         cursor = take_row(self.machine, trigger, record, answer, self)
         step = Stepped(str(record.state), trigger, str(cursor.state), key, at_s, cursor.guard, detail)
         self.watch(step)
@@ -482,7 +481,7 @@ class CompositeProcess(BaseProcess, ABC):
             watch(step)
 
     def _replace_child(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
-        """Return the record with a child's present record; add its steps to ``steps``, and its end to ``ended``."""
+        """Return the record with a child's present record.  Add its steps to ``steps``, and its end to ``ended``."""
         steps += [inside(name, event) for event in child.steps]
         # A child with a `Change` has not ended, so its effects, which may be many, need not be read.
         if child.change is None and not child.effects:
@@ -507,10 +506,10 @@ class CompositeProcess(BaseProcess, ABC):
             raise OutcomeError(f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}")
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that no effect of the process itself asks for; a process may know some that it takes.
+        """Refuse an outcome that no effect of the process itself asks for, unless the process takes it anyway.
 
         Raises:
-            OutcomeError: If it does not take this one.
+            OutcomeError: If the process does not take this outcome.
         """
         raise OutcomeError(self._unwanted_text(key))
 
@@ -527,7 +526,7 @@ def inside(name: str, event: Event) -> Inside:
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:
-    """Return the names of the new children, in their order; they are the last of all."""
+    """Return the names of the new children in order.  They are at the end of all children."""
     found = []
     for name in reversed(children):
         if name in known:

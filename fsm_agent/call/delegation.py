@@ -1,10 +1,10 @@
-"""An agent call whose functions include agents or flows: their calls and runs are processes inside of it.
+"""An agent call whose functions include agents or flows, with their calls and runs as inner processes.
 
 The call of such an agent performs the effect that runs its function.  It starts when the function would be run, its
 effects have keys such as ``run:2.0/…``, and its end is the function's outcome.  So its questions suspend the outer
 call, and its record is part of the outer record, in snapshots and journals.
 
-An agent that takes the dialog over is a child, too, under the name of the handoff: ``to:billing/…``.  Its end is the
+An agent that takes over the dialog is a child, too, under the name of the handoff: ``to:billing/…``.  Its end is the
 end of the call.
 """
 
@@ -38,19 +38,18 @@ class _HandoffTarget(NamedTuple):
 
 
 class Delegation:
-    """The agents inside of a call: how they begin, and what their ends are for the call.
+    """The inner agents of a call: how they begin, and how their ends become outcomes of the call.
 
-    One advance of the call may take several steps: to seed a child and to take its end belong to the advance that leads
-    to it.  So own steps start from records that are not committed yet, and the call's record changes when all steps are
-    taken.
+    One advance of the call may take several steps, since it also seeds the children and takes the ends that it leads
+    to.  So own steps start from records that are not committed yet, and the call's record changes after all steps.
 
     Args:
         call: The call.
 
     Attributes:
-        inners: The agents inside of it and their calls, present and former, by name; for listeners.
+        inners: The inner agents and their calls, present and former, by name, for listeners.
         ahead: The newest record that one of its own steps led to.
-        parsed: The final reply of the present advance, or a refused one; None: there is none.
+        parsed: The final or refused reply of the present advance, or None.
     """
 
     __slots__ = ("_alone", "ahead", "call", "inners", "parsed")
@@ -63,10 +62,10 @@ class Delegation:
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     def address(self, key: str, outcome: Any) -> str:
-        """Return the key under which the call takes an outcome; another has the dialog if it was handed over.
+        """Return the key under which the call takes an outcome.  After a handoff, another call has the dialog.
 
         Raises:
-            OutcomeError: If the call waits for no such outcome.
+            OutcomeError: If the call does not wait for this outcome.
         """
         call = self.call
         if call.record.state is not State.HANDED_OVER or SEPARATOR in key:
@@ -96,7 +95,7 @@ class Delegation:
         return call
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child; None: the environment around it."""
+        """Return the environment of a child, or None if it uses the environment around it."""
         return self._delegate(name).environment
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
@@ -107,7 +106,7 @@ class Delegation:
             child.advance("begin", Begun(at_s=at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> Outcome | HandoffEnded:
-        """Return what the end of a child is for the call."""
+        """Return the outcome for the call that the end of a child amounts to."""
         r: CallRecord = child.record
         if name.startswith(TAKES_OVER):
             return HandoffEnded(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
@@ -130,7 +129,7 @@ class Delegation:
     # Steps
 
     def own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        """Take a step of the call for an outcome, and those that follow from it; return the record after them."""
+        """Take a step of the call for an outcome, and all steps that follow.  Return the record after them."""
         if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # its child has ended by it
             (key,) = record.children
             outcome = self.result_of_child(key, self.call.child_process(record, key))
@@ -158,7 +157,7 @@ class Delegation:
         return r if children is r.children else r.changed(children=children)
 
     def _step_alone(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        """Take a step of the call itself: return the record after it, and add the step to ``steps``."""
+        """Take a step of the call itself.  Return the record after it, and add the step to ``steps``."""
         call = self.call
         about = self._subject(record, key, outcome)
         trigger, event = call.read(record, about, outcome)
@@ -168,7 +167,7 @@ class Delegation:
         return self._take(record, trigger, key, outcome, event, steps, use)
 
     def _subject(self, record: CallRecord, key: str, outcome: Any) -> Any:
-        """Return the function call that an outcome is of, or the effect that it answers; None: it is of neither."""
+        """Return the function call that an outcome belongs to, or the effect that it answers, or None."""
         if type(outcome) is HandoffEnded:
             return None
         effects = self.effects_alone(record)
@@ -191,7 +190,7 @@ class Delegation:
         return self.ahead
 
     def within_budget(self, record: CallRecord, steps: list[Event]) -> CallRecord:
-        """Return the record, ended if the call and the agents inside of it have used more than its budget."""
+        """Return the record.  It has ended if the call and its inner agents have used more than its budget."""
         if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
             newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest
@@ -200,7 +199,7 @@ class Delegation:
         return record
 
     def _hand_over(self, r: CallRecord, key: str, name: str, at_s: float, steps: list[Event]) -> CallRecord:
-        """Take the step that hands the dialog over to another agent; return the record after it."""
+        """Take the step that hands the dialog over to another agent.  Return the record after it."""
         delegate = self.call.prompt.by_name[name].delegate
         assert delegate is not None
         return self._step_alone(r, key, HandedOver(name=name, agent=delegate.agent_name, at_s=at_s), steps)
@@ -214,7 +213,7 @@ class Delegation:
         return None
 
     def effects_alone(self, r: CallRecord) -> tuple[Any, ...]:
-        """Return the effects of the call in a record, as if it had no children; cached by the call's own trace."""
+        """Return the effects of the call in a record, as if it had no children.  They are cached by its own trace."""
         if self._alone[0] is not r.trace:
             if r.state is State.HANDED_OVER:
                 found: tuple[Any, ...] = (
@@ -226,7 +225,7 @@ class Delegation:
         return self._alone[1]
 
     def output_of_successor(self, r: CallRecord) -> Any:
-        """Return the output of the agent that has taken the dialog over, and has ended the call."""
+        """Return the output of the agent that has taken over the dialog and ended the call."""
         name = successor_name(r.governed_by)
         inner = self.inners[name][1] if name in self.inners else None
         if inner is None or inner.record.ending != r.ending:

@@ -39,10 +39,10 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
 
 
 def history_change(before: CallRecord | None, after: CallRecord) -> HistoryChanged | None:
-    """Return the change between two records of a call; None: the history is the same.
+    """Return the change between two records of a call, or None if the history has not changed.
 
     Args:
-        before: The earlier record; None: the call has begun since.
+        before: The earlier record, or None if the call has begun since.
         after: The later record.
     """
     kept, end = len(after.dialog), len(after.dialog) + len(after.branch)
@@ -68,7 +68,7 @@ def _change_at(process: Process, before: Any, path: str) -> HistoryChanged | Non
 
 
 def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
-    """Yield steps, with `FunctionStarted` before the first and `FunctionEnded` after the last of an agent inside."""
+    """Yield steps, with `FunctionStarted` before the first and `FunctionEnded` after the last of an inner agent."""
     for event in steps:
         path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
         if isinstance(step, Stepped):
@@ -93,7 +93,7 @@ def _at(outer: Any, path: str) -> Any:
 
 
 def _inside(call: Any, name: str) -> Any:
-    """Return the agent call that performed a function; None: no agent did, or it never started."""
+    """Return the agent call that performed a function, or None if no agent did or it never started."""
     found = call.delegation.inners.get(name) if getattr(call, "delegation", None) is not None else None
     return None if found is None else found[1]
 

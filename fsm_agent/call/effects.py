@@ -62,7 +62,7 @@ class Request(Value, frozen=True, kw_only=True):
     functions: tuple[Function, ...] = ()
     tool_choice: str = "auto"
     output: Output = TEXT
-    mode: OutputMode | None = None  # how the output is asked for; None: as the model's profile has it
+    mode: OutputMode | None = None  # how the output is requested; by default the mode of the model's profile
     settings: Settings = Settings()
     branch_length: int = 0  # the number of messages at the end that are the exception branch
 
@@ -117,7 +117,7 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
     covers: int  # how many messages of the dialog the summary is to stand for
     max_tokens: int  # a summary with more is not used
     is_priced: bool = False
-    client: Any = None  # the client that is asked; None: that of the call
+    client: Any = None  # the client that is asked; by default the client of the call
     refusal: ErrorReport | None = None
 
 
@@ -159,7 +159,7 @@ class AskApproval(EffectValue, frozen=True):
 
     key: str
     call: FunctionCall
-    function: Function | None = None  # None: it has been removed
+    function: Function | None = None  # None if it has been removed
 
     @property
     def question(self) -> Question:
@@ -223,8 +223,8 @@ class Reconcile(EffectValue, frozen=True):
     call: FunctionCall
     function: Function
     idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
-    types: tuple[str, ...] = ()  # the names of those that a state of a flow gives, as JSON; empty: any text
-    schema: str = ""  # JSON Schema of these
+    types: tuple[str, ...] = ()  # the names of the types that a state of a flow gives, as JSON; empty for any text
+    schema: str = ""  # JSON Schema of these types
 
     @property
     def question(self) -> Question:
@@ -256,7 +256,7 @@ def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "ag
 
     Args:
         effects: The effects.
-        run: The name of the run in a store; empty: it is in no store.
+        run: The name of the run in a store; empty without a store.
         driver: The driver of the process, as an expression.
         one: The attribute of the error that holds the process.
     """
@@ -267,7 +267,7 @@ def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "ag
 
 
 def schema_json(schema: Mapping[str, Any]) -> str:
-    """Return a JSON Schema for a question; empty: it is too large for that."""
+    """Return a JSON Schema for a question, or empty if it is too large for one."""
     text = msgspec.json.encode(schema).decode()
     return text if len(text) <= MOST_SCHEMA else ""
 

@@ -41,7 +41,7 @@ class Seed(Value, frozen=True, kw_only=True):
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    model: str = ""  # of this call; empty: the agent's
+    model: str = ""  # of this call; empty for the agent's model
 
 
 class ConversationTurn(Value, frozen=True):
@@ -85,7 +85,7 @@ def header_of_call(
         agent: The agent's name.
         args: Settings of the call.
         turn: Its place in a conversation.
-        is_offer_late: Which functions it has depends on deps, so that its fingerprint is not known yet.
+        is_offer_late: Whether its functions depend on deps, so that its fingerprint is not known yet.
 
     Raises:
         UsageError: If an argument cannot be written as JSON.
@@ -129,7 +129,7 @@ def seed_of(header: Header) -> Seed:
     """Read the seed in a header.
 
     Raises:
-        JournalError: If the seed is damaged, or not that of an agent call.
+        JournalError: If the seed is damaged, or does not belong to an agent call.
     """
     try:
         seed: Seed = from_json(bytes(header.seed), Seed)
@@ -180,7 +180,7 @@ def earlier_messages(header: Header, count: int) -> range:
 
 
 def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
-    """Return the header of a turn as that of a run outside of any conversation, with all messages in its seed."""
+    """Return the header of a turn as the header of a run outside of any conversation, with all messages in its seed."""
     seed = seed_of(header)
     whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
     return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")
@@ -209,7 +209,7 @@ def call_of(
     Args:
         header: The header of its journal.
         seed: The seed in the header.
-        document: The snapshot of the last rest; None: there is none.
+        document: The snapshot of the last rest, or None without one.
         prompt: The prompt of the call.
         earlier: The messages of earlier turns that the run does not store itself.
         parts: See `AgentCall`.

@@ -76,11 +76,11 @@ class Proposal:
             self._before = None
 
     def change(self, value: Any, name: str) -> str | None:
-        """Return the changed output as JSON; None: it is the same.
+        """Return the changed output as JSON, or None if it has not changed.
 
         Args:
-            value: What the check returned.
-            name: Of the check, for errors.
+            value: The result of the check.
+            name: The name of the check, for errors.
 
         Raises:
             UsageError: If it is not an output that could be read again.
@@ -107,12 +107,12 @@ class Proposal:
 
 
 def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> Any:
-    """Return the output of a completed call as its check has changed it."""
+    """Return the output of a completed call after the change by its check."""
     return read_changed(document, record, _governing(record, prompt))
 
 
 def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
-    """Return a changed output from its JSON; that of a parser of the user's is plain data."""
+    """Return a changed output from its JSON.  For a user's own parser, it is plain data."""
     if governing.parser is not None or governing.expected.is_text:
         return pydantic_core.from_json(document)
     return governing.expected.bare_validated(document, record.parser_args)
@@ -142,7 +142,7 @@ def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
     """Return a value as JSON that `read_changed` returns unchanged.
 
     Raises:
-        ValueError: If it cannot be read again as it is.
+        ValueError: If the value cannot be read again unchanged.
     """
     read = partial(read_changed, record=record, governing=governing)
     if governing.parser is None:
@@ -232,7 +232,7 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
 
 
 def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
-    """Return why a call that was valid when the model requested it cannot be run any more; None: it can."""
+    """Return why a call that was valid when the model requested it cannot run any more, or None if it can."""
     function = prompt.by_name.get(call.name)
     if function is None:
         return (
@@ -243,7 +243,7 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
 
 
 def _of_agent(record: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, TableEvent]:
-    """Return the trigger and the event for the end of a function, which took tokens if it is an agent."""
+    """Return the trigger and the event for the end of a function.  It used tokens if it is an agent."""
     if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
         return "over_budget", Overrun(usage=usage, call=call)
     return trigger, call
@@ -364,12 +364,12 @@ def parse_answer(
 
 
 def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
-    """Return the arguments that are the answer; "" if the reply was cut off before them."""
+    """Return the arguments that are the answer, or "" if the reply was cut off before them."""
     return "" if is_cut and call.arguments_json in ("", "{}") else object_text(call.arguments_json)
 
 
 def _is_answer(record: CallRecord, reply: Reply, prompt: Prompt) -> bool:
-    """Return whether a reply that calls functions is final: it calls only the function that takes the answer."""
+    """Return whether a reply that calls functions is final, since it calls only the function that takes the answer."""
     governing = active_prompt(record, prompt, in_branch=bool(record.branch))
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
     is_draft = is_draft_stage(record, prompt)
@@ -385,7 +385,7 @@ def first_call(message: Message) -> FunctionCall | None:
 
 
 def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
-    """Return the incremental parser for the next reply; None: its output cannot be read before its end."""
+    """Return the incremental parser for the next reply, or None if its output cannot be read before its end."""
     if is_draft_stage(record, prompt):
         return None
     governing = active_prompt(record, prompt, in_branch=bool(record.branch))
@@ -408,7 +408,7 @@ def _problem(reply: Reply, error: Exception) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return the text of an exception; "" if its `__str__` raises."""
+    """Return the text of an exception, or "" if its `__str__` raises."""
     try:
         return str(error)
     except Exception:  # its class is user code, too
@@ -434,7 +434,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return the text for the model in place of a result; without the exception's text, which may quote the result."""
+    """Return the text for the model in place of a result, without the exception's text, which may quote the result."""
     return f"its result could not be prepared ({type(error).__name__})"
 
 

@@ -70,20 +70,20 @@ class Header(Value, frozen=True, kw_only=True):
     agent: str  # the name of the agent or flow that can drive it
     fingerprint: str = ""  # of the code that decides its steps
     seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
-    conversation: str = ""  # the conversation that it is a turn of; empty: none
+    conversation: str = ""  # the conversation that it is a turn of, or empty
     turn: int = 0  # the number of the turn, from 1
     follows: str = ""  # the run before it in its conversation
     forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
     forked_by: str = ""  # who has forked it, for people
-    edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
-    tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
+    edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; may be empty
+    tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by name, see `FlowTable`; may be empty
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
-    by: str = ""  # who asked, by the caller's login; empty: unknown
+    by: str = ""  # who asked, by the caller's login; empty if unknown
     traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
 
 
 class FlowTable(Value, frozen=True):
-    """The table of a flow, for people who have not its code."""
+    """The table of a flow, for people who do not have its code."""
 
     start: str
     states: Mapping[str, str]  # by name: what each waits for; an end is "end" or "failure"
@@ -100,7 +100,7 @@ class Beginning(Value, frozen=True):
 
 
 class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
-    """The outcome by which a failed run continues from an earlier entry, as if those after it were not there."""
+    """The outcome by which a failed run continues from an earlier entry, as if the later entries did not exist."""
 
     step: int  # the number of the entry
     at_s: float
@@ -116,7 +116,7 @@ class Line(Value, frozen=True, kw_only=True):
     to: tuple[str, ...] = ()  # the state after each step
     begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
     why: str = ""  # what the model was told of a reply that was refused; if its call failed by it, the reason
-    by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
+    by: str = ""  # who posted the outcome, for people; empty if it was not posted, or if unknown
     fence: int = 0
 
 
@@ -146,14 +146,14 @@ class Journal:
 
     Args:
         process: The process in its present state.
-        run: The name of the run in a store; empty: it is in no store.
+        run: The name of the run in a store; empty without a store.
         header: The first line of the stored journal.
-        chain: The digests so far; None: nothing is written yet.
+        chain: The digests so far, or None if nothing is written yet.
 
     Attributes:
         is_lasting: Another OS process may read the lines, so each outcome is checked by reading it again before it is
             taken.
-        earlier: The range of the messages of earlier turns; None: the process is no turn of a conversation.
+        earlier: The range of the messages of earlier turns, or None outside of a conversation.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -193,7 +193,7 @@ class Journal:
 
     @property
     def records(self) -> list[Any]:
-        """The records from the first to the present one; each shares most of its data with the one before."""
+        """The records from the first to the present one.  Each shares most of its data with the previous one."""
         return [self.first, *[entry.record for entry in self.entries]]
 
     def since(self, n: int) -> list[Entry]:
@@ -229,7 +229,7 @@ class Journal:
 
 
 class PastJournal(Journal):
-    """The journal of a process as it was after an entry: the process can be read, and takes no step."""
+    """The journal of a process in a past state.  The process can be read, but takes no step."""
 
     __slots__ = ()
 
@@ -256,9 +256,9 @@ class Chain:
 
     Args:
         header: The first line.
-        signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
+        signing_key: The key of the digests, which makes them HMACs.  Without one, they are plain digests.
         n: The number of the last line that was written or verified.
-        digest: The digest of that line; None: that of the header.
+        digest: The digest of that line; by default the digest of the header.
 
     Attributes:
         digest: The digest of the last line.
@@ -297,7 +297,7 @@ class Chain:
         """Verify the next line and return it.
 
         Raises:
-            JournalError: If the line is damaged, of another journal, or not the next one.
+            JournalError: If the line is damaged, belongs to another journal, or is not the next one.
         """
         data = line.encode("utf-8", "surrogatepass")
         body, found, tail = data.rpartition(_DIGEST)
@@ -382,9 +382,9 @@ _decoder = decoder_of(_Signed)
 
 
 def with_traceparent(header: str, traceparent: str) -> str:
-    """Return the text of a header with a traceparent; one that has it stays as it is, and so has one without.
+    """Return the text of a header with this traceparent, or unchanged if it has one, or ``traceparent`` is empty.
 
-    No part of it is read: it may hold a long dialog.
+    The header is not parsed, since it may hold a long dialog.
     """
     if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
         return header
@@ -441,7 +441,7 @@ def _decode_line(data: bytes) -> _Signed:
 
 
 def retried_in(line: Line) -> Retried | None:
-    """Return the outcome of an entry by which a failed run continues; None: it is another entry."""
+    """Return the outcome of an entry by which a failed run continues, or None for other entries."""
     if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
         return None
     retried: Retried = from_json(outcome, Retried)
@@ -449,7 +449,7 @@ def retried_in(line: Line) -> Retried | None:
 
 
 def kept_lines(lines: Iterable[str]) -> list[Line]:
-    """Return the entries of a journal that count: without those that were undone, and the retries themselves."""
+    """Return the entries of a journal that count, without undone entries and without the retries themselves."""
     kept: list[Line] = []
     for text in lines:
         line = line_of(text)
@@ -527,7 +527,7 @@ def fold(
 
 
 def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
-    """Return the records to which a `Retried` may go back, by the numbers of their entries; the process is at ``n``."""
+    """Return the records to which a `Retried` may go back, by entry number.  The process is at ``n``."""
     journal = process.journal
     known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
     return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}
@@ -574,7 +574,7 @@ _START, _END = len(_HEAD), len(_HEAD) + 64
 
 
 class KeyMissing(JournalError):
-    """The journal of a run is signed, and there is no key to read it.
+    """The journal of a run is signed, and the key to read it is missing.
 
     Args:
         run: The name of the run.
@@ -606,7 +606,7 @@ def has_signature(document: bytes) -> bool:
 
 
 def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
-    """Return the object that was passed to `signed`; without a key, return an unsigned document as it is.
+    """Return the object that was passed to `signed`.  Without a key, return an unsigned document unchanged.
 
     Raises:
         SnapshotError: If the document is not signed with this key, or it is signed and no key was passed.

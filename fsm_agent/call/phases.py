@@ -28,9 +28,8 @@ class PhaseRule(Value, frozen=True):
         phase: The name of the phase.
         any_of: Names of functions, regular expressions that match a whole name, or predicates of a settled
             `FunctionCall`.
-        after: Phases of which one must have come before; empty: the rule applies from the start.
-        min_count: The number of such calls, among the latest that are signs of a phase, that start the phase; None:
-            more than half of them.
+        after: Phases of which one must have come before.  Without any, the rule applies from the start.
+        min_count: How many of the latest calls that are signs of a phase start the phase; None means more than half.
         only_success: Whether failed functions are ignored.
 
     Examples:

@@ -1,8 +1,8 @@
-"""A question as fields to fill in, and what was filled in as an outcome: for pages, clients and commands alike.
+"""Forms of questions, and the outcomes that filled-in forms give, for pages, clients and commands.
 
 `question_form` has a field for each value of an answer, by the JSON Schema in the question.  `outcome_from_form` reads
-texts that were typed into them; `outcome_of` takes a value, and checks it.  A field is made for texts, numbers,
-choices, yes and no.  Anything else is written as JSON.
+the texts typed into them.  `outcome_of` takes a value, and checks it.  Texts, numbers, choices, yes and no have fields.
+Anything else is written as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fsm_agent.messages.events import Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.prompts.unions import union_core
 
-MOST_FIELDS = 40  # of a form; what has more is written as JSON
+MOST_FIELDS = 40  # of a form; a value with more fields is written as JSON
 _MOST_REFERENCES = 10
 _MOST_PROBLEMS = 20  # of one value
 _LONG = 60  # characters of a text that gets an area
@@ -31,10 +31,10 @@ _WHOLE = ""  # the key of the field that is the whole value
 
 
 class FormError(OutcomeError):
-    """An answer that its question does not take, as it was filled in.
+    """A filled-in answer that its question does not take.
 
     Args:
-        errors: What is wrong, by the name of the field; ``""``: with the form.
+        errors: The problems by the name of the field; ``""`` is the whole form.
     """
 
     def __init__(self, errors: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class Field(NamedTuple):
     """A field of a form."""
 
     name: str  # in the form
-    key: str  # in the value; "": it is the whole value
+    key: str  # in the value; "" for the whole value
     label: str
     kind: str  # "string", "integer", "number", "boolean", "choice" or "json"
     value: str
@@ -59,7 +59,7 @@ class Field(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many lines it has; 1: it is a line."""
+        """How many lines the field has; 1 for a single line."""
         lines = _as_typed(self.value).count("\n") + 1
         if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or lines > 1:
             return min(12, max(2, lines))
@@ -69,12 +69,12 @@ class Field(NamedTuple):
 class Choice(NamedTuple):
     """A type that an answer may have."""
 
-    name: str  # as the answer says it; empty: there is one type
+    name: str  # as in the answer; empty if there is a single type
     fields: tuple[Field, ...]
 
 
 class QuestionForm(NamedTuple):
-    """A question, to be answered in a form."""
+    """A question as a form to fill in."""
 
     key: str
     path: str  # of the process that asks
@@ -84,16 +84,16 @@ class QuestionForm(NamedTuple):
     choices: tuple[Choice, ...]
     answers: tuple[str, ...]  # the kinds of outcomes that answer it
     is_arguments: bool  # the fields are those of a function call
-    until_s: float | None  # Unix time until which it can be answered; None: there is no limit
+    until_s: float | None  # Unix time until which it can be answered, or None without a limit
 
     @property
     def has_button_each(self) -> bool:
-        """Whether each type is a button of its own: there are several, of a field at most."""
+        """Whether each type has its own button, since there are several types with at most one field."""
         return len(self.choices) > 1 and all(len(choice.fields) <= 1 for choice in self.choices)
 
 
 def question_form(question: Question) -> QuestionForm:
-    """Return the form of a question.  It shows arguments as they are: mask them where others than operators look."""
+    """Return the form of a question.  It shows arguments unmasked, so mask them if anyone but operators sees them."""
     about = about_of(question)
     is_arguments = question.kind == "approval"
     choices = tuple(_argument_choices(question, about) if is_arguments else _answer_choices(question, about))
@@ -118,19 +118,19 @@ def question_subject(question: Question) -> str:
 
 
 def question_text(question: Question) -> str:
-    """Return the text of a question; empty: it is about a function, or has none."""
+    """Return the text of a question, or empty if it is about a function or has no text."""
     about = about_of(question)
     return shown(next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), ""))
 
 
 def about_of(question: Question) -> dict[str, Any]:
-    """Return what a question is about, as data; a text that is no JSON is its question."""
+    """Return what a question is about, as data.  A text that is not JSON is the question itself."""
     about = parsed(question.about or "{}")
     return about if isinstance(about, dict) else {"question": question.about}
 
 
 def arguments_of(question: Question) -> Any:
-    """Return the arguments of the function call that a question is about; None: they are no JSON."""
+    """Return the arguments of the function call that a question is about, or None if they are not JSON."""
     text = about_of(question).get("arguments")
     try:
         return json.loads(text) if isinstance(text, str) else None
@@ -139,7 +139,7 @@ def arguments_of(question: Question) -> Any:
 
 
 def masked_arguments_of(question: Question) -> str:
-    """Return the arguments that a question is about, as JSON in which secrets are masked; empty: they are no object."""
+    """Return the arguments that a question is about as JSON with masked secrets, or "" if they are not an object."""
     arguments = arguments_of(question)
     if not isinstance(arguments, dict):
         return ""
@@ -160,7 +160,7 @@ def _schema(question: Question) -> dict[str, Any]:
 
 
 def _argument_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
-    """Yield the arguments of a function call, to be changed."""
+    """Yield the arguments of a function call as fields to edit."""
     text, arguments, schema = about.get("arguments"), arguments_of(question), _schema(question)
     properties = schema.get("properties")
     if isinstance(arguments, dict) and isinstance(properties, dict) and arguments.keys() <= properties.keys():
@@ -194,7 +194,7 @@ def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Ch
 
 
 def _is_typed(question: Question) -> bool:
-    """Return True if an answer is JSON: of the types that a state of a flow gives."""
+    """Return True if an answer is JSON of the types that a state of a flow gives."""
     return question.kind == "answer" or bool(question.types)
 
 
@@ -264,7 +264,7 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def _described(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Return what JSON of a schema looks like, in a few words."""
+    """Describe JSON of a schema in a few words."""
     match schema:
         case {"type": "array", "items": inner}:
             return f"a list, each {_described(_resolved(inner, root), root)[:80]}"
@@ -284,10 +284,10 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
     Args:
         question: The question.
         kind: What kind of outcome it is, one of `QuestionForm.answers`, or ``modified``.
-        value: Of an approval, the arguments; None: as they were asked for.  What is still masked in them is as it was
-            before.  Of what a function or a state returned, its value.
-        reason: Why a call is denied, a run cancelled, or what a function failed with.
-        type: The name of the type of a value, where a state takes several.
+        value: For an approval, the arguments, or None to keep them.  Masked parts of them keep their former values.
+            For the result of a function or a state, its value.
+        reason: Why a call is denied or a run is cancelled, or the error of a function.
+        type: The name of the type of a value, if a state takes several.
 
     Raises:
         FormError: If the question does not take this kind, or the value does not fit its schema.
@@ -336,9 +336,9 @@ def _approval(question: Question, arguments: Any) -> Outcome:
 
 
 def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
-    """Return where and why an answer does not fit the schema of its question; empty: it fits, or there is none.
+    """Return where and why an answer does not fit the schema of its question.  It is empty without a misfit or schema.
 
-    What was given is not in the texts: it may be secret.
+    The texts do not contain the answer, which may be secret.
     """
     schema = _schema(question)
     try:
@@ -352,7 +352,7 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
 
 
 def _check_answer(text: str, schema: Mapping[str, Any], types: Sequence[str]) -> None:
-    """Read an answer as its state does, by the schemas of its types: their code may be in another OS process.
+    """Read an answer as its state does, but by the schemas of its types, whose code may be in another OS process.
 
     Raises:
         ValueError: It has none of the types, or does not say which; or another of `REFUSALS`.
@@ -388,7 +388,7 @@ def _problems(error: Exception) -> list[tuple[str, str]]:
 
 
 def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
-    """Return the outcome that a form says: the texts by the names of their fields, and ``kind``, ``reason``, ``type``.
+    """Return the outcome of a form, which has the texts by field name, and ``kind``, ``reason`` and ``type``.
 
     Raises:
         FormError: If a field is wrong, or the form answers something else.
@@ -418,9 +418,9 @@ def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
 
 
 def _edited(question: Question, fields: Sequence[Field], form: Mapping[str, str]) -> Any:
-    """Return the arguments of a call as they were changed; None: they were not.
+    """Return the changed arguments of a call, or None if they were not changed.
 
-    What was not touched stays as it is: a field shows it without control characters, and cut if it is very long.
+    Untouched fields keep their values, although a field shows no control characters and cuts very long values.
     """
     touched = [one for one in fields if _as_typed(form.get(one.name, one.value)) != _as_typed(one.value)]
     if not touched:
@@ -435,7 +435,7 @@ def _edited(question: Question, fields: Sequence[Field], form: Mapping[str, str]
 
 
 def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> dict[str, str]:
-    """Return problems by the names of the fields that they are of."""
+    """Return problems by the names of their fields."""
     names = {field.key: field.name for field in fields if field.key != _WHOLE}
     errors: dict[str, str] = {}
     for path, problem in problems:
@@ -451,10 +451,10 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
     Args:
         fields: The fields.
         form: What was typed into them.
-        may_be_empty: A text that is needed, or was there before, may be empty; else it was forgotten.
+        may_be_empty: Whether a text that is needed, or was there before, may be empty.  Otherwise it was forgotten.
 
     Raises:
-        FormError: If a field is empty that is needed, or holds something else.
+        FormError: If a needed field is empty, or a field holds a wrong value.
     """
     value: dict[str, Any] = {}
     errors: dict[str, str] = {}

@@ -77,7 +77,7 @@ class _Screen:
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return the call with our id for the message, and for the round; the latter is settled if it is not to run."""
+        """Return the call with our id for the message, and for the round, where it is settled if it is not to run."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)
@@ -111,7 +111,7 @@ class _Screen:
         return call is self.cut and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
-        """Count a call of the function in this reply; return whether it is within the function's limit."""
+        """Count a call of the function in this reply, and return whether it is within the function's limit."""
         runs = self.record.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
         self.runs[function.name] = self.runs.get(function.name, 0) + 1
         return runs < limit
@@ -124,7 +124,7 @@ def refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> s
 
 
 def fingerprint(call: FunctionCall) -> str:
-    """Return a text that is equal for equal names and arguments, in any order of keys; 1, 1.0 and true differ.
+    """Return a text that is equal for equal names and arguments, in any order of keys, where 1, 1.0 and true differ.
 
     Raises:
         ValueError: If the arguments are not JSON.

@@ -40,7 +40,7 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 
 class ApprovalGate(Value, frozen=True):
-    """The inputs of the approval decision besides the functions' own policies."""
+    """The inputs of the approval decision in addition to the functions' own policies."""
 
     has_approver: bool = False
     deps: Any = None
@@ -102,14 +102,14 @@ _NEVER = Tally()
 
 
 def offered(record: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
-    """Return the functions that the model may call: those of the prompt that are not used up."""
+    """Return the functions that the model may call: the functions of the prompt that are not used up."""
     if not record.tallies:
         return prompt.offers
     return tuple([f for f in prompt.offers if used_up(record, f) is None])
 
 
 def used_up(record: CallRecord, function: Function) -> str | None:
-    """Return why a function is no longer offered, as text for the model; None while it is."""
+    """Return why a function is no longer offered, as text for the model, or None while it is."""
     tally = record.tallies.get(function.name, _NEVER)
     if not is_within(tally.runs, function.max_calls):
         return USED_UP.format(name=function.name, limit=function.max_calls)
@@ -176,7 +176,7 @@ def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -
 
 
 def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return a round's calls; a call that depends on a function that cannot succeed any more gets an error."""
+    """Return a round's calls.  A call that depends on a function that cannot succeed any more gets an error."""
     if not prompt.depended_on:
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
@@ -193,7 +193,7 @@ def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt)
 
 @lru_cache(maxsize=64)
 def removed_function(name: str) -> Function:
-    """Return a stand-in for a function that was requested and then removed; it returns an error to the model."""
+    """Return a stand-in for a function that was requested and then removed.  It returns an error to the model."""
 
     def call(**arguments: Any) -> str:
         raise Retry(f"The function {name!r} is no longer available. Go on without it.")
@@ -236,7 +236,7 @@ class Shown(Protocol):
 
 
 class View(Protocol):
-    """The choice of what requests show of a dialog; `fsm_agent.context.view` has the one."""
+    """The choice of what requests show of a dialog, which `fsm_agent.context.view` implements."""
 
     @property
     def plan(self) -> Any:
@@ -264,7 +264,7 @@ class View(Protocol):
 
 
 class Asking(Protocol):
-    """What a request is made of, besides a record: an `AgentCall`."""
+    """The inputs of a request in addition to a record, as an `AgentCall` has them."""
 
     @property
     def prompt(self) -> Prompt[Any]:
@@ -289,13 +289,13 @@ _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
 def effects_of(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
-    """Return the effects of the call itself in a record, without those of agents inside."""
+    """Return the effects of the call itself in a record, without the effects of inner agents."""
     wanted = _WANTED.get(record.state)
     return () if wanted is None else wanted(call, record)
 
 
 def effects_left(call: Asking, record: CallRecord, effects: tuple[Effect, ...], key: str) -> tuple[Effect, ...] | None:
-    """Return a round's effects without that of ``key``; None: compute them again, since others may start now."""
+    """Return a round's effects without the effect of ``key``, or None to compute them again, since others may start."""
     prompt = call.prompt
     if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
         return None

@@ -1,7 +1,7 @@
 """Save an agent call as JSON, restore it, also in another OS process, and copy it under another id.
 
-A document is refused if its record contradicts itself, or if the present code cannot act on it: functions that it waits
-for were removed, or take other arguments now.
+A document is refused if its record contradicts itself, or if the present code cannot act on it because the functions
+that it waits for were removed or take other arguments now.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
 
 
 def lost_approval(process: Process) -> str | None:
-    """Return which approved function call the code of a process cannot run, and why; None: it can run all."""
+    """Return which approved function call the code of a process cannot run, and why, or None if it can run all."""
     for path, call in calls_in(process):
         approved = approved_keys(call.record) if call.record.round else ()
         begun = call.record.in_doubt if approved else ()  # these may have run, which is a question of its own
@@ -205,9 +205,9 @@ def lost_approval(process: Process) -> str | None:
 
 
 def missing_function(process: Process) -> str | None:
-    """Return which function is missing that a process was about to run, and where; None: all are there.
+    """Return a missing function that a process was about to run, and where, or None if none is missing.
 
-    A function that may have run already is a question of its own.
+    A function that may have run already has its own question instead.
     """
     for path, call in calls_in(process):
         begun = call.record.in_doubt if call.record.round else ()
@@ -219,7 +219,7 @@ def missing_function(process: Process) -> str | None:
 
 
 def loses(process: Process, key: str, outcome: object) -> str | None:
-    """Return why an outcome is an approval that the code cannot act on; None: it is none, or the code can.
+    """Return why the code cannot act on an outcome that is an approval, or None if it can, or if it is none.
 
     Args:
         process: The process.
@@ -273,7 +273,7 @@ class _Document(Value, frozen=True):
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     """Return the call as JSON: its whole record, its prompt's path and fingerprint.
 
-    It holds no callables, clients or keys.
+    The JSON contains no callables, clients or keys.
 
     Args:
         call: The call.
@@ -331,18 +331,18 @@ def restore(
 
     Trust a document as you trust code: its author decides what the model sees, and which functions run with which
     arguments.  Contradictions are refused, and the functions' policies are applied again to pending calls without
-    approval, but approvals can be forged like the rest.  A ``signing_key`` prevents forgery.  It does not tell an old
-    document from the newest.
+    approval, but approvals can be forged like the rest.  A ``signing_key`` prevents forgery, but does not detect an old
+    document.
 
     Args:
         document: The JSON.
-        prompt: The prompt that the call was made with; functions and parsers are code, and not in the JSON.
+        prompt: The prompt that the call was made with, since the JSON does not contain its functions and parsers.
         signing_key: The key of `snapshot`.  A document that was not signed with it is refused.  A signed document
             without a key is refused, too, so that the key cannot be forgotten.
         on_change: What happens if the fingerprint of the prompt has changed: ``"report"`` sets the call's
             ``prompt_change``, and ``"error"`` raises.
-        options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``, as they
-            were.  A check that the call did not begin with judges its answers from now on.
+        options: The original ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``.
+            A new check judges the answers from now on.
 
     Raises:
         SnapshotError: If the document is damaged, changed, inconsistent, of another version, or of another prompt.
@@ -400,7 +400,7 @@ def restored(
     start: int = 0,
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call of a trusted document; it may wait for functions that the prompt does not have.
+    """Return the call of a trusted document.  It may wait for functions that the prompt does not have.
 
     Args:
         document: The JSON.
@@ -478,8 +478,8 @@ def _read(text: str | bytes) -> _Document:
 def check_forkable(process: Process, problem: str) -> None:
     """Refuse to fork a process in the midst of a function that must not run twice.
 
-    The driver of the process knows, or will ask, what became of the function.  The fork would know nothing, and
-    ``reconcile`` could not find out for it: the function has begun under a key with the id of the process.
+    The driver of the process knows, or will ask, what became of the function.  The fork would not know, and
+    ``reconcile`` could not find out, since the function has begun under a key with the id of the process.
 
     Args:
         process: The process.
@@ -497,7 +497,7 @@ def check_forkable(process: Process, problem: str) -> None:
 
 
 def with_id(document: str, id: str) -> str:
-    """Return the snapshot of a process with another id, here and in all processes inside.
+    """Return the snapshot of a process with another id, which also replaces the id in all inner processes.
 
     Args:
         document: The snapshot, of a process that has begun.

@@ -52,13 +52,13 @@ def take_step(
     """Return the record after a step, and the step.
 
     Args:
-        before: The record before it.
+        before: The record before the step.
         trigger: The trigger of the outcome; see `fsm_agent.call.interpret`.
         key: The key of the effect that the outcome answers.
         outcome: The outcome.
         event: The answer for the table.
         prompt: The task's prompt.
-        use: What the request that was answered showed the model; None: nothing was counted.
+        use: What the answered request showed the model, or None if nothing was counted.
 
     Raises:
         IllegalTrigger: If no row takes the trigger; the call may have ended.
@@ -96,11 +96,11 @@ def take_step(
 def _count_usage(
     before: CallRecord, key: str, outcome: Any, use: ContextUse | None, changes: dict[str, Any]
 ) -> Usage | None:
-    """Add the changes at an outcome besides those of its row; return the tokens that it took, if it took any."""
+    """Add the changes at an outcome that no row makes.  Return the tokens that it took, if any."""
     kind = type(outcome)
     if kind is Replied:
         usage: Usage = outcome.reply.usage
-        if not key.startswith(_OF_SUMMARIES):  # those are no answers
+        if not key.startswith(_OF_SUMMARIES):  # summaries are not answers
             changes["replies"] = before.replies + 1
             changes["reply"] = tracked(before, outcome.reply)
         if use is not None:

@@ -116,8 +116,8 @@ def max_function_calls(most: int) -> StopWhen:
 def max_tokens(most: int) -> StopWhen:
     """Stop when the model requests functions and all replies together have used more than this number of tokens.
 
-    Unreported tokens count as 0, so this never stops a model whose provider reports none: bound such a model with
-    `Limits.rounds` or `max_function_calls`.
+    Unreported tokens count as 0, so this never stops a model whose provider does not report them.  Limit such models
+    with `Limits.rounds` or `max_function_calls`.
 
     Args:
         most: The largest number of tokens.

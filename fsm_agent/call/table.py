@@ -31,7 +31,7 @@ other functions as well, those run first, and the answer is not read.
 
 An answer that the parser accepts waits for the agent's check, if the call began with one.  A refusal by the check is a
 parse error, with its text for the model.  Until the verdict, the answer is in the record's reply alone.  What
-`stop_when` provides as output is no answer, and is not checked.
+`stop_when` provides as output is not an answer, and is not checked.
 
 A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
 dialog.  Its call is a child of this one.  When the child ends, this call ends in the same way, with the child's
@@ -46,8 +46,8 @@ whatever it says.  Replies to agents inside count at once.
 
 A dialog may be too long for the model.  What a request shows of it is chosen outside of the table, in
 `fsm_agent.context`, which may ask for a summary first: an extra request, in the same state, whose answer the record
-keeps.  If there is none, the call continues without it.  A request that the provider refuses as too long is made once
-more, and shorter.
+keeps.  Without a summary, the call continues.  A request that the provider refuses as too long is made once more, and
+shorter.
 
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
