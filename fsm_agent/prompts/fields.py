@@ -77,19 +77,20 @@ UNMARKED = {TYPE_MARK: False}  # the context in which values are written without
 
 
 class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
-    """Metadata of a field that is printed for a model; it stands in ``Annotated``, as pydantic's ``Field`` does.
+    """Metadata of a field that is printed for a model.  Put it into ``Annotated``, like pydantic's ``Field``.
 
-    A field may have several: one that names a ``target`` counts for texts for this target, over those that name none.
-    Of pydantic's ``Field``, ``description``, ``examples`` and ``exclude`` count as well.
+    A field may have several.  One with a ``target`` applies to texts for this target, and overrides those without a
+    target.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
 
     Args:
-        description: What the field means: the key of its line, unless ``rename`` is given, and its comment in schemas.
+        description: The meaning of the field.  It is the key of its line, unless ``rename`` is given, and the comment
+            in schemas.
         rename: The key of its line.  Schemas and examples keep the name, or alias, that pydantic reads.
-        skip: Leave the field out of texts, schemas and examples; with a target, out of texts for that target.
+        skip: Whether to leave the field out of texts, schemas and examples; with a target, out of texts for it.
         format_with: A function from the field's value to its text.
         example: A value for examples, of the field's type.
-        image: The value is a picture, from any source that `Image.of` takes.
-        target: The field is in texts for this target, and in no texts for targets that it does not name.
+        image: Whether the value is a picture, from any source that `Image.of` takes.
+        target: A target whose texts have the field.  Texts for targets that are not named do not have it.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -120,7 +121,7 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
 
 
 def merged(marks: Iterable[PromptField]) -> PromptField:
-    """Return one mark that says all that these do; the later ones count more."""
+    """Return the combination of these marks.  Later marks override earlier ones."""
     merged_marks: dict[str, Any] = {}
     for mark in marks:
         merged_marks |= differing(mark)
@@ -128,7 +129,7 @@ def merged(marks: Iterable[PromptField]) -> PromptField:
 
 
 class RecordField(Value, frozen=True, kw_only=True):
-    """One field of a record, with all that is said of it."""
+    """One field of a record, with its metadata."""
 
     name: str
     json_name: str  # as pydantic reads it
@@ -142,7 +143,7 @@ class RecordField(Value, frozen=True, kw_only=True):
         return " ".join(description.split()) if description else None
 
     def look(self, target: str | None = None) -> PromptField | None:
-        """Return how the field is printed for a target, or for none in particular; None: not at all."""
+        """Return how the field is printed for a target, or without one, or None if it is not printed."""
         own = [mark for mark in self.marks if mark.target is not None and mark.target == target]
         look = merged([mark for mark in self.marks if mark.target is None] + own)
         is_of_others = target is not None and not own and any(mark.target and not mark.skip for mark in self.marks)
@@ -150,7 +151,7 @@ class RecordField(Value, frozen=True, kw_only=True):
 
     @property
     def is_picture(self) -> bool:
-        """True if its value is a picture, at least for some target, and therefore no text."""
+        """True if its value is a picture, at least for some target, and therefore not a text."""
         return any(mark.image for mark in self.marks)
 
     @property
@@ -173,7 +174,7 @@ def fields_of(kind: type) -> tuple[RecordField, ...]:
     """Return the fields of a record type, in the order in which they are declared.
 
     Raises:
-        PromptError: If an annotation names what is not defined.
+        PromptError: If an annotation contains an undefined name.
     """
     try:
         infos = _infos(kind)
@@ -198,7 +199,7 @@ def _infos(kind: Any) -> dict[str, FieldInfo]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return the annotation of a typed dictionary's key without what it says of the key."""
+    """Return the annotation of a typed dictionary's key without its qualifiers, such as ``Required``."""
     while get_origin(hint) in (Required, NotRequired, ReadOnly):
         (hint,) = get_args(hint)
     return hint
@@ -211,7 +212,7 @@ def _field(name: str, info: FieldInfo) -> RecordField:
 
 
 def tag_of(kind: type) -> tuple[str, str] | None:
-    """Return the name and the text of the field that says which variant this record is; None: it is none."""
+    """Return the name and the text of the field that identifies this variant, or None if the record is no variant."""
     for field in fields_of(kind):
         choices = get_args(field.info.annotation) if get_origin(field.info.annotation) is Literal else ()
         if len(choices) == 1 and isinstance(choices[0], str) and field.look() is not None:
@@ -232,7 +233,7 @@ def names_of(kind: type) -> list[str]:
 
 
 def _field_names(kind: Any) -> list[str]:
-    """Return the names of fields, also of a class whose annotations name what comes later."""
+    """Return the names of fields, even of a class whose annotations name later definitions."""
     if issubclass(kind, pydantic.BaseModel):
         return list(kind.model_fields)
     own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
@@ -240,7 +241,7 @@ def _field_names(kind: Any) -> list[str]:
 
 
 def docstring_of(kind: type) -> str:
-    """Return what the class itself says of its values: not an inherited text, nor one that is made by a machine."""
+    """Return the class's own docstring, without inherited and generated texts."""
     text = vars(kind).get("__doc__") or ""
     is_made = dataclasses.is_dataclass(kind) and text.startswith(f"{kind.__name__}(")
     return "" if is_made else inspect.cleandoc(text)

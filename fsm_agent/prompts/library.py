@@ -1,9 +1,9 @@
 """Prompts by name: registered in code, or read from files.
 
 A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  It is looked up among the
-registered prompts, then as the file ``<directory>/<root>/<name>.jinja``, or ``.md`` or ``.txt``; the files
-``<name>.exception.jinja``, ``<name>.interrupt.jinja`` and so on beside it are its handlers' templates.  Front matter,
-TOML between two lines ``+++``, says what else makes the prompt.  Names are data: none leads out of the directory.
+registered prompts, then as the file ``<directory>/<root>/<name>.jinja``, or ``.md`` or ``.txt``.  The files
+``<name>.exception.jinja``, ``<name>.interrupt.jinja`` and so on next to it are its handlers' templates.  Front matter,
+TOML between two lines ``+++``, sets the other parts of the prompt.  Names are data, and cannot leave the directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
-    """Register a prompt under its ``path``, in this process; it takes precedence over files of that name.
+    """Register a prompt under its ``path``, in this OS process.  It takes precedence over files of that name.
 
     Returns:
         The prompt, so that it can be registered where it is defined.
@@ -64,7 +64,7 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
 
 
 def packaged_prompts() -> Path:
-    """Return the directory of the prompts in this package: within it, or beside it in a checkout."""
+    """Return the directory of the prompts of this package.  In a checkout, it is next to the package."""
     package = Path(__file__).parents[1]
     inside = package / "_prompts"
     return inside if inside.is_dir() else package.parent / "prompts"
@@ -76,11 +76,11 @@ class Prompts:
     Files are read at every look-up, so an edit takes effect at once.
 
     Args:
-        root: The first part of their names; None: names are whole paths, ``Prompts()("demo/sum")``.
-        directory: Where the files are: a path, or several, of which the first that has a prompt is taken.  By default
-            ``prompts`` in the working directory if that holds the root, otherwise the package's own.
-        package: The name of a package whose folder ``prompts`` has files, too; those of ``directory`` go first.
-        names: Types and functions that files may name, by name; others are named as ``module:name``.
+        root: The first part of their names.  Without one, names are whole paths: ``Prompts()("demo/sum")``.
+        directory: The directory of the files, or several, of which the first that has a prompt counts.  By default, it
+            is ``prompts`` in the working directory if that holds the root, otherwise the package's own.
+        package: The name of a package whose folder ``prompts`` also has files.  The files of ``directory`` go first.
+        names: Types and functions that files may name, by name.  Files name other objects as ``module:name``.
 
     Raises:
         PromptError: If the root is malformed, or the package has no prompts.
@@ -118,11 +118,11 @@ class Prompts:
 
         Args:
             name: Letters, digits, ``_`` and ``-``, optionally with ``/`` between them.
-            overrides: Values in place of registered ones or those in files: ``functions``, ``output``, ``parser``, …;
-                see `Prompt`.
+            overrides: Values that replace registered values or values in files: ``functions``, ``output``, ``parser``,
+                …; see `Prompt`.
 
         Raises:
-            PromptError: If there is none, its files cannot be read, or one of them is wrong.
+            PromptError: If the prompt does not exist, its files cannot be read, or one of them is wrong.
         """
         prompt = self.get(name, **overrides)
         if prompt is None:
@@ -130,7 +130,7 @@ class Prompts:
         return prompt
 
     def get(self, name: str, default: T | None = None, **overrides: Unpack[PromptOverrides]) -> Prompt | T | None:
-        """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
+        """Return the prompt ``<root>/<name>``, or ``default`` if it does not exist.
 
         Raises:
             PromptError: If the name is malformed, its files cannot be read, or one of them is wrong.
@@ -139,7 +139,7 @@ class Prompts:
         return default if found is None else found
 
     def names(self) -> list[str]:
-        """Return the names of all prompts of the root, in order; files that begin with ``_`` are only for others."""
+        """Return the names of all prompts of the root, in order, without include files, which begin with ``_``."""
         prefix = f"{self.root}/" if self.root else ""
         names = {path.removeprefix(prefix) for path in PROMPTS if path.startswith(prefix)}
         for folder in self.directories:
@@ -149,7 +149,7 @@ class Prompts:
         return sorted(names)
 
     def file(self, name: str) -> Path | None:
-        """Return the file of a prompt; None: there is none, as of a registered one.
+        """Return the file of a prompt, or None if it has no file, such as a registered prompt.
 
         Raises:
             PromptError: If the name is malformed, or there are several files of that name in one directory.
@@ -158,7 +158,7 @@ class Prompts:
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
     def problems(self) -> list[PromptFileProblem]:
-        """Return all that is wrong with the files of the root, of which none has to be a prompt that can be used."""
+        """Return all problems of the files of the root.  The files need not be usable prompts."""
         problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):
@@ -195,7 +195,7 @@ class Prompts:
         return ()
 
     def _loaded(self, path: str, folder: Path) -> None:
-        """Load a prompt of one directory, even if another or a registered one goes before it."""
+        """Load a prompt of one directory, even if another directory or a registered prompt takes precedence."""
         for file in self._named(path, folder):
             Loading(file, folder, self._names, self._lookup).prompt(path, {})
 
@@ -222,7 +222,7 @@ class Prompts:
         return None
 
     def _lookup(self, path: str, opened: tuple[str, ...]) -> Prompt:
-        """Return the prompt that is another's handler."""
+        """Return the prompt that is the handler of another prompt."""
         prompt = self._found(_checked(path), opened, {})
         if prompt is None:
             raise self._missing(path, Prompts(directory=self.directories))
@@ -253,16 +253,16 @@ def load_prompt(
     names: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> Prompt:
-    """Return the prompt in a file, with its handlers' files beside it.
+    """Return the prompt in a file, with the handlers in files next to it.
 
     Args:
         file: The template, UTF-8; its name ends in ``.jinja``, ``.md`` or ``.txt``.  The end of its last line is not
             part of the prompt; blank lines before and after are.
         path: The prompt's path; by default the file's name.
-        within: A directory in which the files must lie, symbolic links included, and from which they name each other;
-            None: that of the file, which may be a link.
+        within: The directory that must contain the files, also after following symbolic links, and that their names are
+            relative to.  By default, it is the directory of the file, which may be a link.
         names: Types and functions that the file may name, by name.
-        overrides: Values in place of those in the files; see `Prompt`.
+        overrides: Values that replace values in the files; see `Prompt`.
 
     Raises:
         PromptError: If a file is missing, too large, not UTF-8 or outside of ``within``, or something in it is wrong.
@@ -280,7 +280,7 @@ def load_prompt(
 def named_prompt(
     named: str, *, folder: str | Path = "", directory: str | Path | Iterable[str | Path] | None = None
 ) -> Prompt:
-    """Return the prompt of a file that ends in ``.jinja``, ``.md`` or ``.txt``, or of the library, as ``root/name``.
+    """Return the prompt of a file that ends in ``.jinja``, ``.md`` or ``.txt``, or the library's prompt ``root/name``.
 
     Args:
         named: The file, or the name.

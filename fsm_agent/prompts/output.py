@@ -35,10 +35,10 @@ class ParserInput(Value, frozen=True, kw_only=True):
     Args:
         text: The text of the reply.
         finish: Why the model stopped.
-        is_cut: The text ended at the token limit, and the call does not accept that.
+        is_cut: Whether the text ended at the token limit, and the call does not accept that.
         logprobs: The log probabilities of its tokens, if they were requested.
         problems: What the model was told about the earlier answers in this exception branch.
-        parser_args: Those of the call.
+        parser_args: The ``parser_args`` of the call.
         function_calls: The finished function calls of all rounds, with their results.
 
     Examples:
@@ -59,7 +59,7 @@ class ParserInput(Value, frozen=True, kw_only=True):
 
 
 class Parsed(Value, Generic[T], frozen=True):
-    """A value, and the repairs without which it could not have been read: one short text each, for people.
+    """A value, and the repairs that it took to read it, each as a short text for people.
 
     Examples:
         >>> Parsed(3, repairs=("a comma was left out",)).value
@@ -71,7 +71,7 @@ class Parsed(Value, Generic[T], frozen=True):
 
 
 def checked(value: Any) -> Parsed[Any]:
-    """Return what a parser returned as a `Parsed`.
+    """Return the result of a parser as a `Parsed`.
 
     Raises:
         UsageError: If its repairs are not texts.
@@ -85,21 +85,21 @@ def checked(value: Any) -> Parsed[Any]:
 
 
 class Arriving(Protocol):
-    """What reads the output of a reply that is still arriving."""
+    """A reader of the output of a reply that is still arriving."""
 
     def feed(self, piece: str, /) -> tuple[Any] | None:
-        """Return the output so far, in a tuple, if the next piece of the text has brought more of it.
+        """Return the output so far in a tuple, or None if the next piece of the text has not extended it.
 
         Raises:
-            Exception: If a validator could not take a part of the output.  The next piece can be fed all the same.
+            Exception: If a validator refused a part of the output.  You can still feed the next piece.
         """
 
 
 class Parser(ABC, Generic[T_co]):
     """A parser that sees the reply and may report repairs.
 
-    Its instances are told from plain functions of the text by their class.  They can be called with a text, too, and
-    then return the value alone.
+    Its class distinguishes it from a plain function of the text.  When it is called with a text, it returns only the
+    value.
 
     Examples:
         >>> first_word = parser(lambda reply: reply.text.split()[0])
@@ -109,19 +109,19 @@ class Parser(ABC, Generic[T_co]):
 
     @abstractmethod
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
-        """Return the value that a reply means, or a `Parsed` with the repairs that it took.  Pure.
+        """Return the value that a reply means, or a `Parsed` with the repairs that it needed.  This must be pure.
 
         Raises:
-            Exception: If it means none; the model is told why and tries again.
+            Exception: If the reply is not a valid answer.  The model is told why, and tries again.
         """
 
     @property
     def label(self) -> str:
-        """Its name in the fingerprint of a prompt: it changes with what the parser does."""
+        """Its name in the fingerprint of a prompt.  It must change if the parser's behaviour changes."""
         return type(self).__qualname__
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
+        """Return the reader of a reply that is still arriving, or None if its output is known only at the end."""
         return None
 
     def __call__(self, text: str, **parser_args: Any) -> T_co:
@@ -130,7 +130,7 @@ class Parser(ABC, Generic[T_co]):
 
 
 class _FunctionParser(Parser[T_co]):
-    """A parser made of a function of the reply."""
+    """A parser made from a function of the reply."""
 
     def __init__(self, function: Callable[[ParserInput], T_co | Parsed[T_co]]) -> None:
         self.function = function
@@ -152,11 +152,11 @@ def parser(function: Callable[[ParserInput], Parsed[T]]) -> Parser[T]: ...
 @overload
 def parser(function: Callable[[ParserInput], T]) -> Parser[T]: ...
 def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
-    """Return a function of the reply as a `Parser`; a decorator.
+    """Turn a function of the reply into a `Parser`.  This is a decorator.
 
     Args:
-        function: Returns the value, or a `Parsed` with repairs.  Pure: what it returns is computed again when a journal
-            is read.
+        function: A pure function that returns the value, or a `Parsed` with repairs.  It runs again when a journal is
+            read.
 
     Examples:
         >>> @parser
@@ -192,13 +192,13 @@ class Output:
 
     Args:
         type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
-        max_length: Longer answers are refused, unless any text is one.
+        max_length: The most characters of an answer.  Longer answers are refused, unless the type is ``str``.
 
     Attributes:
-        is_wrapped: The schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``.
+        is_wrapped: Whether the type's schema is not an object, as wires demand, so that values go as ``{"value": …}``.
 
     Raises:
-        PromptError: JSON cannot be of that type.
+        PromptError: If JSON cannot have this type.
 
     Examples:
         >>> Output(list[int]).is_wrapped
@@ -219,7 +219,7 @@ class Output:
 
     @property
     def is_text(self) -> bool:
-        """True if an answer is taken as it is."""
+        """True if any text is an answer."""
         return self._adapter is None
 
     @property
@@ -232,18 +232,18 @@ class Output:
 
     @property
     def bare_schema(self) -> dict[str, Any]:
-        """JSON Schema of the value itself; that of plain text says nothing."""
+        """The JSON Schema of the value itself.  For plain text, it is empty."""
         return self._bare_schema or {}
 
     @cached_property
     def read_schema(self) -> dict[str, Any]:
-        """JSON Schema of all that is read as a value: beside `bare_schema`, members of unions without their tags."""
+        """The JSON Schema of all that is read as a value: `bare_schema`, plus members of unions without their tags."""
         described = getattr(self._adapter, "all_json_schema", None)
         return self.bare_schema if described is None or self._bare_schema is None else described()
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
-        """JSON Schema of an object; None for plain text, and for types that only their own validator knows."""
+        """The JSON Schema of an object, or None for plain text, and for types that only their own validator knows."""
         if self._bare_schema is None or not self.is_wrapped:
             return self._bare_schema
         bare = dict(self._bare_schema)
@@ -261,17 +261,17 @@ class Output:
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def read(self, source: ParserInput) -> Parsed[Any]:
-        """Return the text of a reply as a value of the type, and the repairs that it took.
+        """Return the text of a reply as a value of the type, and the repairs that it needed.
 
         Args:
-            source: Its text is bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON, or JSON with
-                names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  Reasoning in
-                ``<think>`` before it is not looked at.  If it is cut, plain text is refused, and JSON is not repaired.
-                Its ``parser_args`` are the context of pydantic's validators.
+            source: The reply.  Its text may be bare JSON, JSON somewhere in prose or a code fence, nearly JSON, or JSON
+                with names or values that are nearly right.  For an `Enum` or a `Literal`, it may also be just the word.
+                Reasoning in ``<think>`` before it is ignored.  If it is cut, plain text is refused, and JSON is not
+                repaired.  Its ``parser_args`` are the context of pydantic's validators.
 
         Raises:
-            ParseError: If it has no such value; the error describes the problem with each field, for the model.
-            Exception: Raised by a validator of the type and passed on by pydantic.
+            ParseError: If it has no valid value.  The error describes the problem with each field, for the model.
+            Exception: If a validator of the type raises an exception that pydantic passes on.
         """
         text = source.text
         if self._adapter is None:
@@ -302,8 +302,8 @@ class Output:
         """Return the document as a value of the type, bare or as ``{"value": …}``.
 
         Args:
-            document: JSON.
-            context: What validators of the type get as ``info.context``.
+            document: The JSON.
+            context: The ``info.context`` of the type's validators.
 
         Raises:
             ValidationError: If the document is not a value of the type.
@@ -331,7 +331,7 @@ class Output:
         """Return a value of the type as JSON, which `bare_validated` reads.
 
         Raises:
-            ValueError: If it is not of the type, or JSON cannot hold it.
+            ValueError: If the value is not of the type, or JSON cannot hold it.
         """
         if self._adapter is None:
             if not isinstance(value, str):
@@ -343,15 +343,16 @@ class Output:
     def kept(self, value: Any, read: Callable[[str], Any]) -> str:
         """Return a value of the type as JSON that is read as the same value.
 
-        That is its `document` if possible; otherwise that as ``{"value": …}``, or with the tag of its class in a union.
+        This is its `document` if possible; otherwise the document as ``{"value": …}``, or with the tag of its class in
+        a union.
 
         Args:
-            value: Any value of the type.  Where no two readings are equal, as of a class without ``__eq__``, their JSON
+            value: Any value of the type.  If no two readings are equal, as for a class without ``__eq__``, their JSON
                 is compared.
-            read: Reads it.
+            read: Reads the JSON.
 
         Raises:
-            ValueError: If it is not of the type, or JSON cannot hold it as it is.
+            ValueError: If the value is not of the type, or JSON cannot hold it unchanged.
         """
         bare = self.document(value)
         problem: ValueError | None = None
@@ -401,12 +402,12 @@ class Output:
 
 
 def too_long(text: str, max_length: int) -> ParseError:
-    """Return the error for an answer that is not read, as it is too long."""
+    """Return the error for an answer that is too long to be read."""
     return ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
 
 
 class _Search:
-    """The search of one answer that is no JSON of the type by itself."""
+    """The search in an answer that is not JSON of the type by itself."""
 
     def __init__(self, output: Output, source: ParserInput) -> None:
         self.output, self.source = output, source
@@ -414,10 +415,10 @@ class _Search:
         self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was got
 
     def found(self, problem: ValidationError) -> Parsed[Any]:
-        """Return the value; ``problem`` is the whole answer's.
+        """Return the value; ``problem`` is the problem of the whole answer.
 
         Raises:
-            ParseError: If there is none.
+            ParseError: If no value is found.
         """
         text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
@@ -461,7 +462,7 @@ class _Search:
 
 
 def nearly(output: Output, document: str, problem: ValidationError, context: Mapping[str, Any]) -> Parsed[Any] | None:
-    """Return the value of JSON whose names or values are nearly right; None: they are not."""
+    """Return the value of JSON whose names or values are nearly right, or None if they are not."""
     if len(document) > MAX_REPAIRED:
         return None
     found = matched(document, lambda right: output.validated(right, context), output.any_schema, problem)
@@ -469,7 +470,7 @@ def nearly(output: Output, document: str, problem: ValidationError, context: Map
 
 
 def kinds_of(error: ValidationError) -> list[str]:
-    """Return what is wrong with the fields of a document; nothing: it is no JSON, and there are no fields."""
+    """Return the problems with the fields of a document, or nothing if it is not JSON."""
     kinds = [item["type"] for item in error.errors(include_url=False, include_context=False, include_input=False)]
     return [] if kinds[0] in _SYNTAX else kinds
 
@@ -477,7 +478,7 @@ def kinds_of(error: ValidationError) -> list[str]:
 def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | None:
     """Return the member of an `Enum` or a `Literal` that the text is: by value or name, in any case and punctuation.
 
-    A text that is cut is none if it may be the beginning of another.
+    A text that was cut is refused if it may be the beginning of another member.
     """
     type = output.type
     if get_origin(type) is Literal:
@@ -504,13 +505,13 @@ def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | 
 
 
 def _row(text: str) -> Iterator[str]:
-    """Yield several documents in a row as one, if the answer is that."""
+    """Yield several documents in a row as a single document, if the answer consists of them."""
     if len(text) <= MAX_REPAIRED and is_row(text):
         yield repaired(text, granted(text))
 
 
 def _mended(text: str) -> Iterator[str]:
-    """Yield the broken pieces of the text, repaired, and then all of it."""
+    """Yield the repaired broken pieces of the text, and then the whole repaired text."""
     if len(text) > MAX_REPAIRED:
         return
     looks = granted(text)

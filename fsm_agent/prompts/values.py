@@ -1,4 +1,4 @@
-"""Values as a model reads them, text and pictures: a line for each field, or what their class's template says.
+"""Values as a model reads them, text and pictures: a line for each field, or the text of their class's template.
 
 ``__prompt_template__`` is the text of a class's values, ``__prompt_file__`` the file with it, and ``__prompt_for__``
 has the texts for targets, by their names, and for objects, by their types.  A template for one object prints a value as
@@ -46,7 +46,7 @@ _SELF = "self_"  # Jinja2 has a meaning of its own for self
 
 @lru_cache(maxsize=1024)
 def _readable(template: str) -> str:
-    """Return the template with names that Jinja2 can read."""
+    """Return the template with its names in a form that Jinja2 can read."""
     return names_replaced(_FORM.sub(lambda form: f"{{{{ {_SELF}{form[1] or form[2]} }}}}", template), {"self": _SELF})
 
 
@@ -89,11 +89,11 @@ DECLARATIONS = (TEMPLATE, FILE, FOR)
 
 @lru_cache(maxsize=1024)
 def template_of(kind: type) -> str | None:
-    """Return the template of a class's values: that of the nearest class above that declares one.
+    """Return the template of a class's values, from the nearest class in its ancestry that declares a template.
 
     Raises:
         PromptError: If a file and a text are declared together, the file cannot be read, the syntax is wrong, or a
-            variable is no field.
+            variable is not a field.
     """
     for base in kind.__mro__:
         text, file = vars(base).get(TEMPLATE), vars(base).get(FILE)
@@ -136,7 +136,7 @@ def templates_for(kind: type) -> Mapping[Any, str]:
 
 
 def targets_of(kind: type) -> list[str]:
-    """Return the names of all targets of a class: those with a template, and those that a field names."""
+    """Return the names of all targets of a class, from its templates and its fields."""
     named = [mark.target for field in fields_of(kind) for mark in field.marks if mark.target]
     return list(dict.fromkeys([*[target for target in templates_for(kind) if isinstance(target, str)], *named]))
 
@@ -145,7 +145,7 @@ def check_declarations(kind: type) -> None:
     """Check all that a class declares.
 
     Raises:
-        PromptError: If it is wrong.
+        PromptError: If a declaration is wrong.
     """
     for name in vars(kind):
         if name.startswith("__prompt_") and name not in DECLARATIONS:
@@ -171,7 +171,7 @@ def _checked(template: Any, kind: type, owner: str) -> str:
 
 
 def _read_template_file(file: Any, base: type) -> str:
-    """Return the text of a file beside the module of the class, or in the working directory."""
+    """Return the text of a file next to the module of the class, or in the working directory."""
     require(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
     origin = getattr(sys.modules.get(base.__module__), "__file__", None)
     folders = [*([Path(origin).absolute().parent] if origin else []), Path.cwd()]
@@ -193,16 +193,16 @@ _open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("_open", default=
 def prompt_text(value: Any, target: object = None) -> str:
     """Return a value as text for a model.
 
-    A pydantic model or dataclass is what its template says, or its ``__str__`` if it has one of its own, or a line for
-    each field.  A member of an enumeration is its value with its meaning; lists and dictionaries have what is in them.
-    What has a ``to_prompt`` of its own is what that returns.  Anything else is its ``str``.
+    A pydantic model or dataclass gives the text of its template, or of its own ``__str__``, or a line for each field.
+    A member of an enumeration gives its value with its meaning.  Lists and dictionaries give the text of their items.
+    A value with its own ``to_prompt`` gives the result of that.  Any other value gives its ``str``.
 
     Args:
         value: The value.
-        target: Who or what the text is for: the name of a target, or an object whose type is in ``__prompt_for__``.
+        target: The target of the text: its name, or an object whose type is in ``__prompt_for__``.
 
     Raises:
-        PromptError: If there is no such target, a template is wrong, or the value contains itself.
+        PromptError: If the target is unknown, a template is wrong, or the value contains itself.
 
     Examples:
         >>> print(prompt_text({"count": 2, "items": ["lamp"]}))
@@ -229,7 +229,7 @@ def prompt_text(value: Any, target: object = None) -> str:
 
 
 def text_without_method(value: Any) -> str:
-    """Return the text that a value has without its ``to_prompt``, for that method to build on."""
+    """Return the text that a value would have without its ``to_prompt``, so that this method can use it."""
     return _text(value, None, is_asking=True)
 
 
@@ -237,27 +237,27 @@ def check_target(kind: type, target: str) -> None:
     """Refuse a target that a class does not have.
 
     Raises:
-        PromptError: If it has none of this name.
+        PromptError: If the class has no target of this name.
     """
     if target not in (known := targets_of(kind)):
         raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
 
 
 def printed(value: Any) -> Any:
-    """Return the text of a value that a template prints, if it has one of its own; otherwise the value."""
+    """Return the own text of a value that a template prints, or the value if it has none of its own."""
     return prompt_text(value) if _any_inside(value, _has_text) else value
 
 
 def is_worded(value: Any) -> bool:
-    """Return whether JSON of a value would leave out what its author says of it to models.
+    """Return whether JSON of a value would lose text that its author wrote for models.
 
-    That is the meaning of a member of an enumeration, or the ``to_prompt`` of any value, also of one inside of it.
+    Such text is the meaning of a member of an enumeration, or the ``to_prompt`` of the value or of an inner value.
     """
     return _any_inside(value, lambda item: _has_meaning(item) or hasattr(item, "to_prompt"))
 
 
 def _any_inside(value: Any, is_it: Callable[[Any], bool]) -> bool:
-    """Return whether a value is it, or one in its lists, dictionaries and fields, which may contain themselves."""
+    """Return whether ``is_it`` holds for a value or an inner value.  Lists, dictionaries and fields may have cycles."""
     pending, seen = [value], set[int]()
     while pending:
         item = pending.pop()
@@ -279,7 +279,7 @@ def _any_inside(value: Any, is_it: Callable[[Any], bool]) -> bool:
 
 
 def is_attachment(value: Any) -> bool:
-    """Return whether a value is a picture or document, or a list of nothing else."""
+    """Return whether a value is a picture or document, or a list of only these."""
     if isinstance(value, list | tuple) and value:
         return all(isinstance(item, Image | Document) for item in value)
     return isinstance(value, Image | Document)
@@ -294,7 +294,7 @@ def _inside(value: Any, step: str) -> Iterator[None]:
     """Remember that a value is being printed.
 
     Raises:
-        PromptError: If it is being printed already, or lies too deep.
+        PromptError: If the value is already being printed, or is nested too deeply.
     """
     opened = _open.get()
     path = "".join([*[name for _, name in opened], step])
@@ -314,7 +314,7 @@ def _has_meaning(value: Any) -> bool:
 
 
 def _has_own(kind: Any) -> bool:
-    """Return whether a type has a ``to_prompt`` of its own, which is not the one that calls `prompt_text`."""
+    """Return whether a type has its own ``to_prompt``, other than the default that calls `prompt_text`."""
     method = getattr(kind, "to_prompt", None)
     return inspect.isfunction(method) and method.__module__ != _MODELS
 
@@ -356,7 +356,7 @@ def _record(value: Any, target: str | None) -> str:
 
 
 def _renders_itself(kind: Any) -> bool:
-    """Return whether a record has a text of its own, and no template."""
+    """Return whether a record has its own text and no template."""
     return is_record(kind) and kind.__str__ not in _UNTOLD and template_of(kind) is None
 
 
@@ -396,7 +396,7 @@ def _named(key: str, value: Any, step: str) -> str:
 
 
 def _entry(key: str, text: str, *, is_block: bool = False) -> str:
-    """Return a line with a key; what follows on further lines is indented, so that nothing in it looks like a key."""
+    """Return a line with a key.  Further lines are indented, so that nothing in them looks like a key."""
     if is_block:
         return f"{key}:\n  {_indented(text)}" if text else f"{key}:"
     return f"{key}: {_indented(text)}"
@@ -442,15 +442,15 @@ def _indented(text: str) -> str:
 def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, ...]:
     """Return a value as parts of a message: its pictures and documents in the order of the fields, then its text.
 
-    ``Message.of("user", *prompt_parts(value))`` is a message of them.
+    ``Message.of("user", *prompt_parts(value))`` is a message with these parts.
 
     Args:
         value: The value.
-        target: Who or what the text is for; see `prompt_text`.
+        target: The target of the text; see `prompt_text`.
 
     Raises:
         PromptError: If the value cannot be printed; see `prompt_text`.
-        UsageError: If a field that is declared as an image holds none.
+        UsageError: If a field that is declared as an image does not hold an image.
 
     Examples:
         >>> prompt_parts({"count": 2})
