@@ -1,7 +1,7 @@
-"""Read runs as they were, and fork them; see `Runs.at` and `Runs.fork`.
+"""Reads runs as they were, and forks them; see `Runs.at` and `Runs.fork`.
 
-A fork is a run of its own: it has the entries of another run up to one of them, under its own name, and continues from
-there.  Its header says of which run, and an outcome that a person has put behind the common entries, its *edit*.
+A fork is an independent run with its own name.  It has the first entries of another run and continues from there.  Its
+header names that run and may hold an *edit*: an outcome that a person has put after the common entries.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def fork(
     by: str,
     edit: str,
 ) -> str:
-    """Make a run that continues from an entry of another; return its name; see `Runs.fork`."""
+    """Make a run that continues from an entry of another run, and return its name; see `Runs.fork`."""
     journals = claims.journals
     loaded = journals.store.load(run, after=0)
     journals.check_key(loaded)
@@ -119,7 +119,7 @@ def _store_fork(
 
 
 def _copy(claims: Claims, loaded: Loaded, header: Header, name: str) -> str:
-    """Copy the entries of a run as they are; return the name of the copy."""
+    """Copy the entries of a run unchanged, and return the name of the copy."""
     lease = claims.create_claimed(name, to_json(header), loaded.run.agent)
     if lease is not None:
         lease = claims.copy_entries(lease, claims.store.load(name, after=None))
@@ -128,11 +128,11 @@ def _copy(claims: Claims, loaded: Loaded, header: Header, name: str) -> str:
 
 
 def _until(loaded: Loaded, step: int | str | None) -> Loaded:
-    """Return a run as it was loaded, without what came after an entry.
+    """Return a loaded run without anything that came after an entry.
 
     Raises:
-        UsageError: It has no such entry.
-        JournalError: The store has lost entries.
+        UsageError: If the run has no such entry.
+        JournalError: If the store has lost entries.
     """
     n = loaded.run.n
     if len(loaded.lines) != n:

@@ -1,6 +1,6 @@
-"""Read runs without the code of their agents and flows, and tell where two of them part.
+"""Reads runs without the code of their agents and flows, and finds where two runs diverge.
 
-For example, who approved what in a run::
+For example, list the approvals in a run::
 
     for entry in read(Runs("runs.db"), "order-17").entries:
         if entry.kind in ("approved", "denied", "modified"):
@@ -64,12 +64,12 @@ class HistoryEntry(NamedTuple):
 
     @property
     def n(self) -> int:
-        """Its number, from 1."""
+        """The number of the entry, from 1."""
         return self.line.n
 
     @property
     def key(self) -> str:
-        """What it answers."""
+        """The key of the effect that the entry answers."""
         return self.line.key
 
     @property
@@ -79,7 +79,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who posted it, for people; empty: it was not posted, or it is not known."""
+        """The person who posted it, or empty if it was not posted or the person is unknown."""
         by = self.data.get("by") if isinstance(self.data, dict) else None
         return self.line.by or (by if isinstance(by, str) else "")
 
@@ -90,7 +90,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def at_s(self) -> float:
-        """Unix time of the outcome; 0.0: not known."""
+        """The Unix time of the outcome, or 0.0 if unknown."""
         return _at_s(self.data)
 
     @property
@@ -100,7 +100,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def why(self) -> str:
-        """What the model was told of a reply that was refused; if its call failed by it, the reason; else empty."""
+        """The message to the model about a refused reply, or the reason if the call failed, or empty."""
         return self.line.why
 
     @property
@@ -110,13 +110,13 @@ class HistoryEntry(NamedTuple):
 
     @property
     def undoes_to(self) -> int | None:
-        """Of a `RETRIED` entry: the number of the entry from which the run continues; None: it is no such entry."""
+        """For a `RETRIED` entry, the number of the entry from which the run continues.  Otherwise None."""
         step = self.data.get("step") if self.kind == RETRIED else None
         return step if isinstance(step, int) else None
 
 
 class ProcessView(NamedTuple):
-    """A process in a run: the run itself, or one inside of it."""
+    """A process in a run: the run itself, or a process inside it."""
 
     path: str
     kind: Kind
@@ -132,7 +132,7 @@ class ProcessView(NamedTuple):
 
     @property
     def trace(self) -> list[Stepped]:
-        """Its steps, such as `fsm_agent.diagrams.trace_diagram` draws them."""
+        """The steps of the process, which `fsm_agent.diagrams.trace_diagram` can draw."""
         return [move.step for move in self.moves]
 
     @property
@@ -151,7 +151,7 @@ class Moment(NamedTuple):
 
 
 class RunHistory(NamedTuple):
-    """A run as it is in its store, as far as it can be read without code."""
+    """A stored run, as far as it can be read without code."""
 
     run: Run
     header: Header
@@ -181,15 +181,15 @@ class RunHistory(NamedTuple):
         return sum([entry.usage for entry in self.entries], UNUSED)
 
     def table(self, path: str = "") -> FlowTable | None:
-        """Return the table of the flow that a process is a run of; None: it is none, or its table is not known."""
+        """Return the table of a process that is a run of a flow, or None for other processes and unknown tables."""
         process = self.processes[path]
         return self.tables.get(process.name) if process.kind == "flow" else None
 
     def at(self, n: int) -> Moment:
-        """Return the run as it was after entry ``n``; 0: before the first.
+        """Return the run as it was after entry ``n``, with 0 before the first.
 
         Raises:
-            IndexError: It has no such entry.
+            IndexError: If the run has no such entry.
         """
         if not 0 <= n <= len(self.entries):
             raise IndexError(f"entry of the run {self.run.id!r}: expected 0 to {len(self.entries)}, got {n}")
@@ -229,15 +229,15 @@ class RunHistory(NamedTuple):
 
 
 def read(runs: Runs, run: str) -> RunHistory:
-    """Return a run; one that is damaged, as far as it can be read.
+    """Return a run.  A damaged run is returned as far as it can be read.
 
     Args:
-        runs: The runs and their store; with their signing key, signatures are verified.
+        runs: The runs and their store.  If they have a signing key, signatures are verified.
         run: The name of the run.
 
     Raises:
-        RunUnknown: There is no such run.
-        JournalError: Its header cannot be read.
+        RunUnknown: If no run has this name.
+        JournalError: If its header cannot be read.
     """
     loaded = runs.store.load(run, after=0)
     header = header_of(loaded.header)
@@ -273,7 +273,7 @@ def _tables(header: Header) -> Mapping[str, FlowTable]:
 
 
 def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
-    """Return the entries up to the first that cannot be read, and what is wrong with that."""
+    """Return the entries before the first unreadable one, and what is wrong with that one."""
     found: list[tuple[Line, Any]] = []
     for text in texts:
         try:
@@ -287,7 +287,7 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
 
 
 def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
-    """Return what the requests of a run showed the model; empty if it is no agent call's, or cannot be read."""
+    """Return what the requests of a run showed the model, or empty if it is not an agent call or cannot be read."""
     try:
         saved = runs.journals.read_snapshot(loaded)
         record = None if saved is None else record_of(saved.document)
@@ -381,7 +381,7 @@ def _stepped(trigger: str, key: str, to: str, data: Any, about: Mapping[str, Any
 
 
 def _at_s(data: Any) -> float:
-    """Return the Unix time in an outcome; 0.0: it has none, or a damaged one, as ``1e999``."""
+    """Return the Unix time in an outcome, or 0.0 if it is missing or damaged, like ``1e999``."""
     at_s = data.get("at_s") if isinstance(data, dict) else None
     return float(at_s) if isinstance(at_s, int | float) and abs(at_s) < _FAR_S else 0.0
 
@@ -392,7 +392,7 @@ def _own_key(key: str, path: str) -> str:
 
 
 def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
-    """Yield the steps of a process with their states; a `RETRIED` one goes back to the state of an earlier entry."""
+    """Yield the steps of a process with their states.  A `RETRIED` step returns to the state of an earlier entry."""
     reached = [(0, _SEEDED)]  # the states that were not undone, by their entries
     for move in taken:
         source, step = reached[-1][1], move.step
@@ -406,7 +406,7 @@ def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
 
 
 class Divergence(NamedTuple):
-    """The place where two runs part."""
+    """The place where two runs diverge."""
 
     beginning: list[Difference]  # in their headers
     n: int | None  # the number of the first entry that differs; None: there is none
@@ -414,7 +414,7 @@ class Divergence(NamedTuple):
 
 
 def divergence(a: RunHistory, b: RunHistory) -> Divergence:
-    """Return where two runs part; times, names of runs, fences and digests do not count."""
+    """Return where two runs diverge.  Times, names of runs, fences and digests are ignored."""
     beginning = _list_differences("", _beginning(a), _beginning(b))
     for n, (one, other) in enumerate(zip_longest(a.entries, b.entries), 1):
         if found := _list_differences("", _content(one), _content(other)):
@@ -423,7 +423,7 @@ def divergence(a: RunHistory, b: RunHistory) -> Divergence:
 
 
 def is_same(a: HistoryEntry | None, b: HistoryEntry | None) -> bool:
-    """Return whether two entries say the same, at whatever time."""
+    """Return whether two entries are equal except for their times."""
     return not _list_differences("", _content(a), _content(b))
 
 

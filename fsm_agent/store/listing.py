@@ -1,11 +1,11 @@
 """Pages of runs, and news of runs that others drive.
 
-Runs of one agent that are in one state and wait for the same are a *group*.  There are few groups, however many runs
-there are, and a store finds the runs of each in the order of their last change.  So a page is a merge of groups.
+A *group* is the runs of one agent that are in one state and wait for the same kinds of answers.  Even many runs make
+few groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of groups.
 
-One thread looks at the runs for all who wait for news of them in this OS process.  It looks whenever the store says
-that a run was given back, often at first, and `LOOK_S` apart if there is no news, as no store says that a run has
-another entry.  After each look it rests for as long as that took.
+One thread of the OS process watches runs for all waiting callers.  It looks when the store says that a run was given
+back.  Stores do not report new entries, so it also looks often at first, and every `LOOK_S` seconds if there is no
+news.  After each look it rests for as long as the look took.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Place: TypeAlias = tuple[float, int]  # the time of the last change of a run, an
 
 
 class Group(NamedTuple):
-    """Runs of one agent that are in one state, and wait for the same."""
+    """Runs of one agent that are in one state and wait for the same kinds of answers."""
 
     agent: str
     is_failed: bool
@@ -47,7 +47,7 @@ class Group(NamedTuple):
     state: str
 
     def counted(self, count: int, oldest_s: float) -> RunCount:
-        """Return how many runs there are of it."""
+        """Return the count of the runs in the group."""
         return RunCount(
             agent=self.agent,
             state=self.state,
@@ -87,12 +87,12 @@ class RunQuery(NamedTuple):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The least and the largest time of the last change; the latter is none that is wanted."""
+        """The range of wanted times of the last change; the upper limit is exclusive."""
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 
     def takes(self, place: Place, due_s: float | None, name: str, title: str, service: str) -> bool:
-        """Return whether a run of a group that is wanted is wanted itself."""
+        """Return whether a run is wanted, if its group is."""
         due_before, (first_s, end_s) = self.which.get("due_before"), self.times
         return (
             place < self.before
@@ -104,13 +104,13 @@ class RunQuery(NamedTuple):
         )
 
     def takes_run(self, run: Run) -> bool:
-        """Return whether a run is wanted, wherever the page begins."""
+        """Return whether a run is wanted, regardless of where the page begins."""
         group = Group(run.agent, run.is_failed, run.is_ended, asks_of([one.kind for one in run.waits]), run.state)
         return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title, run.service)
 
     @property
     def is_narrow(self) -> bool:
-        """True if the runs are looked for by their names or their service: there are few of them."""
+        """True if runs are searched by name or service, which few runs match."""
         return bool(self.which.get("prefix") or self.which.get("service"))
 
     def has_text(self, name: str, title: str) -> bool:
@@ -123,7 +123,7 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
     """Check the arguments of `Store.list`.
 
     Raises:
-        UsageError: There is no such filter, a value is none that a run can have, or ``after`` is no `Page.next`.
+        UsageError: If a filter is unknown, a run cannot have the value, or ``after`` is not a `Page.next`.
     """
     for name, value in which.items():
         if name not in RunFilter.__optional_keys__:
@@ -139,17 +139,17 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
 
 
 def is_undriven(run: Run, now_s: float) -> bool:
-    """Return whether a run is due, and has no driver: a worker takes it, or `resume`."""
+    """Return whether a run is due and has no driver, so that a worker or `resume` takes it."""
     return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= now_s
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
-    """Yield the runs of all pages of `Store.list`, the last changed first; a page is read when it is needed.
+    """Yield the runs of all pages of `Store.list`, the last changed first.  A page is read when it is needed.
 
     Args:
         store: The store.
-        at_a_time: How many runs a page has at most.
-        which: Those of `RunFilter`.
+        at_a_time: The most runs of a page.
+        which: The conditions of `RunFilter`.
     """
     page = store.list(limit=at_a_time, **which)
     yield from page
@@ -159,7 +159,7 @@ def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter
 
 
 def behind(prefix: str) -> str:
-    """Return the least text that is greater than all that begin with a prefix; empty: no text is."""
+    """Return the least text greater than every text with a prefix, or empty if there is no such text."""
     kept = prefix.rstrip(chr(sys.maxunicode))
     if not kept:
         return ""
@@ -173,21 +173,21 @@ def kinds_in(asks: str) -> tuple[str, ...]:
 
 
 def asks_of(kinds: Iterable[str]) -> str:
-    """Return kinds of questions as `Group.asks` has them."""
+    """Return kinds of questions in the form of `Group.asks`."""
     return KINDS.join(sorted({*kinds}))
 
 
 def health_of(
     due: int, due_since_s: float | None, held: int, asked: Iterable[tuple[str, int]], now_s: float
 ) -> RunsHealth:
-    """Return how runs are.
+    """Return the health of runs.
 
     Args:
-        due: How many are due, and have no holder.
-        due_since_s: Unix time since when the first of them is due; None: there is none.
-        held: How many have a holder.
-        asked: The kinds of open questions as in `Group.asks`, and how many runs ask these; each may occur often.
-        now_s: Unix time.
+        due: How many runs are due and have no holder.
+        due_since_s: The Unix time since which the first of them is due, or None if no run is due.
+        held: How many runs have a holder.
+        asked: The kinds of open questions as in `Group.asks`, each with a number of runs; kinds may repeat.
+        now_s: The present Unix time.
     """
     asks = [(asks, count) for asks, count in asked if asks]
     return RunsHealth(
@@ -203,9 +203,9 @@ def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence
     """Return the runs of a page, and where the next one begins.
 
     Args:
-        found: The places of the runs of the right groups, the last changed first, each with the run if it is wanted
-            itself, and with None if it is not.
-        asked: What is wanted.
+        found: The places of the runs of the right groups, the last changed first, each with the run if it is wanted,
+            or else with None.
+        asked: The query.
     """
     rows: list[tuple[Place, Any]] = []
     if not asked.limit:
@@ -243,7 +243,7 @@ def _place_in(after: str | None) -> Place:
 
 
 class Watch(NamedTuple):
-    """A run, and the news of it that is waited for."""
+    """A run, and the news for which a caller waits."""
 
     run: str
     is_news: Callable[[Any], bool]
@@ -251,7 +251,7 @@ class Watch(NamedTuple):
 
 
 class RunWatcher:
-    """Looks at runs for all who wait for them; thread-safe, also on both sides of a fork.
+    """Looks at runs for all waiting callers.  It is thread-safe, and works on both sides of an OS fork.
 
     Args:
         store: The store.
@@ -269,11 +269,11 @@ class RunWatcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, run: str, is_news: Callable[[Any], bool]) -> Future[Any]:
-        """Return the future of a run, done as soon as there is news of it, or the store fails; cancel it to give up.
+        """Return a future that is done once there is news of a run, or the store fails.  Cancel it to stop waiting.
 
         Args:
-            run: The name of the run; empty: whichever was changed last.
-            is_news: Says whether the run, as the store has it now, is what is waited for; it is None if there is none.
+            run: The name of the run, or empty for the run that was changed last.
+            is_news: Says whether the run, as it is stored now, is the awaited news.  It gets None without a run.
         """
         if self._process != os.getpid():  # a fork has none of its parent's threads
             self._reset()
@@ -304,7 +304,7 @@ class RunWatcher:
             seen = self._rests_after(seen, max(0.0, pause_s - took_s))
 
     def _rests_after(self, seen: int, timeout_s: float) -> int:
-        """Wait for the store's hint that a run was given back; without one, wait for the time."""
+        """Wait for the store's hint that a run was given back, or until the time is over."""
         try:
             return self._store.wait_for_rest(seen, timeout_s)
         except Exception:  # the store's, which those who wait are told by the next look
@@ -312,7 +312,7 @@ class RunWatcher:
             return seen
 
     def _look(self, watches: Sequence[Watch]) -> bool:
-        """Look at each run once, and tell those whose news there is; return whether there was any."""
+        """Look at each run once, and report its news to the callers.  Return whether there was any."""
         has_news = False
         found: dict[str, Any] = {}
         for watch in watches:
@@ -332,10 +332,10 @@ class RunWatcher:
 
 
 def watched_run(store: Store, run: str) -> Run | None:
-    """Return a run; without a name that which was changed last, or None if there is none."""
+    """Return a run by its name; or without a name, the run that was changed last, or None."""
     return store.get(run) if run else next(iter(store.list(limit=1)), None)
 
 
 def is_settled(run: Run) -> bool:
-    """Return whether a run has ended, or waits for an answer that no driver gives."""
+    """Return whether a run has ended or waits for an answer that no driver gives."""
     return run.is_ended or (run.holder is None and bool(run.waits) and run.due_s != 0.0)

@@ -70,7 +70,7 @@ class Lease(Value, frozen=True):
 
 
 class Suspension(Value, frozen=True, kw_only=True):
-    """The state in which a run is given back.
+    """The state of a run when its holder gives it back.
 
     Examples:
         >>> Suspension(state="Completed", is_ended=True).is_failed
@@ -87,9 +87,9 @@ class Suspension(Value, frozen=True, kw_only=True):
 
 
 class Start(Value, frozen=True, kw_only=True):
-    """When a run that has no holder yet is due for the first time, and how it is queued.
+    """When a run without a holder is first due, and how it is queued.
 
-    No signal makes the run due before; to claim it by its name starts it.
+    Signals do not make the run due earlier.  Claiming it by its name starts it.
 
     Examples:
         >>> Start(priority=10).after
@@ -161,21 +161,21 @@ class Run(Value, frozen=True, kw_only=True):
 
 
 class RunFilter(TypedDict, total=False):
-    """Which runs `Store.list` returns; a run has to satisfy all that is given.
+    """The filter of `Store.list`.  A run must satisfy every given condition.
 
     Attributes:
-        agent: The name of their agent.
-        state: The state of their last suspension.
-        ended: They have ended (True), or have not (False).
-        failed: They have ended in a failure (True), or have not (False).
-        asked: They have open questions.
-        waiting_for: They have an open question of this kind, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
-        due_before: They are due before this Unix time, with or without a holder.
-        changed_before: They have changed last before this Unix time.
-        changed_after: They have changed last at this Unix time or after it.
-        text: Their name or title contains this, in whatever case.
-        prefix: Their name begins with this.
-        service: The name of their service, as in `Start`.
+        agent: The name of the agent.
+        state: The state of the last suspension.
+        ended: Whether the run has ended.
+        failed: Whether the run has ended in a failure.
+        asked: Whether the run has open questions.
+        waiting_for: The kind of an open question, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
+        due_before: The run is due before this Unix time, with or without a holder.
+        changed_before: The last change of the run was before this Unix time.
+        changed_after: The last change of the run was at or after this Unix time.
+        text: A text that the name or the title contains; upper and lower case do not matter.
+        prefix: The beginning of the name.
+        service: The name of the service, as in `Start`.
     """
 
     agent: str | None
@@ -193,10 +193,10 @@ class RunFilter(TypedDict, total=False):
 
 
 class Page(list[Run]):
-    """Runs, and where the next ones begin.
+    """A page of runs, and where the next page begins.
 
     Attributes:
-        next: For `Store.list(after=…)`; None: these are the last.
+        next: The argument ``after`` of `Store.list` for the next page, or None on the last page.
 
     Examples:
         >>> page = MemoryStore().list(limit=10)
@@ -208,7 +208,7 @@ class Page(list[Run]):
 
 
 class RunCount(Value, frozen=True, kw_only=True):
-    """How many runs of an agent are in a state, and wait for the same.
+    """How many runs of an agent are in a state and wait for the same kinds of answers.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
@@ -227,14 +227,14 @@ class RunCount(Value, frozen=True, kw_only=True):
 
 
 class RunsHealth(Value, frozen=True, kw_only=True):
-    """How the runs of a store are.
+    """The health of the runs of a store.
 
     Attributes:
-        due: How many wait for a driver: due, and without a holder.
-        oldest_due_s: For how many seconds the one that is due longest has been so; 0.0: none is due.
-        held: How many have a holder.
-        asked: How many have open questions, as `Store.list` finds with ``asked=True``.
-        stuck: How many of these cannot be driven by the code that there was.
+        due: How many runs wait for a driver: they are due and have no holder.
+        oldest_due_s: For how many seconds the longest waiting of them has been due, or 0.0 if no run is due.
+        held: How many runs have a holder.
+        asked: How many runs have open questions, as `Store.list` finds them with ``asked=True``.
+        stuck: How many of these could not be driven by the code of their workers.
 
     Examples:
         >>> MemoryStore().health().due
@@ -271,7 +271,7 @@ class Store(Protocol):
     """A place where runs are kept.
 
     Attributes:
-        is_volatile: True if nothing outlives the OS process, and no method waits for a disk or a server.
+        is_volatile: Whether nothing outlives the OS process, and no method waits for a disk or a server.
 
     Examples:
         >>> store: Store = MemoryStore()
@@ -293,28 +293,28 @@ class Store(Protocol):
         for_s: float = 0.0,
         start: Start | None = None,
     ) -> Lease | bool:
-        """Create a run, which is due at once; with a holder, claim it in the same commit, before a worker can.
+        """Create a run, which is due at once.  With a holder, claim it in the same commit, before a worker can.
 
-        What is returned is on disk; but a lease, as that of `claim`, may be so with its first entry only.
+        The run is on disk when this returns.  A lease, here or from `claim`, may reach the disk with its first entry.
 
         Args:
-            run: The name of the run: any string but the empty one.
+            run: The name of the run, which must not be empty.
             header: The first line of its journal.
             agent: The name of the agent that can drive it; see `claim`.
-            title: What it is about, in a few words, for people.
-            follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
-            holder: The name of the holder of the new run; None: it has none.
+            title: A few words about the run, for people.
+            follows: The head of a conversation as it was read.  The run becomes its next head in the same commit.
+            holder: The name of the holder of the new run, or None for no holder.
             for_s: How many seconds the lease lasts.
-            start: When the run is due, and its priority; None: at once, with priority 0.  Not with a holder.
+            start: When the run is due, and its priority.  None for at once, with priority 0.  Not with a holder.
 
         Returns:
-            The lease, or True without a holder.  False if the run exists already with the same header; it is not
-            claimed then, and stays as it is.
+            The lease, or True without a holder.  False if the run exists already with the same header; it is then not
+            claimed and not changed.
 
         Raises:
-            RunExists: The run exists with another header.
-            Conflict: The conversation has moved on.  Nothing is written.
-            RunUnknown: A run of ``start.after`` does not exist.  Nothing is written.
+            RunExists: If the run exists with another header.
+            Conflict: If the conversation has continued.  Nothing is written.
+            RunUnknown: If a run of ``start.after`` does not exist.  Nothing is written.
         """
 
     def claim(
@@ -327,39 +327,40 @@ class Store(Protocol):
         now_s: float | None = None,
         fingerprints: Sequence[str] | None = None,
     ) -> Lease | None:
-        """Take the lease of a run; each claim raises its fence, also one by the same holder.
+        """Take the lease of a run.  Each claim raises its fence, even a claim by the same holder.
 
-        An ended run can be claimed by its name only.  It is never due, not even when that lease has expired.
+        An ended run can only be claimed by its name.  It is never due, not even after that lease has expired.
 
         Args:
             holder: The name of the holder.
             for_s: How many seconds the lease lasts; a finite number.
-            run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
-            agents: With ``run=None``: only runs of these agents; empty: of all agents.
-            now_s: Unix time at which runs have to be due; None: now.
-            fingerprints: With ``run=None``: only runs that were begun by code with one of these fingerprints, as their
-                headers have them; None: by any code.
+            run: The name of the run.  With None, a due run without a holder is claimed: one of the highest priority,
+                and of these the one that has been due longest.
+            agents: With ``run=None``, only runs of these agents are claimed.  Empty for all agents.
+            now_s: The Unix time at which runs must be due, or None for now.
+            fingerprints: With ``run=None``, only runs begun by code with one of these fingerprints (in their headers)
+                are claimed.  None for any code.
 
         Returns:
-            The lease; None if ``run`` is None and no run is due.
+            The lease, or None if ``run`` is None and no run is due.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: The run has a holder, which may be this one.
+            RunUnknown: If the run does not exist.
+            RunBusy: If the run has a holder, which may be this one.
         """
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         """Extend a lease to ``for_s`` seconds from now; return the number of pending signals.
 
         Raises:
-            LeaseLost: The lease was superseded by another claim or given back, or the run was deleted.
+            LeaseLost: If the lease was superseded by another claim or given back, or the run was deleted.
         """
 
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
-        """`renew` many leases in one commit; return what it returns or raises for each, in their order."""
+        """`renew` many leases in one commit.  Return the result or the error of each, in the order of the leases."""
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
-        """Return those of these runs that have pending signals, by name."""
+        """Return the names of the given runs that have pending signals."""
 
     def append(
         self,
@@ -371,46 +372,46 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        """Add entries after the first ``n``, all or nothing; they are on disk when this returns.
+        """Add entries after the first ``n``, all or nothing.  They are on disk when this returns.
 
         Without a suspension, the lease and the questions stay.  A suspension gives the lease back in the same commit,
-        and its questions replace the open ones.  A question whose key is open already stays as it is, answered or not.
+        and its questions replace the open ones.  A question whose key is already open stays unchanged, answered or not.
         A question whose answer was used up, in this append or before, is asked again.
 
-        A run with pending signals is due whatever the suspension says, unless it has ended or waits for other signals.
+        A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
         An ended run is never due.  Entries reset `Lease.tries`, and so does a suspension that is neither due at once
         nor in vain.
 
         A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
-        the same lines, and a suspension exactly if the first had one.
+        the same lines, and it has a suspension exactly if the first append had one.
 
         Args:
             lease: The lease.
             n: The number of the last entry.
             lines: The new entries; may be empty.
-            suspension: The state in which the run is given back; None: the holder keeps it.
+            suspension: The state in which the run is given back, or None if the holder keeps the run.
             took: Ids of signals that are used up.
-            snapshot: The compressed record after these entries; it replaces the snapshot before.
+            snapshot: The compressed record after these entries, which replaces the earlier snapshot.
 
         Returns:
             The number of pending signals.
 
         Raises:
-            LeaseLost: The lease was superseded or given back, or other entries follow the first ``n``.  Nothing is
+            LeaseLost: If the lease was superseded or given back, or other entries follow the first ``n``.  Nothing is
                 written.
         """
 
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
-        """Make questions the open ones of a run that keeps its holder, so that they can be answered meanwhile.
+        """Replace the open questions of a run that keeps its holder, so that they can be answered meanwhile.
 
-        They are kept as those of a suspension are.  The lease stays, and nothing else of the run changes.
+        The questions are kept like the questions of a suspension.  The lease stays, and nothing else changes.
 
         Args:
             lease: The lease.
             questions: All open questions.
 
         Raises:
-            LeaseLost: The lease was superseded or given back.
+            LeaseLost: If the lease was superseded or given back.
         """
 
     def submit(
@@ -423,104 +424,105 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        """Append without blocking; the work of many threads becomes one commit.  See `append`."""
+        """Append without blocking.  The work of many threads becomes one commit.  See `append`."""
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         """Return a run with its entries and pending signals.
 
         Args:
             run: The name of the run.
-            after: The number of the entry after which the lines begin; None: that of the snapshot.
+            after: The number of the entry after which the lines begin, or None for the number of the snapshot.
 
         Raises:
-            RunUnknown: The run does not exist.
+            RunUnknown: If the run does not exist.
         """
 
     def signal(self, run: str, key: str, body: str, *, by: str = "", signal_id: str = "", content: str = "") -> None:
-        """Add a signal to a run, which becomes due at once if that wakes it.
+        """Add a signal to a run.  If the signal wakes the run, it becomes due at once.
 
         Args:
             run: The name of the run.
-            key: The key of the open question that the signal answers; empty: it answers none.
+            key: The key of the open question that the signal answers, or empty if it answers no question.
             body: The text of the signal.
-            by: Who posts it, for people.
-            signal_id: A signal of an id is made once in the life of the run: to repeat it changes nothing, and raises
-                none of the errors below.  Empty: it has none.
-            content: What a repeated post has to have in common with the first; empty: the body.
+            by: The person who posts it; shown to people.
+            signal_id: An id, or empty.  A signal with an id is made once in the life of the run.  Repeating it changes
+                nothing and raises none of the errors below.
+            content: What a repeated post must have in common with the first; by default, the body.
 
         Raises:
-            RunUnknown: The run does not exist.
-            NotAsked: The run has no such open question, or has ended.
-            AlreadyAnswered: The question was answered before.
-            SignalExists: The run has a signal of this id with another content.
+            RunUnknown: If the run does not exist.
+            NotAsked: If the run has no such open question, or has ended.
+            AlreadyAnswered: If the question was answered before.
+            SignalExists: If the run has a signal with this id but different content.
         """
 
     def signalled(self, run: str, signal_id: str) -> str | None:
-        """Return the content of the signal of this id, whether or not it was used up; None: no signal has it.
+        """Return the content of the signal with this id, even if it is used up, or None if no signal has it.
 
         Raises:
-            RunUnknown: The run does not exist.
+            RunUnknown: If the run does not exist.
         """
 
     def get(self, run: str) -> Run:
-        """Return the row of a run; neither its journal nor its snapshot is read.
+        """Return the row of a run, without reading its journal or its snapshot.
 
         Raises:
-            RunUnknown: The run does not exist.
+            RunUnknown: If the run does not exist.
         """
 
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         """Return a page of runs, the last changed first.
 
-        A page costs as much as it has runs, however many the store has; but `RunFilter.prefix` and `RunFilter.service`
-        look at all runs that have them, `RunFilter.due_before` looks at all runs, and `RunFilter.text` at so many that
-        a page may be short, or empty, although there is a next one.  A run that changes meanwhile comes to the front,
-        so that later pages do not have it.
+        The cost of a page depends on its runs, not on the size of the store, with three exceptions.
+        `RunFilter.prefix` and `RunFilter.service` look at all runs that have them.  `RunFilter.due_before` looks at all
+        runs.  `RunFilter.text` looks at a limited number, so a page may be short or empty although a next one exists.
+        A run that changes meanwhile moves to the front, so that later pages do not have it.
 
         Args:
-            after: The `Page.next` of the page before; None: the first page.
+            after: The `Page.next` of the previous page, or None for the first page.
             limit: The largest number of runs to return.
-            which: Those of `RunFilter`.
+            which: The conditions of `RunFilter`.
         """
 
     def stats(self) -> builtins.list[RunCount]:
-        """Return how many runs there are, by agent, state and what they wait for; it looks at all runs."""
+        """Return the number of runs by agent, state and what they wait for.  This looks at all runs."""
 
     def health(self) -> RunsHealth:
-        """Return how the runs are; it counts those that are due, held or asked, whatever number has ended."""
+        """Return the health of the runs.  The cost depends on the due, held and asked runs, not on the ended ones."""
 
     def head(self, conversation: str) -> Head:
-        """Return the head of a conversation; its version is 0 if it has no runs."""
+        """Return the head of a conversation.  Its version is 0 if the conversation has no runs."""
 
     def delete(self, run: str) -> None:
-        """Delete a run with its journal, signals and questions; a conversation keeps its head.
+        """Delete a run with its journal, signals and questions.  A conversation keeps its head.
 
-        Runs that are to start after it start as if it had ended.
+        Runs that start after it start as if it had ended.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: The run has a holder.
+            RunUnknown: If the run does not exist.
+            RunBusy: If the run has a holder.
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a run may be due, for at most ``timeout_s`` seconds; may return earlier for no reason."""
+        """Wait until a run may be due, for at most ``timeout_s`` seconds.  It may return earlier without a reason."""
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
         """Wait until a run may have been given back, for at most ``timeout_s`` seconds.
 
-        It may return earlier for no reason, and not hear of what others do: who waits for a run looks now and then.
+        It may return earlier without a reason, and it may miss changes by other processes.  Therefore a caller that
+        waits for a run must also look now and then.
 
         Args:
-            seen: What the call before returned, so that nothing in between is missed; -1: return at once.
-            timeout_s: How long to wait.
+            seen: The result of the previous call, so that nothing in between is missed.  With -1, return at once.
+            timeout_s: The most seconds to wait.
 
         Returns:
-            A number that is another after each suspension.
+            A number that changes with each suspension.
         """
 
     def close(self) -> None:
-        """Close files and connections; safe to repeat.
+        """Close files and connections.  It is safe to repeat this.
 
         Submitted work is finished first.  After that, methods that read or write raise a `StoreError`, unless the store
-        is volatile.  Leases of this store expire at their time, or at once where other stores can tell that it closed.
+        is volatile.  Leases of this store expire at their time, or at once if other stores can tell that it closed.
         """

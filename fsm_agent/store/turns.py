@@ -41,7 +41,7 @@ class StoredTurn(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if it has ended for good; one that failed may be retried while it is the newest."""
+        """True if the turn has ended for good.  A failed turn may be retried while it is the newest one."""
         return self.row.is_ended and not self.row.is_failed
 
     @property
@@ -54,8 +54,8 @@ def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
     """Return a turn.
 
     Raises:
-        RunUnknown: It was deleted.
-        JournalError: It is damaged or forged.
+        RunUnknown: If the turn was deleted.
+        JournalError: If the turn is damaged or forged.
     """
     try:
         loaded = journals.store.load(run, after=None)
@@ -82,13 +82,13 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
 
     Args:
         journals: The journals of the runs.
-        run: The name of the run; empty: before the first.
+        run: The name of the run, or empty for the start of the conversation.
         conversation: The name of the conversation, for errors.
-        known: A dialog that is known already, by its run; it is replaced by the newest that stays as it is.
+        known: A known dialog by its run.  It is replaced by the newest dialog that no longer changes.
 
     Raises:
-        RunUnknown: A run of the conversation was deleted.
-        JournalError: A run of the conversation is damaged or forged.
+        RunUnknown: If a run of the conversation was deleted.
+        JournalError: If a run of the conversation is damaged or forged.
     """
     turns = list[StoredTurn]()
     while run and run not in known:
@@ -145,7 +145,7 @@ def check_ended(row: Run, conversation: str) -> None:
     """Refuse to follow a turn that has not ended.
 
     Raises:
-        Conflict: The turn has not ended; the error names its holder, or the question that it waits for.
+        Conflict: If the turn has not ended.  The error names its holder, or the question for which it waits.
     """
     if row.is_ended:
         return
@@ -168,7 +168,7 @@ def check_ended(row: Run, conversation: str) -> None:
 
 
 def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
-    """Return the dialog after a turn; ``before`` is the dialog that it follows."""
+    """Return the dialog after a turn.  ``before`` is the dialog that the turn continues."""
     seed, record = turn.seed, turn.record
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0
     kept = without_system(before) if seed.is_continued else seed.dialog[start : start + seed.earlier]
