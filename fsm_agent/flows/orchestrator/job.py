@@ -79,24 +79,24 @@ class Job:
     Methods with an answer are guards and actions of rows, as in ``executing.done(enough, when=…, do=Job.noted)``.
 
     Attributes:
-        task: What is to be done.
+        task: The task.
         config: The limits.
-        strategy: The strategy; None: there is none yet.
+        strategy: The strategy, or None before there is one.
         done: The names of steps that are done, in the order in which they ended.
-        outputs: What steps gave, by name, the last to end last.
+        outputs: The outputs of steps by name, in the order in which the steps ended.
         failures: How often steps failed, by their number in the strategy.
-        agents: The agents of steps in place of the assigned ones, by name.
+        agents: Agents that replace the assigned ones, by the name of the step.
         iterations: How often loops were done, by their number in the strategy.
         looped: How often loops were begun again.
         redesigns: How many retries and redesigns there were.
         executed: How many steps succeeded, counting each repetition.
-        failed: The step that failed last; empty: what was done last succeeded.
-        error: Why it failed.
+        failed: The step that failed last, or empty if the last step succeeded.
+        error: The reason of the failure.
         loop: The number of the loop that failed last, if it was a loop.
         is_over: Whether a step said that the task is done.
-        waves: How often steps were done, several at once counting as one.
+        waves: How often steps were done; several at once count as one.
         journal: The attempts at steps.
-        begun: How many of them are from before this strategy.
+        begun: How many of the attempts are from before this strategy.
         seen: Pictures and documents of the task.
 
     Examples:
@@ -147,12 +147,12 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all steps are done, or one said that the task is."""
+        """Whether all steps are done, or a step said that the task is done."""
         return self.is_over or len(self.done) == len(self.plan.steps)
 
     @property
     def spent(self) -> str:
-        """The limit that a failure has used up, in words; empty: none."""
+        """The limit that a failure has used up, in words, or empty."""
         if max(self.failures.values(), default=0) >= self.config.max_step_remediations:
             return STEP_SPENT
         return TOTAL_SPENT if self.redesigns >= self.config.max_total_redesigns else ""
@@ -177,7 +177,7 @@ class Job:
         return self.has_failed(works) and self.redesigns >= self.config.max_total_redesigns
 
     def is_transient(self, works: Sequence[StepWork]) -> bool:
-        """Return True if what failed may succeed when it is tried again at once."""
+        """Return True if the failed steps may succeed when they are tried again at once."""
         now = self.noted(works)
         return bool(now.failed) and now.loop is None and all(w.is_transient for w in works if w.error)
 
@@ -186,7 +186,7 @@ class Job:
         return self.noted(works).is_finished
 
     def is_last_supplied(self, answer: Supply) -> bool:
-        """Return True if the task is done with what a person gave."""
+        """Return True if the task is done with the output that a person gave."""
         return self.supplied(answer).is_finished
 
     def fits(self, new: NewSteps) -> bool:
@@ -204,13 +204,13 @@ class Job:
         return replace(self, strategy=strategy, begun=len(self.journal))
 
     def cleared(self, _: Any = None) -> Job:
-        """Count a redesign, and forget all outputs and counts: a new strategy starts from nothing."""
+        """Count a redesign and forget all outputs and counts, because a new strategy starts from nothing."""
         return replace(
             self._count_redesign(), done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False
         )
 
     def imposed(self, strategy: Strategy) -> Job:
-        """Begin a strategy of a person's from nothing."""
+        """Begin a person's strategy from nothing."""
         return self.cleared().planned(strategy)
 
     def noted(self, works: Sequence[StepWork]) -> Job:
@@ -218,17 +218,17 @@ class Job:
         return self._note(works, -1)
 
     def supplied(self, answer: Supply) -> Job:
-        """Note what a person gave in place of the step that failed; a loop that failed is over."""
+        """Note the output that a person gave for the failed step.  A failed loop is then over."""
         step = self.plan.step(self.failed)
         work = StepWork(step, "a person", self.task, (), {}, "", output=written(answer.output))
         return self._note([work], -1 if self.loop is None else self.loop)
 
     def retried(self, _: Any = None) -> Job:
-        """Count a retry of the step that failed; a loop that failed is done once beyond its limit."""
+        """Count a retry of the failed step.  A failed loop is done once more, beyond its limit."""
         return (self if self.loop is None else self._repeat(self.loop))._count_redesign()
 
     def retried_at_once(self, works: Sequence[StepWork]) -> Job:
-        """Note the results of a wave of steps, and count a retry of what failed."""
+        """Note the results of a wave of steps, and count a retry of the failed ones."""
         return self.noted(works)._count_redesign()
 
     def redesigned(self, new: NewSteps) -> Job:
@@ -316,7 +316,7 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
     """Return the agent that does the steps of a member, and what the member can do.
 
     Raises:
-        FlowError: It cannot do a step.
+        FlowError: If the member cannot do steps.
     """
     try:
         if isinstance(member, AgentBase):
@@ -340,7 +340,7 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
 
 
 def models_of(member: Any) -> list[Any]:
-    """Return the models of a member's agents; a member that is plain code has none."""
+    """Return the models of a member's agents.  A member that is plain code has no models."""
     agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
     return [agent.model for agent in agents if not isinstance(agent.model, Program)]
 
@@ -349,7 +349,7 @@ def _calling(function: Function) -> Agent[Any, Any]:
     """Return an agent that calls a function with its task, and answers with the result.
 
     Raises:
-        FlowError: The function takes more than one text, or none.
+        FlowError: If the function does not take exactly one text.
     """
     properties = function.parameters.get("properties", {})
     needed = function.parameters.get("required", [])
@@ -374,7 +374,7 @@ class _Caller(SyncVerbs):
         """Return the request for the function, or its result.
 
         Raises:
-            ProviderError: The function has failed.
+            ProviderError: If the function has failed.
         """
         message = request.messages[-1]
         results = [part for part in message.parts if isinstance(part, FunctionResult)]
@@ -387,10 +387,10 @@ class _Caller(SyncVerbs):
 
 
 class OrchestrationResult(FlowResult[Job]):
-    """The result of a task; `FlowFailed` carries one, too.
+    """The result of a task.  `FlowFailed` carries one, too.
 
-    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of a row of yours,
-    or one of the ends that every flow has.
+    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of one of your rows, or
+    an end that every flow has.
 
     Args:
         run: The run of the orchestrator's flow.
@@ -424,12 +424,12 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def output(self) -> Any:
-        """The output of the step that ended last; None: none has."""
+        """The output of the step that ended last, or None before the first one ends."""
         return self.step_output(list(self._job.outputs)[-1]) if self._job.outputs else None
 
     @property
     def error(self) -> str:
-        """The reason of a failure, for people; empty: there is none."""
+        """The reason of a failure, for people, or empty without a failure."""
         ending = self.run.record.ending
         if ending is None or not ending.is_failure:
             return ""
@@ -448,12 +448,12 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def failed_step(self) -> str:
-        """The step that failed last, unless something was done after it; then empty."""
+        """The step that failed last, or empty if another step was done after it."""
         return self._job.failed
 
     @property
     def strategy(self) -> Any:
-        """The strategy as it is now."""
+        """The present strategy."""
         return self._job.strategy
 
     @property
@@ -475,10 +475,10 @@ class OrchestrationResult(FlowResult[Job]):
         return made + [Attempt(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
 
     def step_output(self, step_id: str) -> Any:
-        """Return what a step gave.
+        """Return the output of a step.
 
         Raises:
-            LookupError: It has no output; the message names the steps that have.
+            LookupError: If the step has no output; the message names the steps that have one.
         """
         if step_id not in self._job.outputs:
             known = ", ".join(map(repr, self._job.outputs)) or "none yet"
@@ -494,7 +494,7 @@ class OrchestrationResult(FlowResult[Job]):
         """Return the last output of a type.
 
         Raises:
-            LookupError: No output has the type; the message names the types that outputs have.
+            LookupError: If no output has the type; the message names the types of the outputs.
         """
         if found := self.outputs_of(kind):
             return found[-1]
@@ -506,8 +506,8 @@ class Team:
     """Agents by name, with descriptions.
 
     Args:
-        members: Agents, and what `agent_and_skill` takes for one.
-        descriptions: What they can do, by name, in place of their expertise or system prompts.
+        members: Agents, and other objects that `agent_and_skill` accepts.
+        descriptions: What the members can do, by name.  They replace the expertise or the system prompts.
     """
 
     def __init__(self, members: Iterable[Any], descriptions: Mapping[str, str]) -> None:
@@ -537,7 +537,7 @@ class Team:
         """The first model of an agent.
 
         Raises:
-            FlowError: No agent has a model.
+            FlowError: If no agent has a model.
         """
         if not self._models:
             raise FlowError(f"planner: expected a model, got none from {self}; pass planner=Agent('provider:model')")
@@ -545,14 +545,14 @@ class Team:
 
     @property
     def listed(self) -> str:
-        """Their names and descriptions, a line each."""
+        """The names and descriptions of the agents, one line each."""
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
     def checked(self, plan: P, config: OrchestratorConfig) -> P:
         """Return a plan that this team can do within the limits.
 
         Raises:
-            FlowError: A step is assigned to an unknown agent, or a loop exceeds the limit of all loops.
+            FlowError: If a step is assigned to an unknown agent, or a loop exceeds the limit of all loops.
         """
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
@@ -569,7 +569,7 @@ class Team:
         """Refuse a time limit of steps if an agent has a function that must not run twice.
 
         Raises:
-            FlowError: It names the agent and the function.
+            FlowError: If there is such a function; the message names the agent and the function.
         """
         for name, agent in self.agents.items() if timeout_s is not None else ():
             for what in once_of(agent.functions, (agent,)):
@@ -588,7 +588,7 @@ class Team:
         return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
     def wave(self, j: Job) -> list[StepWork]:
-        """Return the steps that may begin now, each with all that it needs."""
+        """Return the steps that may begin now, each with everything that it needs."""
         steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
         earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
         numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}

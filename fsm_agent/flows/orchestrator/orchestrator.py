@@ -63,7 +63,7 @@ class TeamState(CallState[StepWork, Any]):
     """A call of an agent of the team, which is asked for its own output.
 
     Args:
-        task: Returns what it is asked.
+        task: Returns the task for the agent.
         team: The agents.
         within_s: See `CallState`.
     """
@@ -111,11 +111,11 @@ class TeamFlow(Flow[Job]):
 
 
 class StepStates:
-    """The states of one step: fill in what is asked, ask, validate, let a person look.
+    """The states of one step: fill in the intent, ask the agent, validate the output, let a person look.
 
     Args:
         team: The agents.
-        requests: What models are asked.
+        requests: The requests to the models.
         planner: Matches names and words intents.
         validator: Validates outputs.
         config: The limits.
@@ -190,7 +190,7 @@ class JobStates:
 
     Args:
         team: The agents.
-        requests: What models are asked.
+        requests: The requests to the models.
         planner: Plans and decides.
         step: The flow of one step.
         config: The limits.
@@ -306,7 +306,7 @@ def _asked(j: Job) -> str:
 
 
 def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: LiveState[Job, Any]) -> list[Row[Job]]:
-    """Return a table with rows before those of another, without what then is never taken.
+    """Return a table with your rows before the rows of another table, without rows that are then never taken.
 
     Args:
         own: The rows that are tried first.
@@ -332,34 +332,35 @@ def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:
 class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
 
-    Its flow is in ``flow``, and the states of that are attributes, to answer for and to add rows to; see `extended`.
+    ``flow`` is its flow.  The states of the flow are attributes, to which you can give answers and add rows; see
+    `extended`.
 
     Args:
-        agents: Who does the steps, each with a name of its own: `Agent`s and `AgentBase`s; functions of the task, plain
-            or coroutine functions; a `Function` of one text, as ``flow.as_function(…)`` makes of a flow; objects with
-            an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run; other code
-            starts again if the run is resumed before it has returned.
+        agents: The agents that do the steps, with different names: `Agent`s and `AgentBase`s; plain or coroutine
+            functions of the task; a `Function` of one text, such as ``flow.as_function(…)``; objects with an
+            ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run; other code starts
+            again if the run is resumed before it has returned.
         blueprint: A guide for the planner, as a text or `Blueprint`.
-        strategy: A strategy in place of one that a model makes.
+        strategy: A strategy that replaces the one made by a model.
         config: The limits.
-        planner: Makes strategies and decisions; by default an agent of the first model in the team.
-        validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
-        descriptions: What the agents can do, by name, in place of their expertise or system prompts.
-        prompts: What its models are asked, in place of the package's ``prompts/orchestrator``: ``Prompts("my_team")``
-            for files of yours, or a mapping such as ``{"deciding": "…"}``; the others stay.  The planner gets
+        planner: Makes strategies and decisions; by default, an agent with the first model in the team.
+        validator: Answers PASS or FAIL for outputs; by default, an agent with the planner's model.
+        descriptions: What the agents can do, by name.  They replace the expertise or the system prompts.
+        prompts: Prompts that replace the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your files,
+            or a mapping such as ``{"deciding": "…"}``.  Other prompts stay.  The planner gets
             ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after a failure, ``redesigning``, and
             with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.  The agent of a step gets
             ``working``, the validator ``validating``.  ``rules`` says how to write steps, and ``validator`` is a system
             prompt.  A prompt of yours is a template with the variables of the one that it replaces.
-        name: The name in its runs; orchestrators that share a store need different names.
-        store: Where its runs are kept; see `Flow`.
+        name: The name in its runs.  Orchestrators that share a store need different names.
+        store: The store that keeps the runs; see `Flow`.
         approve: See `Flow`.
         answer: See `Flow`.
         hooks: See `Flow`.
         environment: See `Flow`.
 
     Raises:
-        FlowError: There are no agents, two have the same name, the strategy names an unknown one, or a prompt is wrong.
+        FlowError: If agents are missing or share a name, the strategy names an unknown agent, or a prompt is wrong.
 
     Examples:
         >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
@@ -440,7 +441,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return [*self.team.agents, self.validator.name]
 
     def changed(self, **arguments: Any) -> Orchestrator:
-        """Return an orchestrator that differs in these arguments of the class, with the rows that this one has got."""
+        """Return an orchestrator that differs in these arguments of the class.  It keeps the rows added to this one."""
         made = type(self)(**{**self._arguments, **arguments})
         if not self._rows:
             return made
@@ -451,16 +452,16 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made.extended(rows)
 
     def extended(self, rows: Sequence[Row[Job]]) -> Orchestrator:
-        """Return an orchestrator with rows of yours, which are tried before its own.
+        """Return an orchestrator with your rows, which are tried before its own.
 
-        A row without a guard, or with the same one, replaces those that it leaves nothing to, and states that nothing
-        leads to any more are left out.  The data are a `Job`, whose methods are actions.
+        A row without a guard, or with the same guard, replaces rows that can then never be taken.  States that can no
+        longer be reached are left out.  The data are a `Job`, whose methods are actions.
 
         Args:
-            rows: Rows of its states, and of yours, such as ``team.deciding.done(team.asking, of=Remedy.FULL)``.
+            rows: Rows of its states and of your states, such as ``team.deciding.done(team.asking, of=Remedy.FULL)``.
 
         Raises:
-            FlowError: The table is wrong; see `Flow`.
+            FlowError: If the table is wrong; see `Flow`.
         """
         for row in rows:
             require(
@@ -476,7 +477,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         """Return the strategy that a model makes for a task, without executing it.
 
         Raises:
-            FlowError: No strategy could be made.
+            FlowError: If no strategy could be made.
         """
         rows = self._states.rows_of_planning(end("planned"))
         preview = Flow("planning", Job, start=self.planning, rows=rows, environment=self.flow.environment)
@@ -490,7 +491,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         """Return the data with which a run of its flow begins.
 
         Raises:
-            FlowError: The task is empty.
+            FlowError: If the task is empty.
         """
         require("the task", task, isinstance(task, str | Payload) and bool(task), "a string or a Payload", FlowError)
         if isinstance(task, str):
@@ -502,14 +503,14 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[str], Any]:
-        """This orchestrator as a function of an agent: it is given a task, and the last step's output is the result.
+        """Return this orchestrator as a function of an agent.  It takes a task and returns the last step's output.
 
         See `Flow.as_function`.
 
         Args:
-            name: What the model calls it; the orchestrator's name by default.
-            description: What its team is good at, for the model.
-            policy: As of `Flow.as_function`.
+            name: The name of the function for the model; by default, the name of the orchestrator.
+            description: What the team is good at, for the model.
+            policy: See `Flow.as_function`.
         """
 
         def start(task: str) -> Job:
@@ -527,7 +528,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
 
     @property
     def store(self) -> Any:
-        """Where its runs are kept."""
+        """The store that keeps the runs."""
         return None if self.flow.store is None else self.flow.runs.all
 
     def _unstored(self, data: AnyJob, options: Mapping[str, Any]) -> FlowRun[Job]:
@@ -548,7 +549,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return found
 
     def _states_by_agent(self) -> dict[str, list[State[Any]]]:
-        """Return the states that ask an agent, by its name; the planner or validator may be one of the team."""
+        """Return the states that ask an agent, by its name.  The planner or validator may belong to the team."""
         found: dict[str, list[State[Any]]] = {}
         live = (*self._step.live, *self.flow.live)
         for state in live:

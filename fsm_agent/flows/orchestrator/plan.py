@@ -29,7 +29,7 @@ _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A description of how such tasks are done: a guide for the planner, not a contract.
+    """A description of how to do this kind of task: a guide for the planner, not a contract.
 
     Examples:
         >>> Blueprint("First research, then write.").description
@@ -48,18 +48,18 @@ class Step:
     """One step of a strategy.
 
     Attributes:
-        step_id: Its name.
-        description: What it is for.
-        intent_template: What the agent is asked, with {{ placeholders }}: ``task``, ``previous_output``,
+        step_id: The name of the step.
+        description: The purpose of the step.
+        intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
             ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name means the earlier step
-            that shares the most words with it, and of equals the most recent.
-        assigned_agent: The name of an agent; empty: the one whose description has most of the words of the step.
-        expected_output: What should come of it.
-        requires_validation: The validator looks at its output, and its FAIL is a failure of the step.
-        requires_approval: A person looks at its output.
-        output_key: Another name of its output.
-        depends_on: The steps before it; None: all that are listed before it.
-        ends_if: A word; if the output says it, alone on the last line or as a field, the whole task is done.
+            that shares the most words with it; of several, the most recent.
+        assigned_agent: The name of an agent, or empty for the agent whose description has most words of the step.
+        expected_output: What the output should be.
+        requires_validation: Whether the validator looks at the output.  Its FAIL makes the step fail.
+        requires_approval: Whether a person looks at the output.
+        output_key: Another name of the output.
+        depends_on: The steps that must be done first, or None for all steps that are listed before this one.
+        ends_if: A word.  If the output says it, alone on the last line or as a field, the whole task is done.
 
     Examples:
         >>> Step("facts", "find facts", "Find facts about {{ task }}", "research").step_id
@@ -93,14 +93,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps that are repeated, until the last of them says a word.
+    """Steps that are repeated until the last of them says a word.
 
     Attributes:
-        step_ids: The steps.
-        max_iterations: How often they are done at most.
-        until: The word, alone on the last line of the output or as a field of it; if it has not come by then, the
-            last step has failed: `Remedy.RETRY` repeats the loop, and a person's `Supply` ends it.  Empty: they are
-            done this often.
+        step_ids: The names of the steps.
+        max_iterations: The most repetitions.
+        until: The word, alone on the last line of the output or as a field of it.  If it has not come after the last
+            repetition, the last step has failed: `Remedy.RETRY` repeats the loop, and a person's `Supply` ends it.  If
+            empty, the steps are done exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
@@ -176,14 +176,14 @@ def _known(what: str, name: str, ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Matches:
-    """The step whose output each placeholder means; None: no step's."""
+    """The step whose output each placeholder means, or None for no step."""
 
     steps: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class NewSteps:
-    """Steps in place of the remaining ones."""
+    """Steps that replace the remaining ones."""
 
     steps: tuple[Step, ...]
 
@@ -213,7 +213,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Accept:
-    """A person lets an output pass, or puts another text in its place.
+    """A person accepts an output, or replaces it with another text.
 
     Examples:
         >>> Accept("a better text").text
@@ -225,7 +225,7 @@ class Accept:
 
 @dataclass(frozen=True)
 class Reject:
-    """A person refuses an output: the step has failed.
+    """A person refuses an output, so the step has failed.
 
     Examples:
         >>> Reject("the facts are wrong").reason
@@ -261,21 +261,21 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class OrchestratorConfig:
-    """The limits of an orchestrator; ``dataclasses.replace`` makes another.
+    """The limits of an orchestrator.  ``dataclasses.replace`` makes a variant.
 
     Attributes:
-        max_step_remediations: Attempts at one step of a strategy, the first included.
-        max_total_redesigns: Retries and redesigns of all steps; the first strategy is not counted.
-        max_loop_iterations: Repetitions in all loops together.
+        max_step_remediations: The most attempts at one step of a strategy, including the first.
+        max_total_redesigns: The most retries and redesigns of all steps; the first strategy is not counted.
+        max_loop_iterations: The most repetitions in all loops together.
         parallel: How many steps run at once.
-        step_timeout_s: Seconds that the agent of a step has; None: as long as it takes. With a time, no agent may
-            have a function that must not run twice.
-        min_step_interval_s: Seconds between one step and the next at least; above 0, steps are done one at a time.
-        deadline_s: Seconds for all of it.
+        step_timeout_s: The seconds that the agent of a step has, or None for no limit.  With a limit, no agent may have
+            a function that must not run twice.
+        min_step_interval_s: The least seconds between two steps.  If it is above 0, steps are done one at a time.
+        deadline_s: The seconds for the whole task.
         unmatched: What to do with a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
-        llm_names: The planner is asked first which step such a placeholder means.
-        llm_intents: The planner words what an agent is asked, from the filled intent.
-        escalate: When attempts or redesigns are used up, a person is asked before the task fails.
+        llm_names: Whether the planner is asked first which step such a placeholder means.
+        llm_intents: Whether the planner words the task for an agent, from the filled intent.
+        escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 
     Examples:
         >>> OrchestratorConfig(max_step_remediations=1, parallel=2).parallel
@@ -334,7 +334,7 @@ def words(text: str) -> set[str]:
 
 
 class Texts:
-    """Texts by name, indexed once, to find the one that shares most words with another text.
+    """Texts by name, indexed once, to find the text that shares most words with another text.
 
     Args:
         texts: Names and texts.
@@ -349,7 +349,7 @@ class Texts:
                 self._with.setdefault(word, []).append(number)
 
     def best(self, wanted: str) -> str | None:
-        """Return the text with most of the wanted words, the last of equals; None: no text has any."""
+        """Return the text with most of the wanted words (the last of several), or None if no text has any."""
         counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
         return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
 
@@ -384,7 +384,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     """Return a template with values in place of names; placeholders inside values are not filled.
 
     Raises:
-        TooLong: It would have more than `MOST_INTENT` characters.
+        TooLong: If the result would have more than `MOST_INTENT` characters.
     """
     parts = _PLACEHOLDER.split(template)  # texts and names, in turn
     parts[1::2] = [values.get(name.strip(), "") for name in parts[1::2]]
@@ -408,8 +408,8 @@ class Output:
     def says(self, word: str) -> bool:
         """Return True if the output says a word: as the last line, as its value, or as a field.
 
-        The word stands alone there, whatever its case and the marks around it; a field of its name that is true says
-        it as well.  No output says the empty word.
+        The word must stand alone there; its case and the marks around it do not matter.  A true field with the name of
+        the word counts, too.  No output says the empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What the models of an orchestrator are asked: the prompts of ``prompts/orchestrator`` with values of a task.
+"""The requests to the models of an orchestrator: the prompts of ``prompts/orchestrator`` with values of a task.
 
 Earlier outputs of models are quoted: their lines are indented, and placeholders in them are not filled.
 """
@@ -28,14 +28,13 @@ _BARE = Prompt("")
 
 
 def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str]:
-    """Return the templates of all requests by name: the user's, and the package's where there is none.
+    """Return the templates of all requests by name: the user's, or else the package's.
 
     Args:
-        prompts: The user's; texts are templates.
+        prompts: The user's prompts; texts are templates.
 
     Raises:
-        FlowError: A prompt has another name than the package's, a variable that the package's has not, or more than
-            a template.
+        FlowError: If the package has no prompt with such a name or variable, or a prompt has more than a template.
     """
     right = "Prompts('my_team') or a mapping such as {'deciding': 'The step {{ failed }} failed. Decide: …'}"
     require("prompts", prompts, isinstance(prompts, Prompts | Mapping), right, FlowError)
@@ -65,7 +64,7 @@ class Requests:
     """The requests to the models of an orchestrator.
 
     Args:
-        templates: Those of `templates_of`.
+        templates: The result of `templates_of`.
         blueprint: The guide for plans.
         team: The agents.
     """
@@ -74,7 +73,7 @@ class Requests:
         self._templates, self._guide, self._team = templates, str(blueprint), team
 
     def planning(self, j: Job) -> Any:
-        """Return the request for a strategy, or for another one after a failure."""
+        """Return a request for a strategy, or for a new strategy after a failure."""
         before = {"failed": "", "error": "", "strategy": "", "done": ""}
         if j.failed:
             done = {e.step_id: e.output for e in j.entries if e.status == "completed"}
@@ -127,13 +126,13 @@ class Requests:
         return with_pictures(text, _seen_by_agent(w))
 
     def working(self, w: StepWork) -> Any:
-        """Return what the agent of a step is asked."""
+        """Return the request to the agent of a step."""
         step, is_text = w.step, self._team.agents[w.agent].output is str
         words = {"expected": step.expected_output, "until": w.until, "ends_if": step.ends_if}
         return with_pictures(self._text("working", request=w.intent, is_text=is_text, **words), _seen_by_agent(w))
 
     def validating(self, w: StepWork) -> Any:
-        """Return the question of whether an output does what the step is for; the output is not cut."""
+        """Return the question of whether an output serves the purpose of the step.  The output is not cut."""
         words = {"task": w.task, "description": w.step.description, "expected": w.step.expected_output}
         words["output"] = output_text(w)
         return with_pictures(self._text("validating", **{name: _quoted(text) for name, text in words.items()}), w.seen)
@@ -155,7 +154,7 @@ def with_pictures(text: str, seen: Message | None) -> Any:
 
 
 def _seen_by_agent(w: StepWork) -> Message | None:
-    """Return the pictures for the agent of a step: those of the task, if its intent quotes the task."""
+    """Return the pictures for the agent of a step: the pictures of the task, if the intent quotes the task."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
@@ -166,7 +165,7 @@ def _quoted(text: str, most: int | None = None) -> str:
 
 
 def _listed(items: Iterable[tuple[str, str]]) -> str:
-    """Return named items, one a line, cut so that all fit."""
+    """Return named items, one per line, cut so that all fit."""
     found = list(items)
     most = min(_MOST_OF_ONE, max(_LEAST_QUOTED, MOST_QUOTED // max(len(found), 1)))
     return "\n".join([f"- {name}: {_quoted(text, most)}" for name, text in found]) or "- none"
