@@ -80,14 +80,14 @@ def flow_diagram(
             before it is.  ``"triggers"``: the same without guards.  ``"overview"``: the two commonest triggers of an
             arrow, no arrows from a state to itself, and one arrow for all failures that most states share.
             None: the overview of a flow of 30 rows or more, else all rows.
-        shows_defaults: Whether the rows are drawn that the user did not write.
-        shows_actions: Whether the name of a row's action follows, as ``done [is_good] / kept``; of a lambda, λ.
-        depth: How many flows deep it is drawn; a flow below is one box that says how many states it has.  None: all.
-        around: States; only they, and those near them, are drawn.  What lies beyond is "…".  Empty: all states.
-        hops: How many rows away a state may be from those of ``around``, in either direction.
+        shows_defaults: Whether rows are drawn that the user did not write.
+        shows_actions: Whether the name of a row's action is shown, as in ``done [is_good] / kept``; λ for a lambda.
+        depth: How many levels of flows are drawn, or None for all.  A deeper flow is a box with its number of states.
+        around: If given, only these states and the states near them are drawn; the rest is "…".
+        hops: How many rows away from ``around`` a state may be, in either direction.
 
     Raises:
-        UsageError: It is not a flow, ``around`` has a state that is not drawn of it, or there is no such level.
+        UsageError: If it is not a flow, ``around`` has a state that is not drawn, or the level is unknown.
 
     Examples:
         >>> @execute
@@ -119,7 +119,7 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     The present state has a thick border, and so has each state inside it that the run waits for.
 
     Raises:
-        UsageError: It is not a run.
+        UsageError: If it is not a run.
 
     Examples:
         >>> @execute

@@ -311,7 +311,7 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         states: New names by old ones; two states may swap names.
 
     Raises:
-        FlowError: No name is given, or one is not a name for a state.
+        FlowError: If no name is given, or one is not a valid name for a state.
 
     Examples:
         >>> upgrade = renamed(look="search")                        # for Flow(…, version=2, upgrades={1: upgrade})
@@ -370,12 +370,12 @@ def reshaped(
     record is for those.  Flows inside have data, and upgrades, of their own.
 
     Args:
-        add: The values of new fields by name, as JSON has them.  A field with a default needs none.
-        drop: The names of fields that are no more.
+        add: The values of new fields by name, as in JSON.  A field with a default needs no value.
+        drop: The names of removed fields.
         rename: New names of fields by old ones; two fields may swap names.
 
     Raises:
-        FlowError: No field is given, one is given twice, or JSON cannot hold a value.
+        FlowError: If no field is given, one is given twice, or JSON cannot hold a value.
 
     Examples:
         >>> upgrade = reshaped(add={"note": ""}, rename={"txt": "text"})     # for Flow(…, upgrades={1: upgrade})
