@@ -79,6 +79,8 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
     """Return what is right in the place of an attribute; None: it is the class's own."""
     word = _argument_for(name)
     near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
+    # Two letters that changed places make a short word look unlike: "chekc" is 0.8 near to "check".
+    near = near or next((each for each in known if name != each and sorted(name) == sorted(each)), None)
     is_gate = near in METHODS or (word or "").partition("=")[0] in METHODS
     if _is_defined(value, name, owner) and not is_gate:
         return None

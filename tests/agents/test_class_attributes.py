@@ -187,6 +187,8 @@ def test_of_several_sub_agents_each_has_what_the_class_says():
     ("name", "value", "right"),
     [
         ("aprove", refuse, "approve"),
+        ("chekc", refuse, "check"),
+        ("modle", "openai:m", "model"),
         ("hook", [], "hooks"),
         ("max_retries", 5, "parse_retries"),
         ("client", Script(), "model"),
