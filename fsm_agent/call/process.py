@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
+from fsm_agent.errors import OutcomeError
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:
     from fsm_agent.call.journal import Journal
@@ -43,6 +45,20 @@ def with_prefix(key: str, prefix: str) -> str:
     """Return the key of another effect of the same process, about the same subject."""
     path, separator, own = key.rpartition(SEPARATOR)
     return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
+
+
+def check_given(key: object, outcome: object) -> None:
+    """Refuse a key that is no text; and without a key, what is no outcome.
+
+    Raises:
+        OutcomeError: It says which.
+    """
+    if not isinstance(key, str):
+        raise OutcomeError(f"the key: expected that of an effect, such as 'ask:2.0', got {safe_repr(key)}")
+    if not key and not isinstance(getattr(outcome, "kind", None), str):
+        raise OutcomeError(
+            f"the outcome: expected one such as Cancelled(), got {safe_repr(outcome)}; pass the key that it answers"
+        )
 
 
 class AnyEffect(Protocol):
@@ -386,6 +402,7 @@ class BaseProcess:
             return inside.process.explain(event.event)  # type: ignore[no-any-return]
         if isinstance(event, Stepped):
             return explain_step(self.rows, event)
+        check_given(key, event)
         if SEPARATOR in key:
             owner: Owner = self.owner(key)  # type: ignore[attr-defined]
             return owner.process.explain(event, key=key.removeprefix(f"{owner.path}{SEPARATOR}"))

@@ -20,6 +20,7 @@ from fsm_agent.call.process import (
     ChildHandle,
     Deadline,
     Owner,
+    check_given,
     open_effects,
     questions_of,
 )
@@ -182,6 +183,7 @@ class FlowRun(FlowProcess, Generic[D]):
         if not isinstance(key, str):
             what = f"key of advance: expected the key of an effect, such as 'answer:review#1', got {safe_repr(key)}"
             raise UsageError(f"{what}; to answer by a state, call give(state, value)")
+        check_given(key, outcome)
         super().advance(self._now_called(key), outcome)
 
     def owner(self, key: str) -> Owner:

@@ -10,7 +10,7 @@ from deep_flow import outcome_for, walk
 
 from fsm_agent import Agent
 from fsm_agent.call import Begun, Cancelled, Returned, Slept
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows import Failure, Flow, ask, each, end, execute, gather, subflow, wait
 from fsm_agent.messages import Inside
 from fsm_agent.testing import Script
@@ -95,6 +95,16 @@ def test_what_no_state_gives_is_explained_by_its_key() -> None:
         run.explain("x", key=asking)
     with pytest.raises(OutcomeError, match="rate"):
         run.explain(1, key=rate)
+
+
+@pytest.mark.parametrize(("key", "value"), [("", 7), ("", None), ("", Text()), ("", Cancelled), (7, Cancelled())])
+@pytest.mark.parametrize("process", [begun(rate), Agent(Script("Hi.")).prepare("Hello")], ids=["a flow", "a call"])
+@pytest.mark.parametrize("verb", ["explain", "advance"])
+def test_what_is_no_outcome_and_no_key_is_refused(verb: str, process: Any, key: Any, value: Any) -> None:
+    before = process.record
+    with pytest.raises((OutcomeError, UsageError)):
+        process.explain(value, key=key) if verb == "explain" else process.advance(key, value)
+    assert process.record is before
 
 
 def test_a_guard_that_raises_is_told() -> None:
