@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, Limits, Prompt, Settings
+from fsm_agent import Agent, AgentBase, AgentConfig, Limits, Prompt, Settings, Toolset, build_agent
 from fsm_agent.agents import Conversation
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.store import MemoryStore
+from fsm_agent.store import MemoryStore, Store
 from fsm_agent.testing import Script
+from fsm_agent.web import serve
 
 VERBS = ("call", "acall", "stream", "astream", "map", "amap", "prepare", "run", "arun")
 RUNS = ("submit", "asubmit", "get", "aget", "resume", "aresume", "stream", "astream", "replay", "at", "fork")
@@ -45,6 +46,18 @@ def test_each_verb_shows_its_options_in_its_source_its_signature_and_its_hints(c
     assert f"def {verb}(" in inspect.getsource(method)
     assert typing.get_type_hints(method).keys() <= {*shown, "return"}
     assert "deps" in shown or verb in ("run", "arun")
+
+
+@pytest.mark.parametrize(
+    "public",
+    [Agent, AgentBase, AgentConfig, Limits, Prompt, Script, Settings, Store, Toolset, build_agent, serve],
+    ids=lambda public: public.__name__,
+)
+def test_the_hints_of_what_users_call_are_types(public: Any) -> None:
+    typing.get_type_hints(public)
+    for verb in (public, *vars(public).values()):
+        if inspect.isfunction(verb) and verb.__name__ in ("__init__", "of", "list", "stats", "serve", "build_agent"):
+            assert typing.get_type_hints(verb)
 
 
 @pytest.mark.parametrize("cls", HELD)

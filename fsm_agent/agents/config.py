@@ -46,7 +46,6 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import invalid, safe_repr
 
-Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"
 Keys: TypeAlias = tuple[str | int, ...]  # the keys that lead to a value
 Problem: TypeAlias = tuple[Keys, str]  # the keys of a mistake, and the text that follows them in the message
 
@@ -372,6 +371,9 @@ class AgentConfig(SubAgentConfig):
         """Return the value of a key of the agent itself, with references replaced."""
         value = getattr(self, key)
         return default if value is None else filled(value)
+
+
+Config: TypeAlias = AgentConfig | Mapping[str, Any] | str | Path
 
 
 def keys_of(kind: type[BaseModel]) -> list[str]:

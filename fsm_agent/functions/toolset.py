@@ -59,9 +59,9 @@ class PlainFunction(Protocol):
 
 
 # The functions that may be offered to a model in a call with these deps.
-Functions: TypeAlias = (
-    "Iterable[Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]]"
-)
+Functions: TypeAlias = Iterable[
+    Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]
+]
 NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # a default from which type checkers conclude any deps
 
 

@@ -25,14 +25,13 @@ from fsm_agent.functions.toolset import Functions, Toolset
 from fsm_agent.mcp.transports import MAX_BYTES
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
+from fsm_agent.store.store import Store
 from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
-
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import Store
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:

@@ -39,8 +39,6 @@ from fsm_agent.validation import invalid, require, safe_repr
 Out = TypeVar("Out", default=Any)
 
 
-Handler: TypeAlias = "str | Path | Prompt | Callable[..., str]"
-
 EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease correct this and answer again."
 INTERRUPT = "{{ call_results }}"
 LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
@@ -531,6 +529,9 @@ class Prompt(Generic[Out]):
                 f"what on_{kind} of prompt {self.path!r} returned: expected a string, got {safe_repr(text)}"
             )
         return text
+
+
+Handler: TypeAlias = str | Path | Prompt | Callable[..., str]
 
 
 @dataclass(frozen=True)  # with slots, Task[int](…) is a TypeError

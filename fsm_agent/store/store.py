@@ -30,9 +30,10 @@ the lease of a run that was deleted and created again: that run counts its fence
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import Protocol, TypedDict, Unpack
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.messages.events import Question
@@ -42,10 +43,6 @@ MAX_PRIORITY = 100
 MAX_NAME_BYTES = 1000  # of names, states and kinds of questions, in UTF-8: an index of Postgres holds no longer ones
 MAX_KEY_BYTES = 2000  # of the key of a question, which has the path of the process that asks
 MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second that calendars have: the end of the year 9999
-
-if TYPE_CHECKING:
-    import builtins
-    from typing import Unpack
 
 
 class Lease(Value, frozen=True):

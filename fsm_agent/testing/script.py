@@ -40,18 +40,6 @@ from fsm_agent.providers.codec import Profile, offered_functions
 from fsm_agent.runtime.environment import Clock, SystemClock
 from fsm_agent.validation import require, safe_repr
 
-ScriptEntry: TypeAlias = (
-    "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
-    " | Callable[[Request], Any]"
-)
-"""What a `Script` can reply.
-
-Examples:
-    >>> entries: list[ScriptEntry] = ["Hello.", RateLimited("busy"), function_call("add", a=1, b=2)]
-    >>> len(Script(*entries).requests)
-    0
-"""
-
 
 class ScriptError(AssertionError):
     """A test's script does not fit the requests: replies are missing or left over.
@@ -209,6 +197,26 @@ class Pieces:
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
+
+
+ScriptEntry: TypeAlias = (
+    str
+    | BaseModel
+    | FunctionCall
+    | Sequence[str | Part]
+    | Reply
+    | Exception
+    | Delayed
+    | Pieces
+    | Callable[[Request], Any]
+)
+"""What a `Script` can reply.
+
+Examples:
+    >>> entries: list[ScriptEntry] = ["Hello.", RateLimited("busy"), function_call("add", a=1, b=2)]
+    >>> len(Script(*entries).requests)
+    0
+"""
 
 
 class Script(SyncVerbs):

@@ -43,7 +43,7 @@ from fsm_agent.web.follow import RunFollower
 from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_body, read_json
 from fsm_agent.web.translate import describe_error, failing, sse
 
-UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
+UserOf: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
 AT_ONCE = 16  # runs of a user that are under way
 MAX_TURNS = 200  # of a conversation that are shown
 MAX_CONVERSATIONS = 200  # of a user that are listed

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 from weakref import finalize
 
 from fsm_agent.agents.agent_base import AgentBase
@@ -25,22 +25,20 @@ from fsm_agent.agents.runs import aclaim_run
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
+from fsm_agent.messages.message import Message
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed, is_settled
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
 from fsm_agent.validation import require, safe_repr
 from fsm_agent.web.event_log import EventLog, is_last, is_step
 from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 
-if TYPE_CHECKING:
-    from fsm_agent.messages.message import Message
-    from fsm_agent.store.runs import Runs
-
-Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with the event
+Item: TypeAlias = tuple[int, Event]  # how many steps the run has taken with the event
 RETRY_S = 1.0  # before a run is driven again that has come no further
 SWEEP_S = 5.0  # between two looks for runs that were left behind
 TAKEN_UP = 100  # of them at each look
