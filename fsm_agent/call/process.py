@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
 from fsm_agent.validation import safe_repr
 
@@ -388,7 +388,7 @@ class BaseProcess:
 
         Raises:
             OutcomeError: If no effect has this key, or its effect cannot have this outcome.
-            UsageError: If the step belongs to another table.
+            UsageError: If the step belongs to another table, or to a process inside that is not kept.
 
         Examples:
             >>> call = Agent(Script("Hi.")).call("Hello").call
@@ -398,7 +398,13 @@ class BaseProcess:
               taken      Seeded --begun--> Calling
         """
         if isinstance(event, Inside):
-            *_, (inside, _) = along(self, event.path)
+            try:
+                *_, (inside, _) = along(self, event.path)
+            except LookupError as error:
+                raise UsageError(
+                    f"the step: expected one of a process inside that this one still has, got one of {event.path!r}; a"
+                    " run that was read from a store has those that have not ended"
+                ) from error
             return inside.process.explain(event.event)  # type: ignore[no-any-return]
         if isinstance(event, Stepped):
             return explain_step(self.rows, event)

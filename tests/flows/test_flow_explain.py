@@ -107,6 +107,14 @@ def test_what_is_no_outcome_and_no_key_is_refused(verb: str, process: Any, key: 
     assert process.record is before
 
 
+def test_a_step_inside_that_is_not_kept_is_refused_by_its_path() -> None:
+    call = Agent(Script("Hi.")).call("Hello").call
+    step = Inside("gone#1/run:1.0", call.record.trace[0])
+    for process in (begun(rate), call):
+        with pytest.raises(UsageError, match="gone#1"):
+            process.explain(step)
+
+
 def test_a_guard_that_raises_is_told() -> None:
     flow = Flow("f", Text, start=rate, rows=[rate.done(good, when=is_broken), rate.done(bad)])
     run = flow.prepare(Text())
