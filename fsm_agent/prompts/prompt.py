@@ -34,6 +34,7 @@ from fsm_agent.prompts.output import (
 )
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.template import check_used, handler_text, render, variables
+from fsm_agent.prompts.values import is_attachment
 from fsm_agent.validation import invalid, require, safe_repr
 
 Out = TypeVar("Out", default=Any)
@@ -329,7 +330,8 @@ class Prompt(Generic[Out]):
     def render(self, /, **values: Any) -> Message:
         """Return the user's message that asks for the task.
 
-        The text of a `Payload` among the values appears in its place.  Its images and documents follow the text.
+        The text of a `Payload` among the values appears in its place.  Its images and documents follow the text, as do
+        values that are images or documents.
 
         Raises:
             PromptError: If a variable is missing, or the template does not use one.
@@ -337,7 +339,10 @@ class Prompt(Generic[Out]):
         check_used(self.template, values)
         rest: list[Any] = []
         for name, value in values.items():
-            if isinstance(value, Payload):
+            if is_attachment(value):
+                values[name] = ""
+                rest += value if isinstance(value, list | tuple) else [value]
+            elif isinstance(value, Payload):
                 values[name] = value.to_text()
                 rest += [part for part in value.parts if not isinstance(part, Text)]
         return Message.of("user", render(self.template, values), *rest)

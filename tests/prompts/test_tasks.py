@@ -10,6 +10,7 @@ from fsm_agent.prompts import Task
 from fsm_agent.testing import Script
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(24)
+PICTURE = Image(data=PNG, media_type="image/png")
 ORDER = Prompt("Which goods does {{ letter }} order?", output=int)
 
 
@@ -53,6 +54,13 @@ def test_a_payload_among_the_values_has_its_text_in_place_and_its_pictures_behin
     assert put.tail is not None
     assert [type(part) for part in put.tail.parts] == [Text, Image, Text]
     assert put.top_prompt is ORDER
+
+
+@pytest.mark.parametrize("pictures", [PICTURE, [PICTURE], (PICTURE, PICTURE)])
+def test_pictures_among_the_values_follow_the_text(pictures: object) -> None:
+    text, *rest = ORDER(letter=pictures).render().parts
+    assert (text, rest) == (Text("Which goods does  order?"), [PICTURE] * len([*rest]))
+    assert len(rest) == (len(pictures) if isinstance(pictures, list | tuple) else 1)
 
 
 def test_the_prompt_of_an_agent_takes_its_values_with_the_task_in_words() -> None:
