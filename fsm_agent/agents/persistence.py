@@ -89,12 +89,14 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
     prompt: Prompt | None = options.get("prompt")
     on_change: OnChange = options.get("on_change", "report")
     check_on_change(on_change)
+    require("prompt", prompt, prompt is None or isinstance(prompt, Prompt), "the Prompt of the run's task, or None")
 
     def make(header: Header, document: str | None, earlier: Sequence[Message] = ()) -> AgentCall[Any]:
         seed = seed_of(header)
         if seed.prompt != (prompt or agent.prompt).path:
-            actual = "the agent's own" if prompt is None else repr(prompt.path)
-            raise UsageError(f"prompt: expected {seed.prompt!r}, with which the run began, got {actual}; pass prompt=…")
+            actual = "the agent's own" if prompt is None else repr(prompt.path or prompt)
+            began = f"{seed.prompt!r}, with which the run began" if seed.prompt else "that with which the run began"
+            raise UsageError(f"prompt: expected {began}, got {actual}; pass prompt=…")
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
         resolved = agent._resolve_prompt(prompt, {**options, "deps": deps})
         parts = agent._call_parts(resolved, options.get("args") or seed.args or None, deps, keep)

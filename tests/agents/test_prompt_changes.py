@@ -38,6 +38,12 @@ def answers(agent: Agent) -> dict:
     return {agent.runs.all.store.load("r1", after=None).run.waits[0].key: Approved()}
 
 
+@pytest.mark.parametrize("verb", ["get", "resume", "replay", "at", "fork"])
+def test_what_is_no_prompt_is_refused(agent, verb):
+    with pytest.raises(UsageError, match="prompt"):
+        getattr(agent.runs, verb)("r1", prompt="shop/pay")
+
+
 class TestResume:
     def test_the_same_prompt_is_no_change(self, agent, caplog):
         result = agent.runs.resume("r1", answers(agent), prompt=OLD, on_change="error")
