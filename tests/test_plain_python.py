@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, AgentConfig, Limits, Prompt, Settings, Toolset, build_agent
+from fsm_agent import Agent, AgentBase, AgentConfig, Limits, Prompt, Settings, Toolset, UsageError, build_agent
 from fsm_agent.agents import Conversation
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows.orchestrator import Orchestrator
@@ -58,6 +58,16 @@ def test_the_hints_of_what_users_call_are_types(public: Any) -> None:
     for verb in (public, *vars(public).values()):
         if inspect.isfunction(verb) and verb.__name__ in ("__init__", "of", "list", "stats", "serve", "build_agent"):
             assert typing.get_type_hints(verb)
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong", "meant"),
+    [("submit", "delay", "delay_s"), ("submit", "prioriti", "priority"), ("map", "concurency", "concurrency")],
+)
+def test_the_error_of_an_unknown_option_names_a_near_one_of_the_verb(verb: str, wrong: str, meant: str) -> None:
+    agent = Agent(Script(), name="a", store=MemoryStore())
+    with pytest.raises(UsageError, match=f"'{wrong}'.*'{meant}'"):
+        getattr(agent.runs if verb == "submit" else agent, verb)(["Hello"], **{wrong: 1})
 
 
 @pytest.mark.parametrize("cls", HELD)

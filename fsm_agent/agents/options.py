@@ -263,8 +263,13 @@ def call_options(
     return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
 
 
-def check_known(options: Iterable[str], task: object) -> None:
+def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
     """Refuse options that a call does not have.
+
+    Args:
+        options: Their names.
+        task: The task, or a list of them.
+        known: The options of the verb.
 
     Raises:
         UsageError: If an option is unknown; the message names it and suggests the option that was probably meant.
@@ -276,7 +281,7 @@ def check_known(options: Iterable[str], task: object) -> None:
     prompt = first.prompt if isinstance(first, Task) else first
     if isinstance(prompt, Prompt) and name in prompt.variables:
         raise UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
-    right = remedy(name, sorted(CALL_OPTIONS))
+    right = remedy(name, sorted(known))
     is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
     raise UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
 

@@ -22,6 +22,7 @@ from fsm_agent.agents.options import (
     SubmitOptions,
     Typed,
     call_options,
+    check_known,
 )
 from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
 from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, run, stream
@@ -211,6 +212,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             RunExists: If another run has this ``run_id``.
             RunUnknown: If a run of ``after`` does not exist.
         """
+        check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog, unknown
@@ -248,6 +250,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         **unknown: Any,
     ) -> RunHandle[CallResult[Any]]:
         """`submit` for asyncio."""
+        check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog, unknown

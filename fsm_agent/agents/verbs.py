@@ -26,6 +26,7 @@ from fsm_agent.agents.options import (
     Stream,
     Typed,
     call_options,
+    check_known,
 )
 from fsm_agent.agents.runnable import (
     Runnable,
@@ -334,6 +335,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             after: What the task continues: the result of a call, a dialog, or messages.
             unknown: Unknown options, which are refused with a suggestion.
         """
+        check_known(unknown, tasks, MapOptions.__optional_keys__)
         options = call_options(
             tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
@@ -365,6 +367,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         **unknown: Any,
     ) -> TaskResults[Any]:
         """`map` for asyncio."""
+        check_known(unknown, tasks, MapOptions.__optional_keys__)
         options = call_options(
             tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
