@@ -81,13 +81,13 @@ class PromptModel(pydantic.BaseModel):
 
 
 class TypeMarked(pydantic.BaseModel):
-    """A pydantic model whose values say in JSON of which class they are: ``class Found(TypeMarked, PromptModel)``.
+    """A pydantic model whose values name their class in JSON: ``class Found(TypeMarked, PromptModel)``.
 
-    A dump has ``"__type": "Found"``.  No schema, prompt or field has it, and what is read may leave it out; but what
-    says that it is of another class is refused.
+    A dump has ``"__type": "Found"``.  No schema, prompt or field has it.  Documents may leave it out, but a document
+    that names another class is refused.
 
     Attributes:
-        type_name: The name; by default that of the class.  Not inherited.
+        type_name: The name; by default the name of the class.  It is not inherited.
 
     Examples:
         >>> class Found(TypeMarked, PromptModel):
@@ -123,12 +123,12 @@ class TypeMarked(pydantic.BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of the fields, for what is written as for what is read."""
+        """Return the schema of the fields, both for writing and for reading."""
         return handler({name: part for name, part in core_schema.items() if name != "serialization"})
 
 
 class _Intent:
-    """An enumeration with all that `intent` gives it; apart, since pyright forgets the types of variables in one."""
+    """An enumeration with all that `intent` adds.  It is separate, since pyright forgets the types of its variables."""
 
     if TYPE_CHECKING:
         prompt: ClassVar[Prompt[Self]]

@@ -1,11 +1,10 @@
 """Repairs of answers: nearly-JSON, and names and values that are nearly right.
 
-A name or value is put right where exactly one of those that are right is close enough.
+A name or value is corrected if exactly one of the right names or values is close enough.
 
-Two texts are close if they are equal but for case, spaces, hyphens and underscores; or if one slip of the pen (a letter
-too many, missing, wrong, or two swapped) lies between them, they begin with the same letter, hold the same digits, and
-have four letters or more.  Closer words are not told apart by looking at them: "unapproved" is far from "approved", and
-"step 2" from "step 1".
+Two texts are close if they are equal except for case, spaces, hyphens and underscores.  They are also close if they
+differ by one typo (a letter too many, missing or wrong, or two swapped letters), begin with the same letter, have the
+same digits, and have four letters or more.  So "unapproved" is far from "approved", and "step 2" from "step 1".
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, SupportsIndex
 
 from pydantic_core import ValidationError, from_json, to_json
 
-_MAX_ROUNDS = 8  # of corrections, each of which may bring errors to light that lay behind others
+_MAX_ROUNDS = 8  # of corrections, each of which may reveal further errors
 _MAX_ERRORS = 50  # that are looked at in each
 _MAX_NAME = 100  # characters of what is compared
 _MAX_CHOICES = 1000
@@ -36,13 +35,13 @@ Schema = Mapping[str, Any]
 def matched(
     document: str, validated: Callable[[str], Any], schema: Schema, error: ValidationError
 ) -> tuple[Any, tuple[str, ...]] | None:
-    """Return the value of a document whose names or values are nearly right, and the corrections; None: it has none.
+    """Return the value of a document with nearly right names or values, and the corrections, or None.
 
     Args:
-        document: JSON.
+        document: The JSON.
         validated: Makes the value of a document.
         schema: The JSON schema of the type.
-        error: What pydantic said of the document.
+        error: The error of pydantic for the document.
     """
     data = {"": from_json(document)}  # with a key, under which the whole can be replaced
     schema = {"properties": {"": schema}, "$defs": schema.get("$defs", {})}
@@ -60,7 +59,7 @@ def matched(
 
 
 def _corrected(data: Any, schema: Schema, error: ValidationError) -> Iterator[str]:
-    """Put right in ``data`` what can be, and yield the corrections."""
+    """Correct ``data`` where possible, and yield the corrections."""
     for item in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]:
         kind, path = item["type"], ("", *item["loc"])
         if kind in _UNLISTED:
@@ -83,7 +82,7 @@ def _value_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
 
 
 def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Rename the field of an object that is missing under its right name."""
+    """Rename the field of an object that lacks its right name."""
     holder, key, schemas = _found(data, schema, path[:-1])
     fields = holder[key] if holder is not None else None
     if isinstance(fields, dict):
@@ -94,7 +93,7 @@ def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
 
 
 def _tag_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Put right what says of which member of a union an object is: a name, or a value of which there are few."""
+    """Correct the name or value that identifies the member of a union."""
     holder, key, schemas = _found(data, schema, path)
     fields = holder[key] if holder is not None else None
     if not isinstance(fields, dict):
@@ -131,7 +130,7 @@ def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str 
 
 
 def only_close(actual: Any, right: Iterable[str]) -> str | None:
-    """Return the one text that is close to another; None: there is none, or more than one."""
+    """Return the only right text that is close to another, or None if there is not exactly one."""
     if not isinstance(actual, str) or len(actual) > _MAX_NAME:
         return None
     choices = [choice for choice in right if abs(len(choice) - len(actual)) <= _MAX_NAME][:_MAX_CHOICES]
@@ -146,7 +145,7 @@ def _fold_text(text: str) -> str:
 
 
 def _is_slip(a: str, b: str) -> bool:
-    """Return whether one slip lies between two texts."""
+    """Return whether two texts differ by one typo."""
     if min(len(a), len(b)) < _LEAST_LETTERS or abs(len(a) - len(b)) > 1 or a[0] != b[0]:
         return False
     if _DIGITS.findall(a) != _DIGITS.findall(b):
@@ -160,7 +159,7 @@ def _is_slip(a: str, b: str) -> bool:
 def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
     """Return the container and the key of a place in a document, and the schemas that hold there.
 
-    Places name the members of unions, too, which are no part of the document.
+    Places also name the members of unions, which are not part of the document.
     """
     holder: Any = None
     key: Any = None
@@ -209,10 +208,10 @@ _MAX_LOOKS = 200_000  # a second or two of hostile text
 
 
 def repaired(document: str, looks: list[int]) -> str:
-    """Return nearly-JSON as json_repair mends it; "" when it fails, or needs more than ``looks``.
+    """Return nearly-JSON after json_repair, or "" if it fails or needs more than ``looks``.
 
-    It looks ahead and starts over, so hostile text takes it more than quadratic time (3,000 characters: 12 s), and it
-    fails with exceptions of its own.
+    json_repair looks ahead and starts over, so hostile text takes more than quadratic time (12 s for 3,000 characters),
+    and it fails with its own exceptions.
     """
     import json_repair
 
@@ -228,11 +227,11 @@ def granted(text: str) -> list[int]:
 
 
 class _OutOfLooks(RuntimeError):
-    """A metered text was read too often; never leaves this module."""
+    """A metered text was read too often.  This exception never leaves this module."""
 
 
 class _Metered(str):
-    """Text that can be read only so often: bounds the work of its reader, whatever its algorithm."""
+    """Text that can be read a limited number of times, which bounds the work of any reader."""
 
     __slots__ = ("looks",)
     looks: list[int]  # how many are left; one list for all slices of a text

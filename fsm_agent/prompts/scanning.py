@@ -29,9 +29,9 @@ _IN_A_ROW = re.compile(r"""[\s,]*[{\["'“]""")
 
 
 def without_thought(text: str) -> str:
-    """Return the text behind the reasoning with which a model began it, in ``<think>``; all of it if it did not.
+    """Return the text after its leading reasoning in ``<think>``, or the whole text if it has none.
 
-    Many servers leave the reasoning in the text, some without its start tag, which the prompt holds.
+    Many servers leave the reasoning in the text, some without its start tag, which is in the prompt.
     """
     begun = text.lstrip()
     if begun.startswith(_THINK):
@@ -55,7 +55,7 @@ def is_json(document: str) -> bool:
 
 
 def fenced(text: str) -> list[str]:
-    """Return what stands in code fences, of any language."""
+    """Return the contents of code fences of any language."""
     return _FENCED.findall(text)
 
 
@@ -66,7 +66,7 @@ def documents(text: str) -> Iterator[str]:
 
 
 def bracketed(text: str) -> Iterator[str]:
-    """Yield each outermost ``{…}`` and ``[…]``, up to the first that is meant as JSON and never closes."""
+    """Yield each outermost ``{…}`` and ``[…]``, up to the first that is meant as JSON but never closes."""
     for number, (start, end) in enumerate(_pieces(text)):
         if number == _MAX_PIECES:
             return
@@ -101,7 +101,7 @@ def is_row(text: str) -> bool:
 
 
 def has_documents(text: str) -> bool:
-    """Return whether JSON stands somewhere in the text, several documents or one that is nearly right."""
+    """Return whether the text contains several JSON documents or a nearly right one."""
     return any(
         is_json(text[start:end]) for (start, end), _ in zip(_pieces(text), range(_RESTARTS), strict=False) if end
     )
@@ -110,7 +110,7 @@ def has_documents(text: str) -> bool:
 def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
     """Yield start and end of each outermost ``{…}`` and ``[…]`` of the text, in linear time.
 
-    One that never closes has no end, and the pieces inside it follow.
+    A piece that never closes has no end, and its inner pieces follow.
     """
     start = scanned = 0
     for _ in range(_RESTARTS):
@@ -153,7 +153,7 @@ class _Fence(Value, frozen=True):
 def blocks(text: str) -> Iterator[Block]:
     """Yield the fenced blocks in the order in which they open.
 
-    Blocks may be nested; one that is never closed ends with the text.
+    Blocks may be nested.  A block that is never closed ends with the text.
     """
     found: list[tuple[int, int, _Fence]] = []
     opened: list[_Fence] = []
@@ -200,9 +200,9 @@ def is_tag(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of start and end tags; each attempt ends where another could begin: that keeps it linear.
+    """Return the pattern of start and end tags.  It is linear, since each attempt ends where another could begin.
 
-    A quote counts behind ``=`` alone, and what it quotes may hold any ``<`` but that of such a tag.
+    A quote counts only after ``=``, and the quoted text may contain any ``<`` except the start of such a tag.
     """
     alternatives = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     quoted = "|".join([f"{q}[^{q}<]*+(?:<(?!/?(?:{alternatives})[\\s/>])[^{q}<]*+)*+{q}" for q in "\"'"])
@@ -211,7 +211,7 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def elements(text: str, names: Collection[str]) -> Iterator[Element]:
-    """Yield the outermost elements of these names, in order; start tags that are never closed are no elements."""
+    """Yield the outermost elements of these names, in order.  Start tags that are never closed do not count."""
     opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}  # start, end and attributes
     found: dict[str, list[tuple[int, int, int, int, str, str]]] = {name: [] for name in names}
     depth = 0  # of all that is opened; at 0 nothing is found that was not yielded
@@ -247,12 +247,12 @@ def _in_order_of_start(found: dict[str, list[tuple[int, int, int, int, str, str]
 
 
 def mentioned(text: str, names: Collection[str]) -> set[str]:
-    """Return the names of which there is a start tag, closed or not."""
+    """Return the names that have a start tag in the text, closed or not."""
     return {match[2] for match in _tags(tuple(names)).finditer(text) if not match[1]}
 
 
 def unescaped(text: str) -> str:
-    """Return the text with its entities decoded, once; what has no semicolon behind it is none."""
+    """Return the text with its entities decoded once.  An entity must end with a semicolon."""
     import html
 
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text

@@ -1,10 +1,10 @@
 """Templates: found in files, checked, and rendered with their variables.
 
-Jinja2 in its immutable sandbox: `{{ name }}` only, so JSON needs no escaping; a missing variable is an error
-that lists the names.  Only developers' templates are rendered: text of users and models is never a template.
+Templates use Jinja2 in its immutable sandbox, with `{{ name }}` only, so JSON needs no escaping.  A missing variable is
+an error that lists the names.  Only developers' templates are rendered; text of users and models is never a template.
 
-A template of nothing but names, as most are, is filled in without Jinja2, which takes a while to load.  A value that is
-a pydantic model, a dataclass or a member of an enumeration, is printed by `values`, which is loaded for it.
+A template with only names, like most, is filled in without Jinja2, which takes a while to load.  `values` prints
+pydantic models, dataclasses and members of enumerations, and is loaded on demand.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))  # what is printed as Py
 
 
 class Joined(str):
-    """The text of a template, with the others that it includes, extends or imports.
+    """The text of a template, with the templates that it includes, extends or imports.
 
     Args:
         text: The template.
-        parts: The texts of the others, by the names under which templates have them.
+        parts: The texts of these templates, by the names that templates use for them.
     """
 
     __slots__ = ("_hash", "parts")
@@ -68,10 +68,10 @@ class Joined(str):
 
 
 class Reference(Value, frozen=True):
-    """The place in a template that names others."""
+    """The place in a template that names other templates."""
 
     line: int
-    names: tuple[str, ...]  # of which the first that is there is taken; none: they are computed
+    names: tuple[str, ...]  # the first that exists is taken; empty if they are computed
     is_optional: bool = False
     is_base: bool = False  # it is extended
 
@@ -99,7 +99,7 @@ def _printed(value: Any) -> Any:
 
 
 def _printed_value(value: Any) -> Any:
-    """Return the text of a value that has one of its own; otherwise the value."""
+    """Return the own text of a value, or the value if it has no text of its own."""
     if type(value) in _PLAIN:
         return value
     # Here, not above: it loads pydantic, which most templates do without, and prints the templates of classes itself.
@@ -129,7 +129,7 @@ def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str) -> tuple[str, ...] | None:
-    """Return texts, and between them names; None when the template holds anything else."""
+    """Return texts, and between them names, or None if the template contains anything else."""
     pieces = _NAME.split(template)
     if any(map(_SYNTAX.search, pieces[::2])):
         return None
@@ -140,7 +140,7 @@ def _pieces(template: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def variables(template: str) -> frozenset[str]:
-    """Return the names that ``template`` uses and does not define itself.
+    """Return the names that ``template`` uses but does not define itself.
 
     Raises:
         PromptError: If the template's syntax is wrong.
@@ -161,7 +161,7 @@ def variables(template: str) -> frozenset[str]:
 def _needed(
     template: str, parts: Mapping[str, str], assigned: frozenset[str], seen: set[tuple[str, frozenset[str]]]
 ) -> Iterator[str]:
-    """Yield the names that a template and its parts use, and neither they nor those around them define."""
+    """Yield the names that a template and its parts use, but neither they nor the templates around them define."""
     from jinja2.meta import find_undeclared_variables
     from jinja2.nodes import Name
 
@@ -208,7 +208,7 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
         values: The values, by the names of variables.
 
     Raises:
-        PromptError: If the template uses no variable of some name.
+        PromptError: If the template does not use one of the names.
     """
     used = variables(template)
     for name in sorted(values.keys() - used):
@@ -224,7 +224,7 @@ def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = N
     Args:
         template: The template.
         values: The values, by the names of variables.
-        guard: Makes every text that the template prints of a value harmless; one function for good.
+        guard: Makes every printed text of a value harmless.  Always pass the same function object.
 
     Raises:
         PromptError: If a variable is missing, or the template fails.
@@ -239,7 +239,7 @@ def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = N
         filled_in = [str(_printed_value(values[name])) for name in pieces[1::2]]
         texts[1::2] = map(guard, filled_in) if guard else filled_in
         return "".join(texts)
-    except PromptError:  # of a template inside of this one
+    except PromptError:  # of an inner template
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise PromptError(f"the template {template[:60]!r} cannot be rendered: {error}") from error
@@ -300,10 +300,10 @@ _YAML = re.compile(r"---[ \t]*\n(?:(?:[A-Za-z_][\w -]*:|[ \t]|-[ \t]|#).*\n|\n)+
 
 
 class PromptFileProblem(NamedTuple):
-    """One thing that is wrong with a file."""
+    """A problem with a file."""
 
     file: str
-    line: int  # from 1; 0: no certain one
+    line: int  # from 1; 0 if unknown
     text: str
 
     def __str__(self) -> str:
@@ -312,7 +312,7 @@ class PromptFileProblem(NamedTuple):
 
 
 class PromptFileError(PromptError):
-    """A file of a prompt that cannot be used, with all that is wrong with it."""
+    """A file of a prompt that cannot be used, with all of its problems."""
 
     def __init__(self, *problems: PromptFileProblem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -332,7 +332,7 @@ def package_prompts(package: str) -> tuple[Path, ...]:
     """Return the directories ``prompts`` of an installed package.
 
     Raises:
-        PromptError: If there is no such package, or it has none.
+        PromptError: If the package does not exist, or has no such directory.
     """
     try:
         spec = find_spec(package)
@@ -349,7 +349,7 @@ def package_prompts(package: str) -> tuple[Path, ...]:
 
 
 def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of prompts in a directory, and their names there without what they end in."""
+    """Yield the files of prompts in a directory, and their names there without their suffixes."""
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix().removesuffix(file.suffix)
         if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files are those of other programs
@@ -360,7 +360,7 @@ def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "
     """Return the first file of this name in the folders.
 
     Raises:
-        PromptError: If there is none; the error lists the paths that were searched.
+        PromptError: If the file does not exist; the error lists the paths that were searched.
     """
     searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays itself
     for path in searched:
@@ -439,7 +439,7 @@ def check_part(name: str) -> None:
 
 
 class _Gathering:
-    """The search for all templates that one includes."""
+    """The search for all templates that a template includes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -447,7 +447,7 @@ class _Gathering:
         self.open: list[str] = []  # the files that lead to the present one
 
     def add(self, text: str, file: Path, before: int) -> None:
-        """Check a template, which begins after so many lines of its file, and read those that it includes."""
+        """Check a template, which begins after ``before`` lines of its file, and read its included templates."""
         self.open.append(str(file))
         try:
             referred = references(text)
@@ -465,7 +465,7 @@ class _Gathering:
         self.open.pop()
 
     def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
-        """Return those of the names that are files."""
+        """Return the names that are files."""
         if not reference.names:
             raise _problem(file, "expected the name of a template in quotes, got one that is computed", line)
         try:

@@ -1,15 +1,15 @@
-"""Unions of which JSON alone does not say the member: they are shown with tags, and read without guessing.
+"""Unions whose members JSON alone does not identify.  They are shown with tags, and read without guessing.
 
-pydantic takes the first member that a document fits, and a document that was meant as another may fit: a refusal
-without its reason is an approval, and everything fits a member without fields.  So of objects, and of lists of them:
+pydantic takes the first member that a document fits, although the document may mean another member: a refusal without
+its reason is an approval, and everything fits a member without fields.  So these rules hold for objects and lists:
 
-- If documents of the members differ for certain, the union is shown as it is.  They do if each of two has a required
-  field that the other does not know, or a field that both have holds different constants.
-- Otherwise each is shown as an object with one field, whose name says the member: ``{"Approve": {…}}``.
-- Either way, a document is read as the member that its tag says; without a tag, as the one member that it has a field
-  or a constant of that each other lacks.  Documents that both do not decide are errors, and so are unknown fields.
+- If documents of the members always differ, the union is shown without tags.  Two members differ if each has a required
+  field that the other lacks, or if a field of both has different constants.
+- Otherwise each member is shown as an object with one field, whose name is the tag: ``{"Approve": {…}}``.
+- In both cases, a document is read as the member of its tag.  Without a tag, it is read as the only member that has a
+  field or constant of the document that each other member lacks.  Other documents and unknown fields are errors.
 
-Texts, numbers and other plain values are pydantic's to decide, and so is a union with a discriminator of its own.
+pydantic decides texts, numbers and other plain values, and unions with their own discriminator.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fsm_agent.errors import PromptError
 from fsm_agent.prompts.repairs import UNCLEAR, only_close
 
 _TAGGED = ""  # the choice of a document with a tag; no part of a position that is shown
-_NONE = ""  # where there are no tags: the choice of what is none of the members, each of which says why
-_REST = "other"  # of what is no object
+_NONE = ""  # without tags: the choice of a document that fits no member, each of which tells why
+_REST = "other"  # the choice of anything but an object
 _NESTING = ("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "json_schema", "python_schema")
 _SEVERAL = ("lax_schema", "strict_schema", "choices", "steps", "definitions", "fields")
 _NAMED = ("choices", "fields")  # whose keys are names, in a dict
@@ -56,19 +56,19 @@ class _Form(Value, frozen=True):
     items: tuple[_Form, ...] = ()  # of an array
 
     def always_differs(self, other: _Form) -> bool:
-        """Return whether a document of this form has something that none of the other has."""
+        """Return whether every document of this form has something that no document of the other form has."""
         if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
             return True
         return not other.is_open and any(all(map(other.lacks, names)) for names in self.required)
 
     def may_differ(self, other: _Form) -> bool:
-        """Return whether a document of this form may have something that none of the other has."""
+        """Return whether a document of this form may have something that no document of the other form has."""
         if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
             return True
         return not other.is_open and any(map(other.lacks, self.names))
 
     def differs(self, other: _Form, document: Mapping[str, Any]) -> bool:
-        """Return whether a document has something of this form that none of the other has."""
+        """Return whether a document has something of this form that no document of the other form has."""
         return any(
             (not other.is_open and other.lacks(name))
             or (
@@ -80,7 +80,7 @@ class _Form(Value, frozen=True):
         )
 
     def excludes(self, document: Mapping[str, Any]) -> bool:
-        """Return whether a document has a field that none of this form has."""
+        """Return whether a document has a field that no document of this form has."""
         return any(
             not self.is_open
             if name not in self.names
@@ -89,7 +89,7 @@ class _Form(Value, frozen=True):
         )
 
     def lacks(self, name: str) -> bool:
-        """Return whether the form has no such field, not even when the name is a slip of the pen."""
+        """Return whether the form lacks a field, even if the name may have a typo."""
         return name not in self.names and only_close(name, self.names) is None
 
 
@@ -109,7 +109,7 @@ class _Member:
         self.names: frozenset[str] = reduce(or_, [form.names for form in self.objects], frozenset())
 
     def is_apart(self, other: _Member) -> bool:
-        """Return whether no document of one may be meant as one of the other."""
+        """Return whether no document of one member may mean the other."""
         if not all(_are_apart(a, b) for a in self.objects for b in other.objects):
             return False
         if not (self.is_list_of_objects and other.is_list_of_objects):
@@ -117,21 +117,21 @@ class _Member:
         return all(_are_apart(a, b) for a in self.items for b in other.items)
 
     def is_meant(self, document: Mapping[str, Any], others: Iterable[_Member]) -> bool:
-        """Return whether only this member can be meant by an object."""
+        """Return whether an object can mean only this member."""
         return any(
             all(form.differs(other, document) for member in others for other in member.objects) for form in self.objects
         )
 
     def excludes(self, document: Mapping[str, Any]) -> bool:
-        """Return whether an object cannot be of this member, whatever fields it gets."""
+        """Return whether an object cannot belong to this member, even with further fields."""
         return all(form.excludes(document) for form in self.objects)
 
 
 class _Members:
-    """The members of a union that are told apart by us.
+    """The members of a union that this module distinguishes.
 
     Attributes:
-        tags: Of those that are shown with one, by their index.
+        tags: The tags of the members that are shown with a tag, by their index.
     """
 
     def __init__(self, members: Sequence[_Member], labels: Sequence[str]) -> None:
@@ -152,11 +152,11 @@ class _Members:
 
     @property
     def are_plain(self) -> bool:
-        """True if pydantic reads the union rightly."""
+        """True if pydantic reads the union correctly."""
         return len(self.objects) < 2 and not self.tags
 
     def choice(self, value: Any) -> str | None:
-        """Return which choice of the tagged union a value is; None: it does not say which."""
+        """Return which choice of the tagged union a value is, or None if it does not tell."""
         if not isinstance(value, dict):
             return None if self.are_lists_tagged and isinstance(value, list) else _REST
         if len([tag for tag in self.tags.values() if tag in value]) == 1:
@@ -171,7 +171,7 @@ class _Members:
         return self.names[meant[0]] if len(meant) == 1 else None
 
     def rest(self) -> list[Core]:
-        """Return the members that may be something else than an object, without a tag."""
+        """Return the members without a tag that may be something other than an object."""
         return [
             member.core
             for index, member in enumerate(self.members)
@@ -180,11 +180,11 @@ class _Members:
 
 
 def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
-    """Return what reads JSON as a value of a type, and describes that JSON.
+    """Return the adapter that reads JSON as a value of a type, and describes that JSON.
 
     Raises:
-        Exception: Raised by pydantic: it has no JSON.
-        PromptError: If a class with an ``__init__`` of its own has such a union.
+        Exception: If the type has no JSON, as pydantic raised it.
+        PromptError: If a class with its own ``__init__`` has such a union.
     """
     adapter: TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema
@@ -193,9 +193,9 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
-    """Return what reads JSON as a value of one of several schemas, whose objects have these names.
+    """Return the core that reads JSON as a value of one of several schemas, whose objects have these names.
 
-    If one of them allows anything, so does this: a schema may be too large to be read.
+    If one of them allows anything, so does the result, since a schema may be too large to be read.
     """
     if any(core["type"] == "any" for core in cores):
         return {"type": "any"}
@@ -216,7 +216,7 @@ def has_tags(kind: Any) -> bool:
 
 
 def are_alike(one: Any, other: Any) -> bool:
-    """Return whether nothing but a tag could say of which of two types an object, or a list, is."""
+    """Return whether only a tag could distinguish objects, or lists, of two types."""
     a, b = [_Member(core, _Walk(core).forms(core)) for core in map(_core, (one, other))]
     return (a.is_list and b.is_list) or any(
         not (x.may_differ(y) or y.may_differ(x)) for x in a.objects for y in b.objects
@@ -224,7 +224,7 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
-    """Return the tags with which the members of a union are shown; None: that one has none."""
+    """Return the tags with which the members of a union are shown, or None for members without a tag."""
     pairs = [(core, _Walk(core)) for core in map(_core, kinds)]
     members = _Members(
         [_Member(core, walk.forms(core)) for core, walk in pairs], [walk.label(core) for core, walk in pairs]
