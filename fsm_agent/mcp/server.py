@@ -142,7 +142,8 @@ def serve(
         signing_key: Seals the states that clients carry, 32 bytes or more.  All processes that serve the same tools
             need the same key.  By default it is a new key, so that waiting calls are lost with the process.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each call; ``user`` is the user as the server's login knows them.
+            each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if it has no
+            subject; over stdio and without a login it is "".
         limits: The budgets of each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
         instructions: What the client's model is told about the server.
@@ -185,7 +186,8 @@ class ToolServer:
         key: Seals the states that clients carry.
         answer_within_s: How many seconds a state is valid.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each call; ``user`` is the user as the server's login knows them.
+            each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if it has no
+            subject; over stdio and without a login it is "".
         instructions: What the client's model is told about the server.
         version: The version of the server.
 

@@ -15,8 +15,9 @@ from urllib.parse import quote
 
 import anyio
 import mcp_types as types
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.lowlevel import Server
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity, authenticated_principal
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -244,7 +245,7 @@ LOG = logging.getLogger("fsm_agent.mcp")
 MAX_ARGUMENT_CHARS = 1_000_000
 ANSWERED = "this question was answered before, or its call has ended"
 GOES_ON = "the call continues: another client drives it"
-NO_FORMS = "this call needs an answer of a person, but the client cannot ask its user: it has no elicitation"
+NO_FORMS = "this call needs a person's answer, but the client cannot ask its user: it does not support elicitation"
 WAITS = "the call has not ended: it waits until a later time"
 
 Result = types.CallToolResult | types.InputRequiredResult
@@ -252,6 +253,16 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 class _Refused(Exception):
     """The client is told why its request ends without a result of the function."""
+
+
+def current_user() -> str:
+    """Return the subject of the request's token, or its client id if it has no subject; "" without a login.
+
+    It names the user for functions of deps and in the journal.  It does not decide who may answer: the seal of a state
+    holds the client and the issuer as well.
+    """
+    token = get_access_token()
+    return "" if token is None else token.subject or token.client_id
 
 
 class ToolCall(NamedTuple):
@@ -262,14 +273,9 @@ class ToolCall(NamedTuple):
     params: types.CallToolRequestParams
 
     @property
-    def user(self) -> str:
-        """The user who asks, as the server's login knows them, or "" without a login."""
-        return authenticated_principal(self.context) or ""
-
-    @property
     def by(self) -> str:
         """Who answers, for people."""
-        return self.user or "mcp"
+        return current_user() or "mcp"
 
     async def result(self) -> Result:
         """Drive the call, and return its result, or what it waits for.
@@ -319,7 +325,9 @@ class ToolCall(NamedTuple):
             task = task_of(self.params.name, self.params.arguments or {})
             if len(task) > MAX_ARGUMENT_CHARS:
                 raise _Refused(f"the arguments: expected at most {MAX_ARGUMENT_CHARS} characters of JSON, got more")
-            return await drive_shielded(self.calls.begin(name, task, self.user, progress), self.calls, name, self.by)
+            return await drive_shielded(
+                self.calls.begin(name, task, current_user(), progress), self.calls, name, self.by
+            )
         try:
             call = await self.calls.at(name)
         except RunUnknown:
@@ -508,8 +516,7 @@ class Tools:
         """Return the functions of a call that begins now, by name."""
         if self._is_fixed:
             return self._agent.prompt.by_name
-        user = authenticated_principal(context) or ""
-        return (await asyncio.to_thread(self._resolved, user)).by_name
+        return (await asyncio.to_thread(self._resolved, current_user())).by_name
 
     def _resolved(self, user: str) -> Prompt:
         deps = deps_for(self._deps, self._agent.name, {}, user)
