@@ -38,7 +38,7 @@ from fsm_agent.store.history import RETRIED, HistoryEntry, RunHistory
 from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunCount
 
-UNDRIVEN = "no driver: due for a worker"
+UNDRIVEN = "no driver yet; the run is due"
 OPTIONS = {  # of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
@@ -183,7 +183,17 @@ def whereabouts(run: Run, now_s: float) -> str:
     """Return what a run does or waits for, as a predicate such as ``has ended``."""
     if run.is_ended:
         return "has ended"
-    return f"{'is' if run.holder is not None else 'waits for'} {waits_for(run, now_s)}"
+    rest = rest_of(run, now_s)
+    return rest if run.holder is None else f"is {rest}"
+
+
+def rest_of(run: Run, now_s: float) -> str:
+    """Return what a run that has not ended waits for, or who drives it, as a line."""
+    waits = waits_for(run, now_s)
+    if run.holder is not None:
+        return waits
+    is_time = run.due_s is not None and not run.waits and not is_undriven(run, now_s)
+    return f"waits {'until' if is_time else 'for'} {waits}"
 
 
 def about_question(question: Question, *, whole: bool = False) -> str:
@@ -216,8 +226,8 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
         yield f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""
     if is_undriven(run, now_s):
         yield UNDRIVEN, "yellow"
-    elif (waits := waits_for(run, now_s)) and not run.waits:
-        yield f"waits for {one_line(waits)}", ""
+    elif not run.is_ended and not run.waits:
+        yield one_line(rest_of(run, now_s)), ""
     for question in run.waits:
         about = about_question(question, whole=True)
         named = shlex.join(map(one_line, (run.id, question.key)))  # names may come from clients of a service

@@ -60,9 +60,9 @@ from fsm_agent.cli.run_tables import (
     head_lines,
     processes_table,
     questions_table,
+    rest_of,
     run_picture,
     runs_table,
-    waits_for,
     why_of,
 )
 from fsm_agent.cli.terminal import Screen, one_line
@@ -198,8 +198,8 @@ def replay(
         for entry in entries:
             if why := why_of(entry):
                 screen.prose(f"entry {entry.n} ({one_line(entry.key)}): {why}")
-        if awaits := waits_for(row, time.time()):
-            screen.prose(f"waits for {one_line(awaits)}" if not is_undriven(row, time.time()) else UNDRIVEN)
+        if not row.is_ended:
+            screen.prose(UNDRIVEN if is_undriven(row, time.time()) else one_line(rest_of(row, time.time())))
 
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:

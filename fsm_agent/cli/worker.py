@@ -119,7 +119,12 @@ def worker(
                 advanced = crew.run(threads=threads or 1, once=once)
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
-        screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
+        screen.tell(f"worker {os.getpid()} stops: it advanced {_runs(advanced)}")
+
+
+def _runs(advanced: int) -> str:
+    # A run that is advanced twice counts twice, so "2 runs" could be one.
+    return {0: "no run", 1: "1 run"}.get(advanced, f"runs {advanced} times")
 
 
 @contextmanager

@@ -281,10 +281,14 @@ def other_header(run: str) -> RunExists:
 
 def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     """Return the error for a run that exists and was begun with other values of the named arguments."""
+    others = " and ".join([f"{'other' if name in _WITHOUT_ARTICLE else 'another'} {name}" for name in differs])
     return RunExists(
-        f"the run {run!r} exists already, and it began with another {' and another '.join(differs)}; choose another"
-        f" run_id, or call runs.resume({run!r}) to continue that run"
+        f"the run {run!r} exists already, and it began with {others}; choose another run_id, or call"
+        f" runs.resume({run!r}) to continue that run"
     )
+
+
+_WITHOUT_ARTICLE = ("data", "extra", "limits")
 
 
 def lost_lease(lease: Lease) -> LeaseLost:

@@ -123,7 +123,7 @@ class _Pages:
         found = "" if self._user is None else self._user(request)
         who = await found if isawaitable(found) else found
         if who is None or (self._user is not None and not who):
-            raise HTTPException(401, "expected a user who is logged in")
+            raise HTTPException(401, "expected a logged-in user, got none")
         return str(who)
 
     async def page(self, request: Request) -> Response:

@@ -90,7 +90,7 @@ class Group(NamedTuple):
 WAITING, ELAPSED, CONTINUES = "Waiting since", "Elapsed", "Continues"
 _GROUPS = {  # title: the column of times
     "Waiting for an answer": WAITING,
-    "No driver: due for a worker": WAITING,
+    "No driver yet; the runs are due": WAITING,
     "Running": ELAPSED,
     "Paused": CONTINUES,
     "Failed": ELAPSED,
@@ -145,7 +145,7 @@ def _group_of(run: Run) -> str:
         return "Waiting for an answer"
     if run.holder is not None:
         return "Running"
-    return "No driver: due for a worker" if is_undriven_now(run) else "Paused"
+    return "No driver yet; the runs are due" if is_undriven_now(run) else "Paused"
 
 
 def is_undriven_now(run: Run) -> bool:

@@ -121,7 +121,11 @@ class TestList:
         told = {line.split()[0]: line for line in runs("list").splitlines()[1:]}
         assert told["due"].rstrip().endswith("a worker: it is due")
         assert told["driven"].rstrip().endswith("driven by host:1")
-        assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", told["later"])
+        moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        assert re.search(moment, told["later"])
+        for command, *code in (("show",), ("replay", *AGENTS)):
+            assert "driven by host:1" in runs(command, "driven", *code).splitlines()
+            assert re.search(f"^waits until {moment}$", runs(command, "later", *code), re.MULTILINE)
 
     def test_a_run_whose_driver_was_interrupted_at_a_question_is_due(self, store: Path):
         def interrupt(*_: object) -> Approved:
@@ -357,7 +361,7 @@ class TestWhy:
             replace(shop.AGENT, store=kept).runs.submit("Refund order A-17.", run_id="one")
         begin(store, "waits")
         for words in (("show", "one"), ("replay", "one", *AGENTS)):
-            assert "no driver: due for a worker" in runs(*words)
+            assert "no driver yet; the run is due" in runs(*words)
         assert "no driver" not in runs("show", "waits")
 
 

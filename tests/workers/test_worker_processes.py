@@ -192,7 +192,7 @@ class TestProcesses:
         )
         assert answered.returncode == 0, answered.stderr
         done = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop_agent", "--once", cwd=tmp_path)
-        assert (done.returncode, "it advanced runs 1 time" in done.stderr) == (0, True), done.stderr
+        assert (done.returncode, "it advanced 1 run" in done.stderr) == (0, True), done.stderr
         runs = Runs(tmp_path / "runs.db")
         loaded = runs.store.load("order-17")
         runs.close()
@@ -212,4 +212,4 @@ class TestProcesses:
             assert "Ctrl-C ends it" in process.stderr.readline()
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
-            assert "it advanced runs 0 times" in process.stderr.read()
+            assert "it advanced no run" in process.stderr.read()
