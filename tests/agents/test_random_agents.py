@@ -157,7 +157,7 @@ class Stored(Way):
                 return self.agent().runs.at(name)
             is_asking = run.due_s is None or run.due_s > run.updated_s + FAR_S  # until its deadline
             with suppress(CallFailed, CallSuspended):
-                self.runs.resume(name, self.answers(run.waits) if is_asking else None)
+                self.resume(name, self.answers(run.waits) if is_asking else None)
         raise AssertionError(f"it does not end: {run}")
 
     def begin(self) -> None:
@@ -229,7 +229,7 @@ class Forked(Stored):
                 raise
             return one
         with suppress(CallFailed, CallSuspended):
-            self.runs.resume(name, None)
+            self.resume(name, None)
         return self.continued(name)
 
 
