@@ -107,7 +107,9 @@ def test_the_wheel_has_the_package_alone(wheel):
     assert "fsm_agent/py.typed" in files(wheel)
     inside = [name for name in files(wheel) if name.startswith("fsm_agent/")]
     pages = {name for name in inside if re.match(r"fsm_agent/(web/(static|templates))/", name)}
-    assert {name.rpartition(".")[2] for name in pages} == {"css", "html", "js", "svg"}  # the svg is a page's icon
+    vendored = {name for name in pages if "/vendor/" in name}  # with their licences
+    assert {name.rpartition(".")[2] for name in vendored} == {"js", "LICENSE", "md"}
+    assert {name.rpartition(".")[2] for name in pages - vendored} == {"css", "html", "js", "svg"}  # an icon
     assert {name.rpartition(".")[2] for name in inside if name not in pages} == {"py", "typed", "jinja"}
     assert not [name for name in inside if re.search(r"(^|/)(tests?|bench|docs|examples)(/|_)|/test_", name)]
     assert wheel.stat().st_size < 2_000_000
