@@ -1,107 +1,89 @@
 """One agent call is one explicit finite-state machine.
 
-Importing this package reads no environment and touches no disk; heavy libraries are loaded where they are first needed.
+Importing this package loads none of its rooms, reads no environment and touches no disk: a name is loaded from its room
+when it is first used.  So `import fsm_agent.messages` costs what it needs, and the command line answers at once.
 """
 
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal import __version__ as __version__
-from fsm_agent.agents import Agent, AgentBase, AgentConfig, Conversation, RunHandle, build_agent, handoff
-from fsm_agent.call import AgentCall, Approved, CallResult, Denied, Limits, Modified
-from fsm_agent.clients import Client, FallbackClient
-from fsm_agent.errors import (
-    CallFailed,
-    CallSuspended,
-    ConfigError,
-    FsmAgentError,
-    ParseError,
-    PromptError,
-    ProviderError,
-    RateLimited,
-    Retry,
-    UsageError,
-)
-from fsm_agent.functions import Context, Function, Retries, Toolset, function
-from fsm_agent.messages import (
-    Document,
-    Done,
-    FunctionCall,
-    Image,
-    Message,
-    Payload,
-    Reply,
-    Settings,
-    Stepped,
-    Suspended,
-    TextDelta,
-    Usage,
-)
-from fsm_agent.prompts import Dialog, Prompt, Prompts
-from fsm_agent.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
-    from fsm_agent.mcp import MCPServer
-    from fsm_agent.workers import Worker
+    from fsm_agent.agents import Agent as Agent
+    from fsm_agent.agents import AgentBase as AgentBase
+    from fsm_agent.agents import AgentConfig as AgentConfig
+    from fsm_agent.agents import Conversation as Conversation
+    from fsm_agent.agents import RunHandle as RunHandle
+    from fsm_agent.agents import build_agent as build_agent
+    from fsm_agent.agents import handoff as handoff
+    from fsm_agent.call import AgentCall as AgentCall
+    from fsm_agent.call import Approved as Approved
+    from fsm_agent.call import CallResult as CallResult
+    from fsm_agent.call import Denied as Denied
+    from fsm_agent.call import Limits as Limits
+    from fsm_agent.call import Modified as Modified
+    from fsm_agent.clients import Client as Client
+    from fsm_agent.clients import FallbackClient as FallbackClient
+    from fsm_agent.errors import CallFailed as CallFailed
+    from fsm_agent.errors import CallSuspended as CallSuspended
+    from fsm_agent.errors import ConfigError as ConfigError
+    from fsm_agent.errors import FsmAgentError as FsmAgentError
+    from fsm_agent.errors import ParseError as ParseError
+    from fsm_agent.errors import PromptError as PromptError
+    from fsm_agent.errors import ProviderError as ProviderError
+    from fsm_agent.errors import RateLimited as RateLimited
+    from fsm_agent.errors import Retry as Retry
+    from fsm_agent.errors import UsageError as UsageError
+    from fsm_agent.functions import Context as Context
+    from fsm_agent.functions import Function as Function
+    from fsm_agent.functions import Retries as Retries
+    from fsm_agent.functions import Toolset as Toolset
+    from fsm_agent.functions import function as function
+    from fsm_agent.mcp import MCPServer as MCPServer
+    from fsm_agent.messages import Document as Document
+    from fsm_agent.messages import Done as Done
+    from fsm_agent.messages import FunctionCall as FunctionCall
+    from fsm_agent.messages import Image as Image
+    from fsm_agent.messages import Message as Message
+    from fsm_agent.messages import Payload as Payload
+    from fsm_agent.messages import Reply as Reply
+    from fsm_agent.messages import Settings as Settings
+    from fsm_agent.messages import Stepped as Stepped
+    from fsm_agent.messages import Suspended as Suspended
+    from fsm_agent.messages import TextDelta as TextDelta
+    from fsm_agent.messages import Usage as Usage
+    from fsm_agent.prompts import Dialog as Dialog
+    from fsm_agent.prompts import Prompt as Prompt
+    from fsm_agent.prompts import Prompts as Prompts
+    from fsm_agent.store import MemoryStore as MemoryStore
+    from fsm_agent.store import SqliteStore as SqliteStore
+    from fsm_agent.workers import Worker as Worker
 else:
-    # Few programs need these two, which bring all flows, a client of another protocol, and a server of their own.
+    _ROOMS = {
+        "agents": "Agent AgentBase AgentConfig Conversation RunHandle build_agent handoff",
+        "call": "AgentCall Approved CallResult Denied Limits Modified",
+        "clients": "Client FallbackClient",
+        "errors": (
+            "CallFailed CallSuspended ConfigError FsmAgentError ParseError PromptError ProviderError "
+            "RateLimited Retry UsageError"
+        ),
+        "functions": "Context Function Retries Toolset function",
+        "mcp": "MCPServer",
+        "messages": "Document Done FunctionCall Image Message Payload Reply Settings Stepped Suspended TextDelta Usage",
+        "prompts": "Dialog Prompt Prompts",
+        "store": "MemoryStore SqliteStore",
+        "workers": "Worker",
+    }
+    _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
+    __all__ = list(_HOMES)
+
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if home := {"MCPServer": "fsm_agent.mcp", "Worker": "fsm_agent.workers"}.get(name):
-            return getattr(import_module(home), name)
-        from fsm_agent.foreign_names import unknown_import
+        if name not in _HOMES:
+            raise import_module("fsm_agent.foreign_names").unknown_import(name)
+        value = globals()[name] = getattr(import_module(f"fsm_agent.{_HOMES[name]}"), name)
+        return value
 
-        raise unknown_import(name)
-
-
-__all__ = [
-    "Agent",
-    "AgentBase",
-    "AgentCall",
-    "AgentConfig",
-    "Approved",
-    "CallFailed",
-    "CallResult",
-    "CallSuspended",
-    "Client",
-    "ConfigError",
-    "Context",
-    "Conversation",
-    "Denied",
-    "Dialog",
-    "Document",
-    "Done",
-    "FallbackClient",
-    "FsmAgentError",
-    "Function",
-    "FunctionCall",
-    "Image",
-    "Limits",
-    "MCPServer",
-    "MemoryStore",
-    "Message",
-    "Modified",
-    "ParseError",
-    "Payload",
-    "Prompt",
-    "PromptError",
-    "Prompts",
-    "ProviderError",
-    "RateLimited",
-    "Reply",
-    "Retries",
-    "Retry",
-    "RunHandle",
-    "Settings",
-    "SqliteStore",
-    "Stepped",
-    "Suspended",
-    "TextDelta",
-    "Toolset",
-    "Usage",
-    "UsageError",
-    "Worker",
-    "build_agent",
-    "function",
-    "handoff",
-]
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

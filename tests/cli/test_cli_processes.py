@@ -111,7 +111,7 @@ class TestStreams:
                     [sys.executable, "-c", code, *words], env=ENVIRONMENT, capture_output=True, text=True, check=True
                 )
                 loaded.append(set(ended.stdout.splitlines()[-1].split()))
-        assert not loaded[0] & {"rich", "aiohttp", "httpx", "fsm_agent.flows"}
+        assert not loaded[0] & {"pydantic", "rich", "asyncio", "fsm_agent.agents"}
         assert not loaded[1] & {"mcp", "starlette", "fsm_agent.web", "fsm_agent.flows"}
 
 
