@@ -218,9 +218,12 @@ def _read_request(reader: Any, connection: int, *, is_early: bool) -> Seen | Non
     if first.startswith(b"PRI "):  # of HTTP/2
         return None
     headers = {}
-    while (line := reader.readline().strip()) != b"":
+    while (line := reader.readline().strip()) != b"":  # as at the end of what a cancelled client has sent
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
     is_empty = is_early or first.startswith(b"GET ")
-    body = b"" if is_empty else reader.read(int(headers["content-length"]))
+    length = 0 if is_empty else int(headers.get("content-length", -1))
+    body = reader.read(max(length, 0))
+    if len(body) != length:  # a client that was cancelled has sent a part of its request
+        return None
     return Seen(first.split()[1].decode(), headers, body, connection)
