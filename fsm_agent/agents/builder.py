@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.options import TASK
 from fsm_agent.agents.runnable import AnyAgent
@@ -25,11 +25,6 @@ from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.environment import Client
 from fsm_agent.runtime.log import LOG
 from fsm_agent.validation import invalid, require, safe_repr
-
-if TYPE_CHECKING:
-    import inspect
-else:
-    inspect = deferred("inspect")
 
 
 class PromptResolver:

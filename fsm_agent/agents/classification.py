@@ -16,7 +16,6 @@ from typing import Any, Generic, Self
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
@@ -28,7 +27,7 @@ Label = TypeVar("Label", covariant=True, default=Any)
 
 _BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # what may stand before a class
 _AFTER = _BEFORE + ".,;:!?)]}\u201d\u2019\u00bb"
-_END = pattern("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wires write the end of an answer
+_END = re.compile("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wires write the end of an answer
 _LEAST_REPORTED = 1e-9
 _LEAST_CORRECTED = 1e-6  # of a probability: no provider reports less
 

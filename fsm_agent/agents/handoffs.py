@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from fsm_agent._internal.lazy_import import pydantic_core
+import pydantic_core
+
 from fsm_agent._internal.structs import types_of
 from fsm_agent.agents.builder import NO_ARGS, SystemPrompt, needs_of, resolve_task
 from fsm_agent.agents.options import UNNAMED, Deps

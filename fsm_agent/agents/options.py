@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Generic, Literal, TypeAlias, TypedDict
+from typing import Any, Generic, TypeAlias, TypedDict
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.structs import New, field_names
 from fsm_agent.agents.batch import Progress
-from fsm_agent.agents.classification import Calibration
 from fsm_agent.agents.run_handle import Before
 from fsm_agent.call.budget import Prices
 from fsm_agent.call.outcomes import Outcome
@@ -209,15 +208,6 @@ class MapOptions(CallOptions[Deps], total=False):
     concurrency: int
     progress: Progress
     fail_fast: bool
-
-
-class ClassifyOptions(CallOptions[Any], total=False):
-    """The options of a classification, in addition to the options of its calls."""
-
-    prompt: str | Prompt[Any] | None
-    calibration: Calibration | None
-    votes: int
-    on_missing: Literal["zero", "error"]
 
 
 _NOTHING: Mapping[str, Any] = {}

@@ -7,6 +7,7 @@ if the call is driven again before it has returned.  If it must survive a crash 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,8 @@ from copy import copy
 from functools import partial
 from inspect import Parameter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import type_adapter
 from fsm_agent._internal.system import with_place
@@ -37,11 +37,6 @@ from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.threads import in_thread
 from fsm_agent.validation import safe_repr
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
 
 MAX_SHOWN_CHARS = 200  # of the text of an exception
 

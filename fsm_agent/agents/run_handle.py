@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeAlias
 
+import pydantic_core
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.structs import is_amount, to_json
 from fsm_agent.agents.runnable import Runnable, result_of
 from fsm_agent.call.outcomes import Outcome

@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+import pydantic
+import pydantic_core
+
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.outcomes import Cancelled, Stopped
 from fsm_agent.call.record import ProcessRecord

@@ -10,9 +10,9 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
+import pydantic
 from typing_extensions import Unpack
 
-from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.structs import fields_alone, to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.handoffs import check_policy
