@@ -152,7 +152,7 @@ AGENTS: Registry[type[AgentBase[Any]]] = Registry(
 
 
 def kind_name(agent_type: str | Enum | None) -> str:
-    """Return an ``agent_type`` as text; empty: there is none."""
+    """Return an ``agent_type`` as text, or an empty text if the class has none."""
     return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
 
 

@@ -219,7 +219,7 @@ def missing_function(process: Process) -> str | None:
 
 
 def loses(process: Process, key: str, outcome: object) -> str | None:
-    """Return why the code cannot act on an outcome that is an approval, or None if it can, or if it is none.
+    """Return why the code cannot act on an outcome that is an approval, or None if it can, or if it is another outcome.
 
     Args:
         process: The process.

@@ -12,7 +12,7 @@ from itertools import pairwise
 from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.message import FunctionResult, Message
 
-EARLIER = "[Earlier calls of functions, shortened]\n"  # begins what a pass shows as a message of the user, and is none
+EARLIER = "[Earlier calls of functions, shortened]\n"  # begins what a pass shows in the user's name
 SUMMARY_OPENED, SUMMARY_CLOSED = "<history_summary>\n", "\n</history_summary>"  # around what a summary says
 
 

@@ -298,7 +298,7 @@ class _Reader:
 
 
 def target_of(root: Mapping[str, Any], ref: str) -> Any:
-    """Return the target of a reference within the schema (RFC 6901); None when there is none."""
+    """Return the target of a reference within the schema (RFC 6901), or None if it leads nowhere."""
     target: Any = root
     for step in ref.removeprefix("#").split("/")[1:] if ref.startswith("#") else ("",):
         target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None

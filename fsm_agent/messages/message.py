@@ -516,7 +516,7 @@ OUR_ROLES = {
 class HistorySummary(Value, frozen=True):
     """A summary that stands for the beginning of the dialog in requests."""
 
-    covers: int = 0  # how many messages of the dialog it stands for; 0: there is none yet
+    covers: int = 0  # how many messages of the dialog it stands for, or 0 before the first summary
     text: str = ""
     made_at: int = -1  # the length of the dialog when it was made; -1: never
     failed_at: int = -1  # the length of the dialog when the next one could not be made; -1: it has not failed

@@ -367,7 +367,7 @@ class Dialogs(Mapping[str, Dialog]):
 
 
 def _looped(origins: Mapping[str, str]) -> str | None:
-    """Return the name of a dialog that comes from itself by way of others; None: there is none."""
+    """Return the name of a dialog that comes from itself by way of others, or None if no dialog does."""
     sound = set[str]()
     for name in origins:
         way, at = dict[str, None](), name

@@ -31,7 +31,7 @@ class PromptChange(Value, frozen=True):
 
 
 def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
-    """Return the change of a prompt that had this fingerprint; None if there is none, or the fingerprint is unknown."""
+    """Return how a prompt changed since this fingerprint, or None if it did not or the fingerprint is unknown."""
     after = prompt.fingerprint
     return None if before in ("", after) or not after else PromptChange(prompt.path, before, after)
 

@@ -41,7 +41,7 @@ _STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers 
 _FINAL = frozenset(map(str, FINAL))  # also those of members
 _MOMENTS = frozenset({"at_s", "delay_s", "duration_s"})  # which differ in any two runs
 _NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
-Difference: TypeAlias = tuple[str, Any, Any]  # where, and the two values; None: there is none
+Difference: TypeAlias = tuple[str, Any, Any]  # where, and the two values, each None if it is missing
 Kind: TypeAlias = Literal["call", "flow", "members"]
 
 
@@ -409,7 +409,7 @@ class Divergence(NamedTuple):
     """The place where two runs diverge."""
 
     beginning: list[Difference]  # in their headers
-    n: int | None  # the number of the first entry that differs; None: there is none
+    n: int | None  # the number of the first entry that differs, or None if none does
     entry: list[Difference]  # in that
 
 

@@ -522,7 +522,7 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
     """Return a given store, or open the store at a path or an address of Postgres, perhaps only for reading.
 
     Raises:
-        UsageError: If ``store`` is none of these.  The error does not quote a URL, which may hold a password.
+        UsageError: If ``store`` is anything else.  The error does not quote a URL, which may hold a password.
         ConfigError: If the store needs an extra that is not installed.
         StoreError: If the store cannot be opened.
     """

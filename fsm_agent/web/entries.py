@@ -354,7 +354,7 @@ class Past(NamedTuple):
     waits: list[str]  # the keys that it waited for
     messages: list[tuple[str, str, bool]]  # role and text, as the model would see them; whether it is pruned later
     earlier: int  # how many messages there are before them
-    data: str  # of a flow, as JSON; empty: it is none
+    data: str  # of a flow, as JSON; empty for an agent call
     problem: str = ""  # why it cannot be known
 
 

@@ -173,7 +173,7 @@ class SqlStore(ABC):
         return True
 
     def _found_of_living(self, c: Sql, find: Callable[[Sql], int | None]) -> int | None:
-        """Return the run that is found; if there is none, end the leases of the dead, and look once more."""
+        """Return the run that is found; otherwise end the leases of dead processes, and look once more."""
         try:
             if (key := find(c)) is not None:
                 return key
