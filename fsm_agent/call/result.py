@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fsm_agent.call.call import AgentCall
     from fsm_agent.prompts.fingerprint import PromptChange
 
+    # A base for type checkers, which know the types of unpacked items for tuples only.
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
     Unpacked = object
@@ -152,7 +153,7 @@ def _closes(step: Stepped) -> bool:
 
 
 _AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose functions need not be run
-
+# Triggers after which a reply stands in the dialog, or may come to stand there.
 _KEPT = ("functions_asked", "answered", "checked", "stopped")
 
 _REQUESTED = ("model:", "summary:")

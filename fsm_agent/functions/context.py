@@ -97,6 +97,7 @@ class Delegate(Protocol):
 
 
 Given = TypeVar("Given")
+# What options named ``deps`` take.  In a generic alias, type checkers infer the type of deps from either form.
 GivenDeps: TypeAlias = Given | Callable[[str, Mapping[str, Any], str], Given]
 
 EXPECTED = "a value, or a function of (agent, extra, user) that returns it"

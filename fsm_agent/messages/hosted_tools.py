@@ -19,6 +19,7 @@ from fsm_agent.errors import UsageError
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
+# When a call needs approval: "auto" asks if there is an approver, and "manual" is another word for "always".
 Approval = Literal["never", "auto", "manual", "always"]
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -41,6 +41,7 @@ from fsm_agent.validation import require, safe_repr
 _TYPES: Mapping[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)}
 _PARSERS: Mapping[str, Any] = {"json_anywhere": json_anywhere, "json_block": json_block, "verbatim": verbatim}
 _MAKERS: Mapping[str, Any] = {"code": code, "keyword": keyword, "regex": regex, "tagged": tagged}
+# What a module may raise when it is imported.
 _RAISED = (
     *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError),
     *(SyntaxError, SystemExit, TypeError, ValueError, Warning),
