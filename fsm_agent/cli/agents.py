@@ -20,10 +20,12 @@ from fsm_agent.cli.options import (
     GUESSES,
     Approve,
     Debug,
+    Deps,
     JsonLines,
     Many,
     check_client,
     guesses,
+    load_deps,
     modules_here,
     pairs,
 )
@@ -95,6 +97,7 @@ def run(
     ] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
+    deps: Deps = None,
     approve: Approve = False,
     as_json: JsonLines = False,
     debug: Debug = False,
@@ -107,9 +110,10 @@ def run(
         with _build_agent(file, module, overrides) as agent:
             for sub in agent.agents.values():
                 check_client(sub.client)  # before a run is made
+            given = load_deps(deps, [agent])
             watched = _watch_agent(agent, _Steps(screen, lines), screen, approve)
             try:
-                output = watched(watched.prompt(task=task, **values) if values else task)
+                output = watched(watched.prompt(task=task, **values) if values else task, deps=given)
             except CallSuspended as waiting:
                 answers = tell_waits(waiting, screen, _command_for(waiting, watched), NOT_KEPT)
                 told = {"waits_for": [effect.key for effect in waiting.call.effects], "answer_with": answers}

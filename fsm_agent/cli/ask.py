@@ -16,6 +16,7 @@ from fsm_agent.cli.options import (
     Approve,
     BaseUrl,
     Debug,
+    Deps,
     Functions,
     JsonLines,
     Many,
@@ -26,6 +27,7 @@ from fsm_agent.cli.options import (
     SettingsAndLimits,
     code_for,
     connected,
+    load_deps,
     load_object,
     open_if_named,
     pairs,
@@ -61,6 +63,7 @@ def ask(
         str | None, typer.Option(metavar="TYPE", help="Its type, printed as JSON: int, or module:name.")
     ] = None,
     setting: SettingsAndLimits = None,
+    deps: Deps = None,
     store: OptionalStore = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="RUN", help="The name of the run; by default a new one.")
@@ -93,8 +96,9 @@ def ask(
                 approve=(lambda _: True) if approve else Approver(screen),
                 store=runs,
             )
+            given = load_deps(deps, [agent])
             run = None if runs is None else run_id or secrets.token_hex(4)
-            call = agent.prepare(asked, run_id=run)
+            call = agent.prepare(asked, run_id=run, deps=given)
             where = "" if store is None else store_option(store)
             if store is not None and run_id is None:
                 screen.tell(f"run {run} in {where.removeprefix('--store ')}")
@@ -110,7 +114,11 @@ def ask(
                 )
             except (CallSuspended, KeyboardInterrupt, typer.Abort):
                 if run is not None:
-                    words = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
+                    words = _words(
+                        {"--model": model, "--base-url": base_url, "--prompt": prompt, "--deps": deps},
+                        function,
+                        setting,
+                    )
                     screen.tell(f"to continue: fsm-agent runs resume {shlex.quote(run)} {where}{words}")
                 raise
 

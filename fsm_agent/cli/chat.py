@@ -18,6 +18,7 @@ from fsm_agent.cli.options import (
     Approve,
     BaseUrl,
     Debug,
+    Deps,
     Functions,
     JsonLines,
     Model,
@@ -27,6 +28,7 @@ from fsm_agent.cli.options import (
     code_for,
     connected,
     is_embedded,
+    load_deps,
     open_if_named,
     settings_of,
     store_option,
@@ -67,14 +69,18 @@ class Chat:
         screen: The output.
         lines: The events as lines of JSON, if that is the output; a turn ends with its result or failure.
         where: The option that names the store, for the commands that answer a question; "" if it is in memory.
+        deps: What functions find in their `Context`.
     """
 
-    def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, lines: LineWriter, where: str) -> None:
+    def __init__(
+        self, agent: Agent[Any, Any], name: str, screen: Screen, lines: LineWriter, where: str, deps: Any = None
+    ) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
         self._lines = lines
         self._where = where
+        self._deps = deps
         self._after: Dialog | None = None  # what the next turn follows after /undo
         self._run = ""  # that of the last turn
         self.has_failed = False
@@ -123,7 +129,7 @@ class Chat:
 
     def _turn(self, task: str) -> None:
         run = f"{self._conversation.name}-{secrets.token_hex(4)}"
-        call = self._conversation.prepare(task, run_id=run, after=self._after)
+        call = self._conversation.prepare(task, run_id=run, after=self._after, deps=self._deps)
         self._run = run
         try:
             drive_and_show(
@@ -197,6 +203,7 @@ def chat(
     function: Functions = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
     setting: SettingsAndLimits = None,
+    deps: Deps = None,
     store: OptionalStore = None,
     approve: Approve = False,
     as_json: JsonLines = False,
@@ -219,7 +226,8 @@ def chat(
                 approve=(lambda _: True) if approve else Approver(screen),
                 store=Runs(MemoryStore()) if runs is None else runs,
             )
-            talk = Chat(agent, name, screen, lines, "" if store is None else store_option(store))
+            where = "" if store is None else store_option(store)
+            talk = Chat(agent, name, screen, lines, where, load_deps(deps, [agent]))
             try:
                 talk.converse(chat_lines(screen))
             finally:

@@ -28,6 +28,7 @@ from fsm_agent.cli.options import (
     OptionalStore,
     Quiet,
     check_client,
+    deps_option,
     load_deps,
     load_module,
     open_store,
@@ -122,7 +123,7 @@ def run(
     lines = LineWriter(as_json)
     with reporting(debug, lines), Screen(quiet=quiet) as screen:
         found = _one(flow)
-        given = option("--deps", load_deps, deps, [found])
+        given = load_deps(deps, [found])
         for agent in agents_of(found):
             check_client(agent.client)  # before a run is made
         if data is None and run_id is None:
@@ -136,7 +137,7 @@ def run(
             return
         with _kept(found, store, must_exist=data is None) as (kept, where):
             run_id = run_id or secrets.token_hex(4)
-            again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run_id)}{where}"
+            again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run_id)}{where}{deps_option(deps)}"
             try:
                 _drive(screen, kept, data, run_id, lines, given, named=flow, where=where, again=again)
             except KeyboardInterrupt:
@@ -349,5 +350,7 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
         otherwise = f"a worker continues it{f' at {due}' if due else ''}, or: {again}"
         if due and commands:
             screen.tell(f"without an answer it continues at {due}")
+        if commands:
+            screen.tell(f"to continue: {again}")
     add_answers(waiting, screen, commands, otherwise)
     return commands

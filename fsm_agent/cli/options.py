@@ -166,14 +166,23 @@ def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
         drives: The agents and flows that are driven with the deps.
 
     Raises:
-        UsageError: If the name has another form, or an agent cannot use the object as its deps.
+        typer.BadParameter: If the name has another form, or an agent cannot use the object as its deps.
         ConfigError: If there is no such module or name, or the module cannot be imported.
     """
+    return option("--deps", _checked_deps, named, drives)
+
+
+def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
     deps = None if named is None else load_object(named, "deps")
     check_deps(deps)
     for runnable in drives:
         runnable._check_deps(deps)
     return deps
+
+
+def deps_option(named: str | None) -> str:
+    """Return the option that names the deps, after a blank, for a command that people see; "" without a name."""
+    return "" if named is None else f" --deps {shlex.quote(named)}"
 
 
 def load_module(name: str, named: str) -> Any:

@@ -36,7 +36,13 @@ FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of the error of a call that failed, and of the end of a longer one
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _ANSWERS = {AskApproval: "--approve", Reconcile: "--result TEXT"}
-_WORDS = {"base_url": "--base-url", ", or give api_key": "", "path: ": "--output: "}  # of the library, and of commands
+_WORDS = {  # of the library, and of commands
+    "base_url": "--base-url",
+    ", or give api_key": "",
+    "path: ": "--output: ",
+    "deps=: ": "--deps: ",
+    " deps=": " --deps MODULE:NAME of ",
+}
 _received: list[signal.Signals] = []
 
 
@@ -341,4 +347,5 @@ def option(option: str, take: Callable[..., T], *words: Any) -> T:
         raise ConfigError(f"{option}: {error}") from error
     except UsageError as error:
         message = in_options(str(error)).removeprefix("the document: ").removeprefix("limits.")
+        message = message.removeprefix(f"{option}: ")
         raise typer.BadParameter(plain(message), param_hint=option) from error

@@ -31,6 +31,7 @@ from fsm_agent.cli.options import (
     BaseUrl,
     By,
     Debug,
+    Deps,
     Functions,
     Json,
     JsonLines,
@@ -43,6 +44,7 @@ from fsm_agent.cli.options import (
     code_for,
     connected,
     load_callable,
+    load_deps,
     load_runnables,
     open_store,
     seconds_of,
@@ -424,6 +426,7 @@ def resume(
     function: Functions = None,
     prompt: NamedPrompt = None,
     setting: Annotated[Many, typer.Option("--set", help="A setting: temperature=0, max_tokens=99. Repeatable.")] = None,
+    deps: Deps = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -442,9 +445,10 @@ def resume(
             agent = Agent(
                 client, functions=functions, name=name, settings=settings, approve=Approver(screen), store=runs
             )
+            given = load_deps(deps, [agent])
             try:
                 drive_and_show(
-                    lambda sink: agent.runs.resume(run, prompt=chosen, sink=sink),
+                    lambda sink: agent.runs.resume(run, prompt=chosen, deps=given, sink=sink),
                     screen,
                     lines,
                     model=model_name,

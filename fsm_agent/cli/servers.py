@@ -31,6 +31,7 @@ from fsm_agent.cli.options import (
 from fsm_agent.cli.output import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.functions.context import LATER
 
 HOST = "127.0.0.1"
 TOKEN = "FSM_AGENT_TOKEN"
@@ -84,7 +85,7 @@ def serve(
             from fsm_agent.web.auth import require_token
             from fsm_agent.web.follow import with_store
         runnable = found[0] if store is None else with_store(found[0], store)
-        app: Any = served(runnable, user=known, deps=option("--deps", load_deps, deps, [runnable]))
+        app: Any = served(runnable, user=known, deps=load_deps(deps, [runnable]))
         if known is None and (token or os.environ.get(TOKEN)):
             app, address = require_token(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)
@@ -161,6 +162,7 @@ def serve_tools(
     ],
     name: Annotated[str | None, typer.Option(help="The name of the server; by default that of the module.")] = None,
     store: OptionalStore = None,
+    deps: Deps = None,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, on this machine; else over stdio.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port of HTTP; 0: any that is free.")] = 8000,
     debug: Debug = False,
@@ -171,23 +173,25 @@ def serve_tools(
     """
     with reporting(debug), open_if_named(store) as runs:
         with redirect_stdout(sys.stderr):  # what modules print is not the protocol
-            server = _tool_server(option("MODULE:NAME", load_object, tools), tools, name, runs)
+            server = _tool_server(option("MODULE:NAME", load_object, tools), tools, name, runs, deps)
         if http:
             server.run_http(port=port, ready=lambda url: typer.echo(f"{server.name}: {url}", err=True))
         else:
             server.run_stdio()
 
 
-def _tool_server(found: Any, named: str, name: str | None, runs: Any) -> Any:
+def _tool_server(found: Any, named: str, name: str | None, runs: Any, deps: str | None) -> Any:
     with _needing("mcp"):
         from fsm_agent.mcp import ToolServer, serve
     if isinstance(found, ToolServer):
-        if name is not None or runs is not None:
+        if name is not None or runs is not None or deps is not None:
             raise typer.BadParameter(
                 f"expected functions, agents or flows, got the server {named}, which has its own",
-                param_hint="--name, --store",
+                param_hint="--name, --store, --deps",
             )
         return found
     functions = found if isinstance(found, list | tuple) else [found]
     name = name or named.partition(":")[0].rpartition(".")[2]
-    return serve(name, functions, store=runs, signing_key=os.environ.get(KEY_VARIABLE) or None)
+    key = os.environ.get(KEY_VARIABLE) or None
+    given = load_deps(deps, [serve(name, functions, deps=LATER).agent])  # an error in them is one of --deps alone
+    return serve(name, functions, store=runs, signing_key=key, deps=given)

@@ -26,6 +26,7 @@ from fsm_agent.cli.options import (
     Deps,
     Many,
     StoreOption,
+    deps_option,
     load_deps,
     load_runnables,
     open_store,
@@ -100,7 +101,7 @@ def worker(
         crew = Worker(
             found,
             runs,
-            deps=option("--deps", load_deps, deps, found),
+            deps=load_deps(deps, found),
             prompts=prompts,
             patience_s=patience,
             drain_s=drain_s,
@@ -227,7 +228,7 @@ def submit(
             "priority": priority,
             "extra": option("--extra", pairs, extra or ()),
             "by": by,
-            "deps": option("--deps", load_deps, deps),
+            "deps": load_deps(deps),
         }
         if delay is not None:
             options["delay_s"] = seconds_of(delay, "--delay")
@@ -235,8 +236,7 @@ def submit(
             options["after"] = list(after)
         handle = runnable.runs.submit(_task(runnable, task), **options)
         screen.line(handle.run_id)
-        has_deps = "" if deps is None else f" --deps {deps}"
-        screen.tell(f"a worker does it: fsm-agent worker {store_option(store)} --agents {agents}{has_deps}")
+        screen.tell(f"a worker does it: fsm-agent worker {store_option(store)} --agents {agents}{deps_option(deps)}")
 
 
 def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:

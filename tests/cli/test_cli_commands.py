@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import runpy
 import signal
 import sys
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import typer
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 from fsm_agent import Agent
 from fsm_agent.cli import TerminalHook, app
+from fsm_agent.clients import register_client
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.mcp import ToolServer
 from fsm_agent.store import Runs
@@ -151,6 +154,98 @@ class TestServers:
                 monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         assert "fsm-agent[inspect]" in refused("inspect", "--store", "runs.db", "--no-browser")
+
+
+DESK = """
+from fsm_agent import Agent, AgentBase, Context, function
+from fsm_agent.flows import Flow, ask, end
+from fsm_agent.testing import Script, function_call
+
+class Shop:
+    def __init__(self, name):
+        self.name = name
+
+@function(needs_approval=False)
+def look(context: Context[Shop]) -> str:
+    "Look."
+    return context.deps.name
+
+def says():
+    return Script(*[function_call("look"), lambda request: request.messages[-1].text] * 9)
+
+class Clerk(AgentBase[str]):
+    expertise = "You look."
+    functions = [look]
+
+agent = Agent(says(), functions=[look], name="desk")
+
+@ask(agent)
+def asking(data: str) -> str:
+    return data
+
+flow = Flow("looks", str, start=asking, rows=[asking.done(end("over"), do=lambda d, a: a)])
+corner, wrong = Shop("corner"), lambda agent: agent
+"""
+
+
+class TestDeps:
+    DRIVE: ClassVar[dict[str, tuple[str, ...]]] = {
+        "ask": ("ask", "?", "--function", "desk:look", *MODEL),
+        "chat": ("chat", "--function", "desk:look", *MODEL),
+        "runs resume": ("runs", "resume", "one", "--store", "runs.db", "--function", "desk:look", *MODEL),
+        "agents run": ("agents", "run", "clerk.toml", "?"),
+        "flows run": ("flows", "run", "desk:flow", '"?"'),
+        "worker": ("worker", "--agents", "desk:agent", "--store", "runs.db", "--once"),
+        "serve": ("serve", "desk:agent"),
+        "mcp serve": ("mcp", "serve", "desk:look"),
+    }
+
+    @pytest.fixture(autouse=True)
+    def _desk(self, here: Path) -> None:
+        (here / "desk.py").write_text(DESK)
+        (here / "clerk.toml").write_text('agent_type = "desk:Clerk"\nmodel = "house:m"\n')
+        register_client("house", lambda model: Script(function_call("look"), lambda asked: asked.messages[-1].text))
+        with closing(Runs(here / "runs.db")) as runs:
+            agent = Agent(Script(), name="ask", store=runs)
+            agent.runs.submit("?", run_id="one")
+
+    @pytest.mark.parametrize("command", DRIVE)
+    def test_a_command_that_drives_takes_deps_and_refuses_the_wrong_ones_alike(
+        self, command: str, model: Callable[..., Script]
+    ):
+        words = self.DRIVE[command]
+        model()
+        for deps, at_fault in (("Shop", "Shop"), ("wrong", "(agent)"), (None, "None")):
+            told = refused(*words, *(() if deps is None else ("--deps", f"desk:{deps}")), code=2)
+            assert "Invalid value for --deps" in told
+            assert at_fault in told
+        assert "nothing" in refused(*words, "--deps", "desk:nothing")
+
+    @pytest.mark.parametrize("command", ["ask", "chat", "runs resume", "agents run", "flows run"])
+    def test_functions_find_them(self, command: str, model: Callable[..., Script]):
+        if command not in ("agents run", "flows run"):
+            model(function_call("look"), lambda request: request.messages[-1].text)
+        assert "corner" in ran(*self.DRIVE[command], "--deps", "desk:corner", input="?\n").stdout
+
+    def test_tools_of_a_server_find_them(self, monkeypatch: pytest.MonkeyPatch):
+        mcp = pytest.importorskip("mcp")
+        served: list[ToolServer] = []
+        monkeypatch.setattr(ToolServer, "run_stdio", lambda server: served.append(server))
+        ran(*self.DRIVE["mcp serve"], "--deps", "desk:corner")
+
+        async def called() -> Any:
+            async with mcp.Client(served[0].official) as client:
+                return await client.call_tool("look", {})
+
+        assert asyncio.run(called()).content[0].text == "corner"
+
+    def test_the_command_that_continues_a_run_has_them(self, here: Path, model: Callable[..., Script]):
+        (here / "desk.py").write_text(DESK.replace("=False", "=True"))
+        model(function_call("look"))
+        kept = ("--store", "runs.db", "--run-id", "two", "--deps", "desk:corner")
+        for words in (self.DRIVE["ask"], self.DRIVE["flows run"]):
+            told = ran(*words, *kept[:3], words[0], *kept[4:], code=3).stderr
+            assert re.search(r"fsm-agent (runs resume|flows run) .* --deps desk:corner", told)
 
 
 def test_a_shell_completes_commands_and_options():
