@@ -20,18 +20,19 @@ from support.paths import ROOT
 LIBRARIES = ("burr", "langgraph", "pydantic-graph", "transitions")
 OF_AGENTS = {"openai-agents": "agents", "pydantic-ai": "pydantic_ai"}  # and the module that each has
 PAGES = {name: (ROOT / "docs" / "porting" / f"{name}.md").read_text("utf-8") for name in (*LIBRARIES, *OF_AGENTS)}
+CLAIMS_FILE = ROOT / "tests" / "porting_claims.md"
+CLAIMS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", CLAIMS_FILE.read_text("utf-8"), re.DOTALL | re.MULTILINE))
 BLOCK = re.compile(r"^```(py|python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VERSIONS = (
     "import importlib.metadata, sys; print(*[f'{name} {importlib.metadata.version(name)}' for name in sys.argv[1:]])"
 )
 
 
-def theirs(name: str) -> list[tuple[str, str]]:
-    """The programs of the other library, and what each prints: the first prints what ours does."""
-    blocks = BLOCK.findall(PAGES[name])
-    said = [text for kind, text in blocks if kind == "text"]
-    programs = [text for kind, text in blocks if kind == "py"]
-    return list(zip(programs, said, strict=True))
+def theirs(text: str) -> tuple[str, str]:
+    """The program of the other library in a text, and what it prints."""
+    blocks = BLOCK.findall(text)
+    ((program,), (said,)) = ([code for of, code in blocks if of == kind] for kind in ("py", "text"))
+    return program, said
 
 
 def interpreter(name: str) -> str:
@@ -65,7 +66,7 @@ MARKED_OF_AGENTS = [pytest.param(name, marks=pytest.mark.nightly) for name in OF
 @pytest.mark.parametrize("name", [*MARKED, *MARKED_OF_AGENTS])
 def test_their_side_prints_what_ours_does(name, tmp_path):
     python = interpreter(name)
-    program, said = theirs(name)[0]
+    program, said = theirs(PAGES[name])
     assert output(python, program, tmp_path) == said
 
 
@@ -74,7 +75,7 @@ def test_their_side_prints_what_ours_does(name, tmp_path):
 @pytest.mark.parametrize("name", MARKED)
 def test_what_is_said_about_them_is_what_they_do(name, tmp_path):
     python = interpreter(name)
-    (_, _), (program, said) = theirs(name)
+    program, said = theirs(CLAIMS[name])
     assert output(python, program, tmp_path) == said
 
 
@@ -92,9 +93,9 @@ def test_the_versions_are_those_that_are_run(name):
 def test_our_side_is_the_same_in_each_guide(name):
     ((program, said),) = EXAMPLE.findall(PAGES[name])
     assert (program, said) == EXAMPLE.findall(PAGES["langgraph"])[0]
-    assert theirs(name)[0][1] == said
+    assert theirs(PAGES[name])[1] == said
 
 
 def test_our_agent_is_the_same_in_both_guides():
     (ours,) = {EXAMPLE.findall(PAGES[name])[0] for name in OF_AGENTS}
-    assert {theirs(name)[0][1] for name in OF_AGENTS} == {ours[1]}
+    assert {theirs(PAGES[name])[1] for name in OF_AGENTS} == {ours[1]}
