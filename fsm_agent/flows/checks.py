@@ -335,7 +335,7 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
         if empty := [kind for kind in state.answer_types.types if isinstance(kind, EnumType) and not len(kind)]:
             raise FlowError(f"{here}: expected an enum with members, got {empty[0].__name__}, which has none")
         return
-    state.answer_types.check_names(here)
+    state.answer_types.check_values(here)
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here}: expected members with different names, got two named {twice[0]!r}; rename one")

@@ -183,14 +183,7 @@ class AnswerTypes:
                     f"expected types that JSON can tell apart, got a union without a discriminator in {case_name(kind)}"
                 )
                 raise FlowError(f"{where}: {what}; {right}")
-        self.check_names(where)
-        if len(self.types) < 2:
-            return
-        for kind in self.types:
-            if not _is_checkable(kind):
-                right = "use a class, such as a frozen dataclass"
-                what = f"expected types that values can be checked against, got {case_name(kind)}"
-                raise FlowError(f"{where}: {what}; {right}")
+        self.check_values(where)
         for one, other in combinations(self.types, 2):
             if are_alike(one, other):
                 right = f"add a field such as kind: Literal[{case_name(other).lower()!r}] to each"
@@ -199,14 +192,25 @@ class AnswerTypes:
                 what = f"expected types that JSON can tell apart, got {case_name(one)} and {case_name(other)}"
                 raise FlowError(f"{where}: {what}; {right}")
 
-    def check_names(self, where: str) -> None:
-        """Refuse two types with the same name, because rows and JSON could not tell them apart.
+    def check_values(self, where: str) -> None:
+        """Refuse types whose values rows could not tell apart: those of one name, or class, and those without a class.
 
         Raises:
-            FlowError: If two types have the same name; the message names them.
+            FlowError: If there are such types; the message names them.
         """
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
+        if len(self.types) < 2:
+            return
+        for kind in self.types:
+            if not _is_checkable(kind):
+                right = "use a class, such as a frozen dataclass"
+                what = f"expected types that values can be checked against, got {case_name(kind)}"
+                raise FlowError(f"{where}: {what}; {right}")
+        for one, other in combinations(self.types, 2):
+            if _classes(one) & _classes(other):
+                what = f"expected types of different classes, got {case_name(one)} and {case_name(other)}"
+                raise FlowError(f"{where}: {what}; put each into a frozen dataclass of its own")
 
 
 class ResultTypes(AnswerTypes):
@@ -307,6 +311,8 @@ def case_name(case: Any) -> str:
         return f"CallResult of {results.state}"
     if get_origin(case) is Annotated:
         return case_name(without_notes(case))
+    if get_origin(case) in UNIONS:  # without modules: JSON holds the name, and a module run as a script is __main__
+        return " | ".join(map(case_name, get_args(case)))
     if get_origin(case) is not None:
         return str(case).replace("typing.", "")
     return getattr(case, "__name__", None) or repr(case)
@@ -349,6 +355,8 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 def _is_exactly(value: Any, case: Any) -> bool:
     """Return True for an instance of exactly this class, not of a subclass."""
     case = without_notes(case)
+    if get_origin(case) in UNIONS:
+        return any(_is_exactly(value, one) for one in get_args(case))
     return _is_of(value, case) if get_origin(case) is Literal else type(value) is case
 
 
@@ -356,11 +364,15 @@ def _is_of(value: Any, case: Any) -> bool:
     if (results := _results(case)) is not None:
         return bool(results.takes(value))
     case = without_notes(case)
+    if get_origin(case) in UNIONS:  # one type of several, as Annotated[Cat | Dog, Field(discriminator="kind")] is
+        return any(_is_of(value, one) for one in get_args(case))
     if get_origin(case) is Literal:
         return any(type(value) is type(known) and value == known for known in get_args(case))
     case = get_origin(case) or case
     if isinstance(value, bool) and case is not bool:
         return False
+    if case is float and isinstance(value, int):  # as type checkers have it
+        return True
     return isinstance(case, type) and isinstance(value, case)
 
 
@@ -374,8 +386,20 @@ def _is_checkable(kind: Any) -> bool:
     kind = without_notes(kind)
     if get_origin(kind) is Literal:
         return True
+    if get_origin(kind) in UNIONS:
+        return all(map(_is_checkable, get_args(kind)))
     kind = get_origin(kind) or kind
     return isinstance(kind, type) and kind not in (Any, object) and not (is_typeddict(kind) or is_protocol(kind))
+
+
+def _classes(kind: Any) -> frozenset[Any]:
+    """Return the classes that the values of a type have, as far as they alone tell the values from others."""
+    if _results(kind) is not None:
+        return frozenset()
+    kind = without_notes(kind)
+    if get_origin(kind) in UNIONS:
+        return frozenset().union(*map(_classes, get_args(kind)))
+    return frozenset() if get_origin(kind) is Literal else frozenset([get_origin(kind) or kind])
 
 
 def _has_fields(kind: Any) -> bool:

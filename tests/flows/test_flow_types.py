@@ -7,7 +7,7 @@ import decimal
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, Union
 
 import pydantic
 import pytest
@@ -23,6 +23,7 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
+    race,
     wait,
 )
 
@@ -124,6 +125,15 @@ class Named(Protocol):
     name: str
 
 
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"] = "cat"
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"] = "dog"
+
+
+Pet = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
 Id, Count = NewType("Id", str), NewType("Count", int)
 Short = Annotated[str, pydantic.Field(max_length=3)]
 
@@ -146,6 +156,12 @@ def deciding(one: Any, other: Any) -> Flow[Data]:
         (Literal["a"], Literal["b"], ("a", "b")),
         (Literal[1], Literal[True], (1, True)),
         (Model, Pair, (Model(name="x"), Pair(1, "x"))),
+        (Pet, str, (Cat(), "dog")),
+        (str, Pet, ("cat", Dog())),
+        (Pet, Model, (Dog(), Model(name="x"))),
+        (Pet | None, int, (None, 1)),
+        (Union[int, Color], str, (Color.RED, "red")),  # noqa: UP007  # another origin
+        (float, str, (1, "1")),
     ],
 )
 def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other: Any, values: tuple[Any, Any]) -> None:
@@ -167,11 +183,25 @@ def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other:
         (object, int),
         (Left, Right),
         (Named, int),
+        (list[int], list[str] | None),
+        (Pet | Left, int),
     ],
 )
 def test_types_that_nobody_can_tell_apart_are_refused(one: Any, other: Any) -> None:
     with pytest.raises(FlowError, match="state"):
         deciding(one, other)
+    racing: Any = race("racing", *[wait(kind, name=name)(lambda d: "?") for name, kind in (("a", one), ("b", other))])
+    if (one, other) not in APART_BY_CLASS:
+        with pytest.raises(FlowError, match="racing"):
+            Flow("f", Data, start=racing, rows=[racing.done(over, of=one), racing.done(late, of=other)])
+
+
+APART_BY_CLASS = [(list[int], tuple[int, ...]), (frozenset[int], list[int])]  # only their JSON is alike
+
+
+def test_a_name_of_a_union_is_the_same_in_each_module() -> None:
+    events = [row.event for row in deciding(Pet, str).entries]
+    assert "done Cat | Dog" in events
 
 
 @dataclass(frozen=True)
