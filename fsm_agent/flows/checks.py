@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import EnumType
 from functools import lru_cache
 from os import PathLike
@@ -16,7 +16,7 @@ import msgspec
 import pydantic
 
 from fsm_agent._internal.structs import field_names, is_whole, type_adapter
-from fsm_agent._internal.text import guess
+from fsm_agent._internal.text import guess, nearest
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.result import CallResult
@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # what imports this module
 
 _NAME = "a string such as 'support'"
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
+_SIMILARITY = 0.85  # from which a class attribute counts as a misspelt argument: "stores", and not "score" for "store"
 _LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
 Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
 NO_AGENTS: Agents = {}
@@ -136,6 +137,34 @@ def check_arguments(flow: Flow[Any]) -> None:
                 f"environment of the flow {flow.name!r}: expected options of an Environment, got {name!r}"
                 f"{hint(name, known)}"
             )
+
+
+def check_class_attributes(made: object, base: type, arguments: Collection[str]) -> None:
+    """Refuse attributes of a subclass in place of arguments: what `__init__` sets hides them.
+
+    Args:
+        made: An object of the subclass.
+        base: The class whose arguments they are.
+        arguments: The names of the arguments.  A subclass that is a dataclass may give its fields other defaults.
+
+    Raises:
+        FlowError: It names the class and the attribute.
+    """
+    of_base = getattr(base, "__dataclass_fields__", {})
+    for cls in type(made).__mro__:
+        if cls in base.__mro__:
+            continue
+        fields = getattr(cls, "__dataclass_fields__", of_base)
+        for name, value in vars(cls).items():
+            meant: str | None = None
+            if name in arguments:
+                meant = name if fields.get(name) is of_base.get(name) else None
+            elif not (name.startswith("_") or name in fields or inspect.isroutine(value)):
+                meant = nearest(name, arguments, _SIMILARITY)
+            if meant is not None:
+                right = f"pass {meant}=… to {base.__name__}, or rename the attribute"
+                what = f"expected an argument {meant}, got the class attribute {name!r}, which has no effect"
+                raise FlowError(f"class {cls.__qualname__}: {what}; {right}")
 
 
 def _is_store(value: Any) -> bool:

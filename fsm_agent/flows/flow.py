@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
@@ -25,6 +25,7 @@ from fsm_agent.flows.checks import (
     Agents,
     check_agents,
     check_arguments,
+    check_class_attributes,
     check_flow,
     check_names,
     named_states,
@@ -65,6 +66,7 @@ from fsm_agent.store.store import Store
 from fsm_agent.validation import plain_json, require, safe_repr
 
 TABLE_BYTES = 16_384  # of the tables in the header of a journal
+_COPIED = (("rows", tuple), ("hooks", tuple), ("upgrades", dict), ("agents", dict), ("environment", dict))
 MOST_NAMED = 5  # members of a state, in words
 Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 P = ParamSpec("P")
@@ -130,13 +132,15 @@ class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
     __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
+        check_class_attributes(self, Flow, [one.name for one in fields(self)])
         check_arguments(self)
         check_hooks(self.hooks)
+        for name, kind in _COPIED:  # or what the caller does to them later would change some parts of the flow
+            object.__setattr__(self, name, kind(getattr(self, name)))
         states = named_states(self)
         live = [state for state in states.values() if isinstance(state, LiveState)]
         own_rows = rows_in_states(f"flow {self.name!r}", self.start, self.rows)
         table = with_defaults(own_rows, live, self.limits.deadline_s is not None)
-        object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "own_rows", own_rows)
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "table", table)

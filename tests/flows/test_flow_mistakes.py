@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.functions import Default
 from fsm_agent.store import RunExists, RunUnknown
 from fsm_agent.testing import Script
@@ -75,6 +77,51 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
 def test_arguments_of_a_flow(make: Callable[[], Any], name: str) -> None:
     with pytest.raises(UsageError, match=name):
         make()
+
+
+OPTIONS = [one.name for one in fields(Flow)]
+TEAM = [*inspect.signature(Orchestrator).parameters]
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "body"),
+    [
+        *[(base, name, {name: {}}) for base, names in ((Flow, OPTIONS), (Orchestrator, TEAM)) for name in names],
+        (Flow, "store", {"store": "runs.db", "__annotations__": {"store": str}}),
+        (Flow, "answer", {"answer": lambda self, question: None}),
+        (Flow, "store", {"stores": "runs.db"}),
+        (Orchestrator, "config", {"confg": OrchestratorConfig()}),
+    ],
+)
+def test_an_attribute_of_a_class_that_an_argument_hides_is_refused(base: Any, name: str, body: dict[str, Any]) -> None:
+    def made(cls: Any) -> Any:
+        if base is Orchestrator:
+            return cls([Agent(Script(), name="bot")])
+        return cls("letters", Letter, start=review, rows=letters.rows)
+
+    for bases in ((base,), (type("Mixin", (), body), base)):
+        with pytest.raises(FlowError, match=f"Mine|Mixin.*{name}"):
+            made(type("Mine", bases, body if len(bases) == 1 else {}))
+    made(type("Mine", (base,), {"about": "mine", "score": lambda self: 1}))
+
+
+def test_a_dataclass_gives_the_options_of_its_flows_other_defaults() -> None:
+    @dataclass(frozen=True, eq=False)
+    class Stored(Flow[Letter]):
+        version: int = 3
+
+    one = Stored("letters", Letter, start=review, rows=letters.rows)
+    assert replace(one, hooks=()).version == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rows", [*letters.rows]), ("hooks", []), ("upgrades", {}), ("agents", {}), ("environment", {})],
+)
+def test_what_happens_to_an_argument_later_does_not_change_the_flow(name: str, value: Any) -> None:
+    one, before = made(**{name: value}), len(value)
+    value.clear() if name == "rows" else value.append(1) if isinstance(value, list) else value.update({1: 1})
+    assert len(getattr(one, name)) == before
 
 
 DATA: list[tuple[Callable[[], Any], type[FsmAgentError], str]] = [

@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.flows.checks import check_class_attributes
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
@@ -389,6 +390,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     ) -> None:
         self._arguments = {**locals()}  # of which `changed` makes another
         del self._arguments["self"]
+        check_class_attributes(self, Orchestrator, self._arguments)
         self.name = name
         self.config = config or OrchestratorConfig()
         if not isinstance(self.config, OrchestratorConfig):
