@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from fsm_agent.agents import handoff as handoff
     from fsm_agent.call import AgentCall as AgentCall
     from fsm_agent.call import Approved as Approved
+    from fsm_agent.call import CallFailed as CallFailed
     from fsm_agent.call import CallResult as CallResult
+    from fsm_agent.call import CallSuspended as CallSuspended
     from fsm_agent.call import Denied as Denied
     from fsm_agent.call import Limits as Limits
     from fsm_agent.call import Modified as Modified
     from fsm_agent.clients import Client as Client
     from fsm_agent.clients import FallbackClient as FallbackClient
-    from fsm_agent.errors import CallFailed as CallFailed
-    from fsm_agent.errors import CallSuspended as CallSuspended
     from fsm_agent.errors import ConfigError as ConfigError
     from fsm_agent.errors import FsmAgentError as FsmAgentError
     from fsm_agent.errors import ParseError as ParseError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fsm_agent.functions import Function as Function
     from fsm_agent.functions import Retries as Retries
     from fsm_agent.functions import Toolset as Toolset
-    from fsm_agent.functions import function as function
+    from fsm_agent.functions.function import function as function
     from fsm_agent.mcp import MCPServer as MCPServer
     from fsm_agent.messages import Document as Document
     from fsm_agent.messages import Done as Done
@@ -61,12 +61,9 @@ if TYPE_CHECKING:
 else:
     _ROOMS = {
         "agents": "Agent AgentBase AgentConfig Conversation RunHandle build_agent handoff",
-        "call": "AgentCall Approved CallResult Denied Limits Modified",
+        "call": "AgentCall Approved CallFailed CallResult CallSuspended Denied Limits Modified",
         "clients": "Client FallbackClient",
-        "errors": (
-            "CallFailed CallSuspended ConfigError FsmAgentError ParseError PromptError ProviderError "
-            "RateLimited Retry UsageError"
-        ),
+        "errors": "ConfigError FsmAgentError ParseError PromptError ProviderError RateLimited Retry UsageError",
         "functions": "Context Function Retries Toolset function",
         "mcp": "MCPServer",
         "messages": "Document Done FunctionCall Image Message Payload Reply Settings Stepped Suspended TextDelta Usage",

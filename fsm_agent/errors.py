@@ -16,12 +16,12 @@ FsmAgentError
 │   ├── ContextTooLong
 │   │   └── BudgetExceeded     a request that its `Budget` does not allow, and that was not sent
 │   └── ProgramError           the user's: code in place of a model, such as `answer`, raised
-├── CallFailed                 an agent call ended without an output
-├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
 ├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
 │   └── KeyMissing             a signed journal that is read without a key, in `machine.signing`
 ├── ReplayError(ValueError)    a journal on which this code takes other steps
+├── CallFailed                 an agent call ended without an output; in `call`
+├── CallSuspended              an agent call waits for an answer that its driver cannot give; in `call`
 ├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: unreachable or gone; a tool failed
 ```
@@ -29,25 +29,16 @@ FsmAgentError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from fsm_agent._internal.structs import Value
 from fsm_agent._internal.text import hint as hint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fsm_agent.call.call import AgentCall
-    from fsm_agent.call.record import Reason
-    from fsm_agent.call.result import CallResult
-    from fsm_agent.messages.events import Stepped
 
 __all__ = [
     "AuthFailed",
     "BadReply",
     "BudgetExceeded",
-    "CallFailed",
-    "CallSuspended",
     "ConfigError",
     "ContextTooLong",
     "FsmAgentError",
@@ -514,107 +505,6 @@ class ProgramError(ProviderError):
     """
 
     retryable_by_nature = False
-
-
-class CallFailed(FsmAgentError):
-    """An agent call ended without an output.
-
-    Attributes:
-        call: The `AgentCall`; its record is complete, and its dialog can be sent again.
-        reason: The `Reason`.
-        state: The `State` in which it failed.
-        round: The round in which it failed, from 1.
-        function: The name of the function that failed or was called in a loop; "" if no function did.
-        trace: The steps of the call.
-        __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
-            exception of a function in this OS process has its traceback; others are made from the recorded text.
-
-    Examples:
-        >>> try:
-        ...     Agent(Script("x", "x"), output=int, limits=Limits(parse_retries=1)).call("A number?")
-        ... except CallFailed as error:
-        ...     print(error.result.ending.reason)
-        unparseable
-    """
-
-    def __init__(self, message: str, *, call: AgentCall) -> None:
-        super().__init__(message)
-        self.call = call
-
-    @property
-    def reason(self) -> Reason:
-        ending = self.call.record.ending
-        assert ending is not None, "a call that failed has ended"
-        return ending.reason
-
-    @property
-    def state(self) -> str:
-        return str(self.trace[-1].source)
-
-    @property
-    def round(self) -> int:
-        return len(self.result.by_round)
-
-    @property
-    def function(self) -> str:
-        ending = self.call.record.ending
-        return "" if ending is None else ending.function
-
-    @property
-    def result(self) -> CallResult:
-        """The call's `CallResult`: dialog, usage, function calls, but no output."""
-        return self.call.result_so_far
-
-    @property
-    def trace(self) -> Sequence[Stepped]:
-        return self.call.record.trace
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
-
-
-class CallSuspended(FsmAgentError):
-    """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what.
-
-    Examples:
-        >>> @function(needs_approval=True)
-        ... def erase() -> str:
-        ...     "Erase."
-        ...     return "gone"
-        >>> try:
-        ...     Agent(Script(function_call("erase")), functions=[erase]).call("Tidy up.")
-        ... except CallSuspended as error:
-        ...     print([effect.key for effect in error.call.effects])
-        ['ask:1.0']
-    """
-
-    def __init__(self, message: str, *, call: AgentCall) -> None:
-        super().__init__(message)
-        self.call = call
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
-
-
-def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
-    """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
-    cause = error.__cause__
-    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # its class may not be importable there
-        ending = error.call.record.ending
-        cause = None if ending is None else FsmAgentError(ending.detail)
-    return _unpickled, (type(error), str(error), cause, *error.call.portable())
-
-
-def _unpickled(
-    kind: type[CallFailed | CallSuspended],
-    message: str,
-    cause: BaseException | None,
-    make_call: Callable[..., Any],
-    parts: tuple[Any, ...],
-) -> CallFailed | CallSuspended:
-    error = kind(message, call=make_call(*parts))
-    error.__cause__ = cause
-    return error
 
 
 _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {

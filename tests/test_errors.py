@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from fsm_agent import errors
+from fsm_agent.call import CallFailed
 from fsm_agent.errors import (
     RETRYABLE_STATUS,
     AuthFailed,
     BadReply,
-    CallFailed,
     ConfigError,
     ContextTooLong,
     ErrorReport,

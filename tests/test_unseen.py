@@ -25,9 +25,9 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, St
 from support.http_clients import KEY, client_of
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Limits, snapshot
+from fsm_agent.call import Approved, CallFailed, CallSuspended, Limits, snapshot
 from fsm_agent.clients import HttpClient, Network
-from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited, UsageError
+from fsm_agent.errors import ConfigError, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import HostedMCP
 from fsm_agent.prompts import Prompt

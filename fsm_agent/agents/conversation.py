@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fsm_agent.agents import agent as agents  # as a module: it imports this one
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import After, Deps, Out
 from fsm_agent.agents.persistence import attach_journal, definition_of
@@ -27,9 +28,6 @@ from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
 from fsm_agent.validation import require
-
-if TYPE_CHECKING:
-    from fsm_agent.agents.agent import Agent
 
 
 class Conversation(CallVerbs[Deps, Out]):
@@ -61,7 +59,9 @@ class Conversation(CallVerbs[Deps, Out]):
 
     _reads_store = True
 
-    def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
+    def __init__(
+        self, agent: agents.Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None
+    ) -> None:
         require(
             "the name of a conversation", name, isinstance(name, str) and bool(name), "a string such as 'customer-17'"
         )
@@ -189,6 +189,6 @@ class Conversation(CallVerbs[Deps, Out]):
         then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, header.by, seed.model)
         if header.conversation != self.name or now != then:
             return None
-        call.journal = Journal(call, run, text)
+        call.journal = Journal(call.record, run, text)
         call.journal.earlier = range(0)
         return call

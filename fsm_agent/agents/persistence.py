@@ -41,7 +41,7 @@ def attach_journal(
     """
     is_offer_late = call.deps is LATER and decides_per_call(agent)
     header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
-    call.journal = Journal(call, run_name(options), header)
+    call.journal = Journal(call.record, run_name(options), header)
     if turn is not None:
         call.journal.earlier = turn.earlier(call.record.dialog) if turn.is_continued else range(0)
 

@@ -25,9 +25,9 @@ from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.call.effects import Request
 from fsm_agent.call.interpret import error_text
 from fsm_agent.call.record import Limits
-from fsm_agent.call.result import PROGRAM
+from fsm_agent.call.result import PROGRAM, CallSuspended
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.errors import CallSuspended, ProgramError, UsageError
+from fsm_agent.errors import ProgramError, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.message import Text

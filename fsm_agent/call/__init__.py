@@ -19,7 +19,7 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.journal import Chain, Entry, Header, Journal, fold, header_of
+from fsm_agent.call.journal import Chain, Entry, Header, Journal, header_of
 from fsm_agent.call.machine import Explanation, RowVerdict, explain, explain_step, machine_of, row_name, take_row
 from fsm_agent.call.outcomes import (
     Approved,
@@ -46,7 +46,8 @@ from fsm_agent.call.outcomes import (
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
 from fsm_agent.call.process import AnyEffect, ChildHandle, EffectValue, Process
 from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
-from fsm_agent.call.result import CallResult, RoundReport, rounds_of
+from fsm_agent.call.replaying import replay
+from fsm_agent.call.result import CallFailed, CallResult, CallSuspended, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
 from fsm_agent.call.stopping import Stop, StopContext, any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
 from fsm_agent.call.table import ROWS
@@ -60,9 +61,11 @@ __all__ = [
     "AskSummary",
     "Begin",
     "Begun",
+    "CallFailed",
     "CallModel",
     "CallRecord",
     "CallResult",
+    "CallSuspended",
     "Cancelled",
     "Chain",
     "CheckFailed",
@@ -111,12 +114,12 @@ __all__ = [
     "any_of",
     "explain",
     "explain_step",
-    "fold",
     "header_of",
     "machine_of",
     "max_cost_usd",
     "max_function_calls",
     "max_tokens",
+    "replay",
     "restore",
     "rounds_of",
     "row_name",

@@ -354,7 +354,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
     def journaled(self) -> Self:
         """Begin a journal in memory and return the call.  `undo`, `redo`, `fork` and `states` need the journal."""
         if self.journal is None:
-            self.journal = Journal(self)
+            self.journal = Journal(self.record)
         return self
 
     @property

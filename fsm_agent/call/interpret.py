@@ -165,7 +165,7 @@ CHANGED = "(The arguments were changed before the function ran: {arguments})"
 
 
 TableEvent: TypeAlias = (
-    "FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome"
+    FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome
 )
 
 _CHARACTERS = 4  # of a summary, that count as a token

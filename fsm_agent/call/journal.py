@@ -1,4 +1,4 @@
-"""Journals: the events of a process, of which its record is the fold.
+"""Journals: the events of a process, from which its record can be made again.
 
 A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON, the steps that
 were taken, who answered, the fence of the holder that wrote it, and a digest of the line before and its own line.  The
@@ -7,8 +7,8 @@ first digest is that of the header.  Times are in the outcomes.
 Without a signing key, the digests reveal damage, but not a forger who computes them again.  With a key they are HMACs.
 A journal whose end was cut off is a valid earlier journal.
 
-An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
-has changed.  It also holds what cannot be told later without the code: the states that the steps led to, what the
+An entry holds the steps, but not their results: `replay` takes the same steps, or raises a `ReplayError` because the
+code has changed.  It also holds what cannot be told later without the code: the states that the steps led to, what the
 processes that have begun are and have begun with, why a reply was refused, and why a call failed.
 """
 
@@ -24,8 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from fsm_agent._internal.structs import Tagged, Value, decoder_of, from_json, to_json
-from fsm_agent.call.process import Process
-from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageError
+from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.validation import safe_repr
 
@@ -145,7 +144,7 @@ class Journal:
     """The entries of a process since the journal was attached to it, and the records between them.
 
     Args:
-        process: The process in its present state.
+        first: The record of the process in its present state.
         run: The name of the run in a store; empty without a store.
         header: The first line of the stored journal.
         chain: The digests so far, or None if nothing is written yet.
@@ -165,13 +164,13 @@ class Journal:
 
     __slots__ = ("chain", "earlier", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
 
-    def __init__(self, process: Process, run: str = "", header: str = "", chain: Chain | None = None) -> None:
+    def __init__(self, first: Any, run: str = "", header: str = "", chain: Chain | None = None) -> None:
         self.is_lasting = True
         self.earlier: range | None = None
         self.run = run
         self.header = header
         self.chain = chain
-        self.first = process.record
+        self.first = first
         self.n_before = 0 if chain is None else chain.n
         self.entries: list[Entry] = []
         self.undone: list[Entry] = []  # the next one to redo is last
@@ -335,9 +334,18 @@ def is_signed(line: str) -> bool:
     return len(line.rpartition(_DIGEST.decode())[2]) == len('"}') + SIGNATURE_CHARS
 
 
+def step_of(event: Event) -> tuple[str, str]:
+    """Return the path and the trigger of a step."""
+    if type(event) is Stepped:
+        return "", event.trigger
+    assert isinstance(event, Inside)
+    assert isinstance(event.event, Stepped)
+    return event.path, event.event.trigger
+
+
 def steps_json(events: Sequence[Event]) -> str:
     """Return the steps of an advance as JSON: the path and the trigger of each."""
-    return _encoder.encode(list(map(_step_of, events))).decode()
+    return _encoder.encode(list(map(step_of, events))).decode()
 
 
 def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
@@ -458,108 +466,6 @@ def kept_lines(lines: Iterable[str]) -> list[Line]:
         else:
             kept = [one for one in kept if one.n <= retried.step]
     return kept
-
-
-def fold(
-    process: Process,
-    lines: Iterable[str],
-    chain: Chain,
-    fingerprint: str = "",
-    earlier: tuple[int, Any] | None = None,
-) -> int:
-    """Advance a process by the entries of a journal; return the highest fence.
-
-    Args:
-        process: The process in its state before the first entry.
-        lines: The entries.
-        chain: The chain up to the first entry; verifies them.
-        fingerprint: The fingerprint of the code that wrote them, for errors.
-        earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
-
-    Raises:
-        JournalError: If the entries are damaged, reordered, foreign or forged.
-        ReplayError: If the present code takes other steps.
-
-    Examples:
-        >>> from fsm_agent.store import MemoryStore
-        >>> store = MemoryStore()
-        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
-        >>> kept = store.load("r", after=0)
-        >>> again = Agent(Script(), name="clerk").prepare("Hello")
-        >>> _ = fold(again, kept.lines, Chain(kept.header))
-        >>> again.output
-        'Hi.'
-    """
-    fence = 0
-    lines = [*lines]
-    keeps_records = any('"retried"' in line for line in lines)
-    records = _known_records(process, chain.n, earlier) if keeps_records else {}
-    for line in lines:
-        entry = chain.verified(line)
-        if entry.fence < fence:
-            raise JournalError(f"fence of entry {entry.n}: expected {fence} or more, got {entry.fence}")
-        fence = entry.fence
-        if (retried := retried_in(entry)) is not None:
-            if retried.step not in records:
-                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is unknown here")
-            process.return_to(records[retried.step])
-            process.renew(retried.at_s)
-            records[entry.n] = process.record
-            if process.journal is not None:
-                process.journal.entries.append(entry_of(entry).changed(record=process.record))
-            continue
-        then = _steps_text(entry.steps)
-        try:
-            process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
-        except (UsageError, ValueError) as error:
-            raise ReplayError(
-                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, fingerprint)}"
-            ) from error
-        steps = tuple(map(_step_of, process.steps))
-        if steps != entry.steps:
-            raise ReplayError(
-                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
-                f" {_cause_text(process, fingerprint)}"
-            )
-        if keeps_records:
-            records[entry.n] = process.record
-    return fence
-
-
-def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
-    """Return the records to which a `Retried` may go back, by entry number.  The process is at ``n``."""
-    journal = process.journal
-    known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
-    return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}
-
-
-def _step_of(event: Event) -> tuple[str, str]:
-    """Return the path and the trigger of a step."""
-    if type(event) is Stepped:
-        return "", event.trigger
-    assert isinstance(event, Inside)
-    assert isinstance(event.event, Stepped)
-    return event.path, event.event.trigger
-
-
-def _entry_text(entry: Line) -> str:
-    return f"entry {entry.n} (key {entry.key!r}):"
-
-
-def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
-    return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
-
-
-def _cause_text(process: Process, fingerprint: str) -> str:
-    if fingerprint and fingerprint != process.fingerprint:
-        return (
-            f"the definition has changed from {fingerprint} to {process.fingerprint}: its prompt, functions, their"
-            " policies or its output"
-        )
-    return (
-        "the definition is the same: a parser, a check, a predicate, other code that it calls or an approver has"
-        " changed"
-    )
 
 
 def _shorten(line: str) -> str:

@@ -14,17 +14,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
+from fsm_agent.call.journal import Journal
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
 from fsm_agent.validation import safe_repr
-
-if TYPE_CHECKING:
-    from fsm_agent.call.journal import Journal
 
 SEPARATOR = "/"
 _TIMER = "sleep"  # the prefix of keys of waits for a time

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.structs import Out, Value
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call import call as calls  # as a module: it imports this one
 from fsm_agent.call.budget import Tariff
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
 from fsm_agent.call.process import open_effects
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State, successor_name
-from fsm_agent.errors import BudgetExceeded, CallFailed, CallSuspended, FsmAgentError, ParseError
+from fsm_agent.errors import BudgetExceeded, FsmAgentError, ParseError, ProviderError
 from fsm_agent.messages.convert import transcript
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, OutputMode, Usage
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import require
 
 if TYPE_CHECKING:
-    from fsm_agent.call.call import AgentCall
-    from fsm_agent.prompts.fingerprint import PromptChange
-
     # A base for type checkers, which know the types of unpacked items for tuples only.
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
@@ -269,13 +268,13 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     __slots__ = ("call",)
 
-    call: AgentCall[Out]
+    call: calls.AgentCall[Out]
 
     if TYPE_CHECKING:
 
-        def __new__(cls, call: AgentCall[Out]) -> CallResult[Out]: ...
+        def __new__(cls, call: calls.AgentCall[Out]) -> CallResult[Out]: ...
 
-    def __init__(self, call: AgentCall[Out]) -> None:
+    def __init__(self, call: calls.AgentCall[Out]) -> None:
         self.call = call
 
     def __eq__(self, other: object) -> bool:
@@ -460,7 +459,108 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
         return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"
 
 
-def result_of(call: AgentCall[Out]) -> CallResult[Out]:
+class CallFailed(FsmAgentError):
+    """An agent call ended without an output.
+
+    Attributes:
+        call: The `AgentCall`; its record is complete, and its dialog can be sent again.
+        reason: The `Reason`.
+        state: The `State` in which it failed.
+        round: The round in which it failed, from 1.
+        function: The name of the function that failed or was called in a loop; "" if no function did.
+        trace: The steps of the call.
+        __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
+            exception of a function in this OS process has its traceback; others are made from the recorded text.
+
+    Examples:
+        >>> try:
+        ...     Agent(Script("x", "x"), output=int, limits=Limits(parse_retries=1)).call("A number?")
+        ... except CallFailed as error:
+        ...     print(error.result.ending.reason)
+        unparseable
+    """
+
+    def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
+        super().__init__(message)
+        self.call = call
+
+    @property
+    def reason(self) -> Reason:
+        ending = self.call.record.ending
+        assert ending is not None, "a call that failed has ended"
+        return ending.reason
+
+    @property
+    def state(self) -> str:
+        return str(self.trace[-1].source)
+
+    @property
+    def round(self) -> int:
+        return len(self.result.by_round)
+
+    @property
+    def function(self) -> str:
+        ending = self.call.record.ending
+        return "" if ending is None else ending.function
+
+    @property
+    def result(self) -> CallResult:
+        """The call's `CallResult`: dialog, usage, function calls, but no output."""
+        return self.call.result_so_far
+
+    @property
+    def trace(self) -> Sequence[Stepped]:
+        return self.call.record.trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduced(self)
+
+
+class CallSuspended(FsmAgentError):
+    """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> try:
+        ...     Agent(Script(function_call("erase")), functions=[erase]).call("Tidy up.")
+        ... except CallSuspended as error:
+        ...     print([effect.key for effect in error.call.effects])
+        ['ask:1.0']
+    """
+
+    def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
+        super().__init__(message)
+        self.call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduced(self)
+
+
+def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
+    """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
+    cause = error.__cause__
+    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # its class may not be importable there
+        ending = error.call.record.ending
+        cause = None if ending is None else FsmAgentError(ending.detail)
+    return _unpickled, (type(error), str(error), cause, *error.call.portable())
+
+
+def _unpickled(
+    kind: type[CallFailed | CallSuspended],
+    message: str,
+    cause: BaseException | None,
+    make_call: Callable[..., Any],
+    parts: tuple[Any, ...],
+) -> CallFailed | CallSuspended:
+    error = kind(message, call=make_call(*parts))
+    error.__cause__ = cause
+    return error
+
+
+def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
     """Return the result of a completed call.
 
     Raises:

@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase, build_agent
 from fsm_agent.agents.config import AgentConfig, imported
+from fsm_agent.call.result import CallSuspended
 from fsm_agent.cli.options import (
     GUESSES,
     Approve,
@@ -43,7 +44,7 @@ from fsm_agent.cli.output import (
 )
 from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.http_client import HttpClient
-from fsm_agent.errors import CallSuspended, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Where
 
 NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"

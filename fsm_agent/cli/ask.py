@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.call.result import CallResult
+from fsm_agent.call.result import CallResult, CallSuspended
 from fsm_agent.cli.options import (
     EMBEDDED,
     Approve,
@@ -37,7 +37,6 @@ from fsm_agent.cli.options import (
 )
 from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, option, reporting
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.errors import CallSuspended
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt

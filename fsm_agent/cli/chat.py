@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.result import CallFailed, CallSuspended
 from fsm_agent.cli.options import (
     EMBEDDED,
     Approve,
@@ -45,7 +46,7 @@ from fsm_agent.cli.output import (
 )
 from fsm_agent.cli.run_tables import run_picture
 from fsm_agent.cli.terminal import Screen, error_line, one_line
-from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
+from fsm_agent.errors import FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.store.history import read
 from fsm_agent.store.runs import Runs

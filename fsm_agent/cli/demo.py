@@ -26,6 +26,7 @@ from fsm_agent.agents.classification import Calibration, Classification
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.record import Reason, State
+from fsm_agent.call.result import CallFailed
 from fsm_agent.cli.options import EMBEDDED, BaseUrl, Debug, Model, connected, is_embedded
 from fsm_agent.cli.output import FAILED, reporting
 from fsm_agent.cli.terminal import Screen, error_line, one_line, safe, shown_call, shown_function, shown_step
@@ -33,7 +34,7 @@ from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
 from fsm_agent.diagrams.diagram import trace_diagram
 from fsm_agent.diagrams.drawing import write
-from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
 from fsm_agent.messages.reply import Settings, Usage

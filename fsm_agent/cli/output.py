@@ -20,10 +20,10 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.text import plain
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, Reconcile
-from fsm_agent.call.result import CallResult
+from fsm_agent.call.result import CallFailed, CallResult, CallSuspended
 from fsm_agent.cli.live_output import LiveOutput
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, discard_output, error_line, whole_call
-from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, FsmAgentError, UsageError
+from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
 from fsm_agent.messages.events import Done, Event, Suspended, Where
 from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall

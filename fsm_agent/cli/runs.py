@@ -24,6 +24,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.call.record import Limits
+from fsm_agent.call.result import CallSuspended
 from fsm_agent.cli.diagram import AsFormat, Output, draw
 from fsm_agent.cli.options import (
     EMBEDDED,
@@ -69,7 +70,7 @@ from fsm_agent.cli.run_tables import (
 )
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
-from fsm_agent.errors import CallSuspended, FsmAgentError, ReplayError, UsageError, hint
+from fsm_agent.errors import FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read

@@ -63,7 +63,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     )
     if flow.tables_json:
         header = header.changed(tables=msgspec.Raw(flow.tables_json))
-    run.journal = Journal(run, name, to_json(header))
+    run.journal = Journal(run.record, name, to_json(header))
 
 
 def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:

@@ -18,7 +18,13 @@ from typing_extensions import ParamSpec, TypeVar
 from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, Delegate, accepts_context
+
+# The four that are imported under their own names are for the hints of `Function.__init__`: it has `Policy`'s fields.
+from fsm_agent.functions.policy import Default as Default
+from fsm_agent.functions.policy import Middleware as Middleware
+from fsm_agent.functions.policy import OnError as OnError
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
+from fsm_agent.functions.policy import Retries as Retries
 from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, Validator, described, passing, refused
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.validation import require

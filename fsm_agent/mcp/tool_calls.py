@@ -31,8 +31,8 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.question_forms import FormError
 from fsm_agent.call.record import State
-from fsm_agent.call.result import CallResult
-from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
+from fsm_agent.call.result import CallFailed, CallResult, CallSuspended
+from fsm_agent.errors import FsmAgentError
 from fsm_agent.functions.context import deps_for
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.elicitation import answer, elicitation

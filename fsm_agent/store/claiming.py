@@ -33,12 +33,12 @@ from fsm_agent.call.journal import (
     Line,
     PastJournal,
     entry_of,
-    fold,
     header_of,
     with_traceparent,
 )
 from fsm_agent.call.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.call.process import Process
+from fsm_agent.call.replaying import replay
 from fsm_agent.call.snapshots import loses, lost_approval, missing_function
 from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageError
 from fsm_agent.messages.events import Question
@@ -489,12 +489,12 @@ def fold_run(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> 
     before = None
     if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
         before = saved.before.step, definition.process_of(header, saved.before.document, *turns).record
-    fold(process, loaded.lines, chain, header.fingerprint, before)
+    replay(process, loaded.lines, chain, header.fingerprint, before)
     if chain.n != loaded.run.n:
         raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
     if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
         raise JournalError(f"the journal: expected that of the run {loaded.run.id!r}, got that of {name!r}")
-    process.journal = Journal(process, loaded.run.id, loaded.header, chain)
+    process.journal = Journal(process.record, loaded.run.id, loaded.header, chain)
     if header.conversation:
         process.journal.earlier = earlier_messages(header, len(earlier))
     return process

@@ -12,9 +12,10 @@ from itertools import chain
 from typing import Any
 
 from fsm_agent.call.effects import CallModel, RunFunction
-from fsm_agent.call.journal import fold, line_of, retried_in
+from fsm_agent.call.journal import line_of, retried_in
 from fsm_agent.call.outcomes import FunctionFailed, Replied, Returned
 from fsm_agent.call.process import SEPARATOR, along, prefix_of
+from fsm_agent.call.replaying import replay
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
@@ -121,13 +122,13 @@ class Follower:
     def _events_of(self, line: str) -> Iterator[Event]:
         entry, process, before = line_of(line), self.process, self.process.record
         if retried_in(entry) is not None:
-            fold(process, [line], self._chain)
+            replay(process, [line], self._chain)
             return
         reply = returned = None
-        with suppress(UsageError, ValueError):  # which the fold refuses by its name
+        with suppress(UsageError, ValueError):  # which `replay` refuses by its name
             reply = self._reply(entry.key, bytes(entry.outcome))
             returned = self._returned(entry.key, bytes(entry.outcome)) if self._has_functions else None
-        fold(process, [line], self._chain)
+        replay(process, [line], self._chain)
         as_events = getattr(process, "as_events", None)
         if reply is not None:
             yield reply

@@ -47,7 +47,7 @@ def past_of(journals: Journals, run: str, step: int | str | None, definition: Pr
 def _past(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> Any:
     process = fold_run(journals, loaded, definition)
     journal: Journal = process.journal
-    past = PastJournal(process, journal.run, journal.header, journal.chain)
+    past = PastJournal(process.record, journal.run, journal.header, journal.chain)
     past.earlier = journal.earlier
     process.journal = past
     return process
@@ -105,7 +105,7 @@ def _store_fork(
     """Store a fork at rest; return False if it was made before."""
     line, key = to_json(header), claims.journals.key
     process = definition.process_of(header, with_id(document, name) if document else None)
-    process.journal = Journal(process, name, line)
+    process.journal = Journal(process.record, name, line)
     apply_edit(process, header, claims.clock_of(definition))
     lease = claims.create_claimed(name, line, agent)
     if lease is None:

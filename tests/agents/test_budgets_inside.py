@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fsm_agent.agents import Agent, handoff
-from fsm_agent.call import AgentCall, Approved, Limits, Price, Reason, State, snapshot
-from fsm_agent.errors import CallFailed, CallSuspended, UsageError
+from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Limits, Price, Reason, State, snapshot
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import function
 from fsm_agent.messages import Event, Inside, Reply, ReplyCompleted, Stepped, Usage
 from fsm_agent.store import MemoryStore

@@ -13,8 +13,8 @@ from support.agent_drivers import StuckScript, Way, both, by_arun, by_astream, b
 from support.gates import Meeting
 
 from fsm_agent.agents import Agent, handoff
-from fsm_agent.call import AgentCall, Approved, Denied, Limits, Reason, snapshot
-from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
+from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Denied, Limits, Reason, snapshot
+from fsm_agent.errors import SnapshotError, UsageError
 from fsm_agent.functions import Context, Default, Retries, function
 from fsm_agent.messages import (
     Done,

@@ -21,8 +21,8 @@ from support.gates import Meeting
 
 from fsm_agent import flows
 from fsm_agent.agents import Agent, AgentBase
-from fsm_agent.call import Limits, Reason, Returned, RunAgain
-from fsm_agent.errors import CallFailed, CallSuspended, UsageError
+from fsm_agent.call import CallFailed, CallSuspended, Limits, Reason, Returned, RunAgain
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock

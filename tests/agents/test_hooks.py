@@ -10,8 +10,8 @@ from typing import Any, get_args
 import pytest
 
 from fsm_agent import Agent, Limits, function
-from fsm_agent.call import State
-from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.call import CallFailed, State
+from fsm_agent.errors import UsageError
 from fsm_agent.messages import (
     Done,
     Event,

@@ -14,8 +14,8 @@ from support.drivers import anyhow, seed
 from support.drivers import by_run as driven_by_run
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Begun, Denied, Replied, RunFunction, restore, snapshot
-from fsm_agent.errors import CallSuspended, UsageError
+from fsm_agent.call import Approved, Begun, CallSuspended, Denied, Replied, RunFunction, restore, snapshot
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Context, Function, function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Prompt

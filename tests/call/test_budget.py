@@ -10,8 +10,8 @@ import pytest
 from support.agent_calls import asked, seeded
 
 from fsm_agent import Agent
-from fsm_agent.call import AgentCall, Begun, FunctionFailed, Limits, Price, Reason, Replied, Returned, State
-from fsm_agent.errors import CallFailed, OutcomeError
+from fsm_agent.call import AgentCall, Begun, CallFailed, FunctionFailed, Limits, Price, Reason, Replied, Returned, State
+from fsm_agent.errors import OutcomeError
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.testing import Script, function_call
 

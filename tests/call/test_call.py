@@ -14,6 +14,8 @@ from fsm_agent.call import (
     AgentCall,
     Approved,
     Begun,
+    CallFailed,
+    CallSuspended,
     Cancelled,
     Denied,
     Expired,
@@ -35,8 +37,6 @@ from fsm_agent.call import (
     snapshot,
 )
 from fsm_agent.errors import (
-    CallFailed,
-    CallSuspended,
     ErrorReport,
     IllegalTrigger,
     OutcomeError,

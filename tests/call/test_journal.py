@@ -25,8 +25,8 @@ from fsm_agent.call import (
     Limits,
     Replied,
     Returned,
-    fold,
     header_of,
+    replay,
 )
 from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
 from fsm_agent.messages import Done, Message, Reply
@@ -52,7 +52,7 @@ def process_of(agent: Agent[Any, Any], header: str) -> Any:
 
 def folded(agent: Agent[Any, Any], header: str, lines: list[str], signing_key: bytes | None = None) -> Any:
     process = process_of(agent, header)
-    fold(process, lines, Chain(header, signing_key), header_of(header).fingerprint)
+    replay(process, lines, Chain(header, signing_key), header_of(header).fingerprint)
     return process
 
 
@@ -237,7 +237,7 @@ def test_a_header_that_was_changed_is_noticed_at_the_first_entry():
         except JournalError:
             continue
         with pytest.raises(JournalError, match="entry 1 is damaged"):
-            fold(process_of(agent, header), lines, Chain(other), made.fingerprint)
+            replay(process_of(agent, header), lines, Chain(other), made.fingerprint)
 
 
 def test_a_journal_whose_end_was_cut_off_is_an_earlier_one():
@@ -321,7 +321,7 @@ def written(call: AgentCall[Any], chain: Chain | None = None) -> list[str]:
 
 def refolded(call: AgentCall[Any]) -> AgentCall[Any]:
     other = AgentCall.seed(Dialog().put("Go."), call.prompt)
-    fold(other, written(call), Chain(HEADER))
+    replay(other, written(call), Chain(HEADER))
     assert other.record == call.record
     assert other.record.trace == call.record.trace
     return other
@@ -343,7 +343,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_in_the_journal_as_in_a_snap
     lines = written(call)
     lines[1].encode()
     other = AgentCall.seed(Dialog().put("Go."), call.prompt)
-    fold(other, lines, Chain(HEADER))
+    replay(other, lines, Chain(HEADER))
     assert other.output == "a\ufffdb"
 
 
@@ -459,7 +459,7 @@ class Interrupted(Journal):
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_an_entry_whose_step_was_interrupted_gives_way_to_the_next(at: int):
     one = journaled()
-    one.journal = Interrupted(one)
+    one.journal = Interrupted(one.record)
     one.journal.at = at
     outcomes = [
         ("begin", Begun(at_s=1.0, id="c")),

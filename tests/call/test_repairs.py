@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import Agent, ParseError, Prompt
-from fsm_agent.call import AgentCall, State, restore, snapshot
-from fsm_agent.errors import CallFailed, SnapshotError
+from fsm_agent.call import AgentCall, CallFailed, State, restore, snapshot
+from fsm_agent.errors import SnapshotError
 from fsm_agent.messages import Message, Reply, TokenLogprob
 from fsm_agent.prompts import Parsed, Parser, ParserInput, TagParser, parser
 from fsm_agent.testing import Script, check_record

@@ -10,6 +10,7 @@ from support.copies import replace
 
 from fsm_agent.call import (
     AgentCall,
+    CallFailed,
     CallRecord,
     Denied,
     FunctionFailed,
@@ -20,7 +21,7 @@ from fsm_agent.call import (
     State,
     table,
 )
-from fsm_agent.errors import CallFailed, IllegalTrigger
+from fsm_agent.errors import IllegalTrigger
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.prompts import Dialog, Prompt

@@ -20,9 +20,10 @@ from command_line import KEY, MODEL, ran, refused
 from typer.testing import CliRunner
 
 from fsm_agent import Agent
+from fsm_agent.call import CallFailed
 from fsm_agent.cli import TerminalHook, app
 from fsm_agent.clients import register_client
-from fsm_agent.errors import CallFailed, Overloaded
+from fsm_agent.errors import Overloaded
 from fsm_agent.mcp import ToolServer
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, function_call

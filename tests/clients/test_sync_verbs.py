@@ -13,9 +13,9 @@ from itertools import count
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.call import Request
+from fsm_agent.call import CallFailed, Request
 from fsm_agent.clients import SyncVerbs
-from fsm_agent.errors import CallFailed, ProviderError
+from fsm_agent.errors import ProviderError
 from fsm_agent.messages import Message, Reply, TextDelta
 from fsm_agent.testing import Script, function_call
 

@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from fsm_agent import Agent, RateLimited, Worker, function
-from fsm_agent.call import Request
-from fsm_agent.errors import CallFailed
+from fsm_agent.call import CallFailed, Request
 from fsm_agent.messages import FunctionCall, Reply
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script, function_call

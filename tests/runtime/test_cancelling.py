@@ -33,8 +33,8 @@ from support.drivers import (
 )
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import AgentCall, Cancelled, Limits, Reason, Request, State
-from fsm_agent.errors import CallFailed, RateLimited, UsageError
+from fsm_agent.call import AgentCall, CallFailed, Cancelled, Limits, Reason, Request, State
+from fsm_agent.errors import RateLimited, UsageError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.functions import Function, Retries, function
 from fsm_agent.messages import FunctionCall, Reply, TextDelta

@@ -36,6 +36,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.call import (
     AgentCall,
     Approved,
+    CallFailed,
     Cancelled,
     Denied,
     Injected,
@@ -48,7 +49,7 @@ from fsm_agent.call import (
     restore,
     snapshot,
 )
-from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
+from fsm_agent.errors import Overloaded, RateLimited, UsageError
 from fsm_agent.functions import Function, Retries
 from fsm_agent.messages import (
     ArgumentsDelta,

@@ -12,8 +12,8 @@ import pytest
 from support.drivers import Driver, anyhow, by_arun, by_run, environment, seed
 from support.nested_process import Solo, Team, TeamRecord
 
-from fsm_agent.call import AgentCall, Cancelled, Limits
-from fsm_agent.errors import AuthFailed, CallFailed, ParseError, RateLimited, Retry
+from fsm_agent.call import AgentCall, CallFailed, Cancelled, Limits
+from fsm_agent.errors import AuthFailed, ParseError, RateLimited, Retry
 from fsm_agent.functions import Function
 from fsm_agent.messages import Reply, Stepped, Usage
 from fsm_agent.prompts import Prompt

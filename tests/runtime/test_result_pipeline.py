@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Returned
-from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.call import CallFailed, Returned
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import function
 from fsm_agent.messages import FunctionCall, Image, Message, ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.runtime import ProcessedResult, ResultPipeline, truncate

@@ -26,8 +26,8 @@ from support.drivers import (
     seed,
 )
 
-from fsm_agent.call import AgentCall, Cancelled, Limits, Reason, State, restore, snapshot
-from fsm_agent.errors import CallFailed, Retry
+from fsm_agent.call import AgentCall, CallFailed, Cancelled, Limits, Reason, State, restore, snapshot
+from fsm_agent.errors import Retry
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts import Prompt

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Limits, Outcome, Returned, RunAgain
-from fsm_agent.errors import CallSuspended, RateLimited
+from fsm_agent.call import Approved, CallSuspended, Limits, Outcome, Returned, RunAgain
+from fsm_agent.errors import RateLimited
 from fsm_agent.functions import Context, function
 from fsm_agent.messages import Event
 from fsm_agent.runtime import SystemClock

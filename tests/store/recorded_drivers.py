@@ -9,7 +9,7 @@ from typing import Any
 from support.kept_runs import team_header
 from support.nested_process import Team
 
-from fsm_agent.call import Chain, Journal, fold
+from fsm_agent.call import Chain, Journal, replay
 from fsm_agent.runtime import Environment, adrive, arun, drive, run
 
 Sink = Callable[[Any], Any]
@@ -59,7 +59,7 @@ def by_adrive(process: Any, environment: Environment, recorder: Any, sink: Sink)
 
 def journaled(team: Team) -> Team:
     """Begin the journal of a run of it."""
-    team.journal = Journal(team, "r1", team_header())
+    team.journal = Journal(team.record, "r1", team_header())
     return team
 
 
@@ -67,7 +67,7 @@ def read_again(fresh: Any, one: Any) -> None:
     """Give a fresh process all that has come to one, by way of the lines of its journal."""
     header = team_header()
     lines = Chain(header).written(one.journal.since(0), 1)
-    assert fold(fresh, lines, Chain(header)) == (1 if lines else 0)
+    assert replay(fresh, lines, Chain(header)) == (1 if lines else 0)
 
 
 EVERY: list[Way] = [by_run, by_threads, by_drive, by_arun, by_adrive, by_run_unheard, by_arun_unheard]

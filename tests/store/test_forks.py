@@ -13,8 +13,8 @@ from support import agent_calls as walks
 from support.kept_runs import OWN_CLOCK, answers, clerk, definition_of, ended, loaded, rested, skip_replies
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import AgentCall, Denied, Replied, Returned
-from fsm_agent.errors import CallSuspended, JournalError, RateLimited, UsageError
+from fsm_agent.call import AgentCall, CallSuspended, Denied, Replied, Returned
+from fsm_agent.errors import JournalError, RateLimited, UsageError
 from fsm_agent.functions import function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog

@@ -16,8 +16,7 @@ from recorded_drivers import HEARD, Way
 from support.kept_runs import LastingStore, answers, clerk, definition_of, lose, skip_replies
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Outcome, Reconcile, Returned, RunAgain
-from fsm_agent.errors import CallSuspended
+from fsm_agent.call import Approved, CallSuspended, Outcome, Reconcile, Returned, RunAgain
 from fsm_agent.functions import function
 from fsm_agent.messages import Done
 from fsm_agent.store import MemoryStore, Store

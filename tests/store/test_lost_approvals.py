@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Denied, Modified, Outcome, snapshot
-from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
+from fsm_agent.call import Approved, CallSuspended, Denied, Modified, Outcome, snapshot
+from fsm_agent.errors import OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, FlowSuspended, ask, end
 from fsm_agent.functions import function
 from fsm_agent.store import MemoryStore

@@ -15,8 +15,8 @@ from support.kept_runs import Elsewhere, LastingStore, loaded, lose, renew, team
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import FunctionFailed, Outcome, Reconcile, Returned, RunAgain, restore, snapshot
-from fsm_agent.errors import CallSuspended, UsageError
+from fsm_agent.call import CallSuspended, FunctionFailed, Outcome, Reconcile, Returned, RunAgain, restore, snapshot
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import FunctionStarted, Stepped
 from fsm_agent.prompts import Prompt

@@ -35,6 +35,8 @@ from fsm_agent.agents import Agent
 from fsm_agent.call import (
     AgentCall,
     Approved,
+    CallFailed,
+    CallSuspended,
     FunctionFailed,
     Injected,
     Interrupted,
@@ -47,7 +49,7 @@ from fsm_agent.call import (
     Started,
     StartFunction,
 )
-from fsm_agent.errors import CallFailed, CallSuspended, Overloaded
+from fsm_agent.errors import Overloaded
 from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
 from fsm_agent.prompts import Prompt

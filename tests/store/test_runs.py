@@ -32,6 +32,8 @@ from support.kept_runs import (
 from fsm_agent.agents import Agent
 from fsm_agent.call import (
     Approved,
+    CallFailed,
+    CallSuspended,
     Cancelled,
     Denied,
     Injected,
@@ -43,15 +45,7 @@ from fsm_agent.call import (
     RunAgain,
     Stopped,
 )
-from fsm_agent.errors import (
-    CallFailed,
-    CallSuspended,
-    JournalError,
-    OutcomeError,
-    RateLimited,
-    ReplayError,
-    UsageError,
-)
+from fsm_agent.errors import JournalError, OutcomeError, RateLimited, ReplayError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute
 from fsm_agent.flows import ask as asking
 from fsm_agent.functions import Function, function

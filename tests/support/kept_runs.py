@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Header, Outcome
-from fsm_agent.errors import CallSuspended, RateLimited
+from fsm_agent.call import Approved, CallSuspended, Header, Outcome
+from fsm_agent.errors import RateLimited
 from fsm_agent.functions import function
 from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Runs, Store, Suspension
 from fsm_agent.store.claiming import ProcessFactory

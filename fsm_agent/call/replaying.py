@@ -1,0 +1,103 @@
+"""The replay of a journal: a process takes the steps that it took then, or says where it takes others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fsm_agent.call.journal import Chain, Line, entry_of, retried_in, step_of
+from fsm_agent.call.process import Process
+from fsm_agent.errors import JournalError, ReplayError, UsageError
+
+
+def replay(
+    process: Process,
+    lines: Iterable[str],
+    chain: Chain,
+    fingerprint: str = "",
+    earlier: tuple[int, Any] | None = None,
+) -> int:
+    """Advance a process by the entries of a journal; return the highest fence.
+
+    Args:
+        process: The process in its state before the first entry.
+        lines: The entries.
+        chain: The chain up to the first entry; verifies them.
+        fingerprint: The fingerprint of the code that wrote them, for errors.
+        earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
+
+    Raises:
+        JournalError: If the entries are damaged, reordered, foreign or forged.
+        ReplayError: If the present code takes other steps.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> again = Agent(Script(), name="clerk").prepare("Hello")
+        >>> _ = replay(again, kept.lines, Chain(kept.header))
+        >>> again.output
+        'Hi.'
+    """
+    fence = 0
+    lines = [*lines]
+    keeps_records = any('"retried"' in line for line in lines)
+    records = _known_records(process, chain.n, earlier) if keeps_records else {}
+    for line in lines:
+        entry = chain.verified(line)
+        if entry.fence < fence:
+            raise JournalError(f"fence of entry {entry.n}: expected {fence} or more, got {entry.fence}")
+        fence = entry.fence
+        if (retried := retried_in(entry)) is not None:
+            if retried.step not in records:
+                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is unknown here")
+            process.return_to(records[retried.step])
+            process.renew(retried.at_s)
+            records[entry.n] = process.record
+            if process.journal is not None:
+                process.journal.entries.append(entry_of(entry).changed(record=process.record))
+            continue
+        then = _steps_text(entry.steps)
+        try:
+            process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
+        except (UsageError, ValueError) as error:
+            raise ReplayError(
+                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, fingerprint)}"
+            ) from error
+        steps = tuple(map(step_of, process.steps))
+        if steps != entry.steps:
+            raise ReplayError(
+                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
+                f" {_cause_text(process, fingerprint)}"
+            )
+        if keeps_records:
+            records[entry.n] = process.record
+    return fence
+
+
+def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
+    """Return the records to which a `Retried` may go back, by entry number.  The process is at ``n``."""
+    journal = process.journal
+    known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
+    return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}
+
+
+def _entry_text(entry: Line) -> str:
+    return f"entry {entry.n} (key {entry.key!r}):"
+
+
+def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
+    return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
+
+
+def _cause_text(process: Process, fingerprint: str) -> str:
+    if fingerprint and fingerprint != process.fingerprint:
+        return (
+            f"the definition has changed from {fingerprint} to {process.fingerprint}: its prompt, functions, their"
+            " policies or its output"
+        )
+    return (
+        "the definition is the same: a parser, a check, a predicate, other code that it calls or an approver has"
+        " changed"
+    )
