@@ -524,7 +524,14 @@ class Worker:
         if is_lost:
             _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return
-        _log.warning("run %s of agent %r raised and is given back", lease.run, lease.agent, exc_info=error)
+        if is_in_vain or not is_of_code(error):
+            _log.warning("run %s of agent %r raised and is given back", lease.run, lease.agent, exc_info=error)
+        else:  # the error says what differs; a traceback would show only the code that reads journals
+            stuck = "" if self.on_change == "stop" else f", or answer its question {STUCK!r} with RunAgain or Cancelled"
+            _log.warning(
+                "run %s of agent %r: this code cannot continue it: %s; start a worker with code that can%s",
+                *(lease.run, lease.agent, " ".join(str(error).split()), stuck),
+            )
         with suppress(LeaseLost, RunUnknown):  # then it was given back already
             self._give_back(lease, error, is_in_vain)
 

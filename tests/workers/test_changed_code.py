@@ -61,6 +61,13 @@ class TestStuck:
         else:
             assert (row.state, row.waits, row.due_s) == (stuck.state, stuck.waits, None)
 
+    def test_the_log_tells_it_in_one_line(self, stuck, caplog):
+        """The run, the state that is gone, and the question that a person may answer; the code at fault is no trace."""
+        (record,) = [record for record in caplog.get_records("setup") if record.levelname == "WARNING"]
+        assert record.exc_info is None
+        assert "\n" not in record.getMessage()
+        assert all(name in record.getMessage() for name in ("one", "'orders'", "'review'", "'stuck'"))
+
     def test_other_bad_code_tries_it_once(self, store, stuck):
         other = Worker([orders(store, "checking")], store)
         assert other.run(once=True) == 1
