@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,12 +18,19 @@ from fsm_agent.call.question_forms import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, SignalExists, StoreError
-from fsm_agent.store.store import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
+from fsm_agent.store.store import (
+    MAX_KEY_BYTES,
+    MAX_NAME_BYTES,
+    MAX_PRIORITY,
+    MAX_TIME_S,
+    Head,
+    Lease,
+    Run,
+    Start,
+    Store,
+    Suspension,
+)
 from fsm_agent.validation import require, safe_repr
-
-if TYPE_CHECKING:
-    from fsm_agent.store.store import Head, Lease, Store, Suspension
-
 
 UNTIL_DUE = "start"  # what a run waits for that is due later: the key of no question, so that no signal makes it due
 _AT_ONCE = Start()
@@ -337,11 +344,6 @@ def older_store(place: str, version: int, newest: int) -> StoreError:
         f"the store {place}: expected version {newest} or newer, which can be read, got {version}; open it once for"
         " writing, which brings it there"
     )
-
-
-if TYPE_CHECKING:
-    from fsm_agent.messages.events import Question
-    from fsm_agent.store.store import Run
 
 
 def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[str] = ()) -> None:

@@ -20,14 +20,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fsm_agent._internal.system import HAVE_FLOCK, at_fork, try_lock
-from fsm_agent.store.errors import StoreClosed, StoreError
-
-if TYPE_CHECKING:
-    from fsm_agent.store.recorder import StoreRecorder
-    from fsm_agent.store.store import Store
+from fsm_agent.store.errors import LeaseLost, StoreClosed, StoreError
+from fsm_agent.store.store import Lease, Store
 
 LEASE_S = 15.0  # how long a holder keeps a run without renewing its lease
 POLL_S = 1.0  # how often signals are fetched, besides at each append
@@ -39,6 +36,24 @@ _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
 _log = logging.getLogger("fsm_agent")
 
 
+class Holder(Protocol):
+    """What drives a run, and needs its lease meanwhile: a `StoreRecorder`."""
+
+    store: Store
+    run: str
+    lease: Lease
+    lease_s: float
+
+    def fetch(self) -> None:
+        """Load the pending signals of the run."""
+
+    def note_renewal(self, result: int | LeaseLost) -> None:
+        """Take what `Store.renew_all` says of the lease."""
+
+    def leave_to_parent(self) -> None:
+        """Write no more: this is a forked process, and its parent drives the run."""
+
+
 class LeaseRenewer:
     """Renews each lease when a third of its time is over, and fetches signals at each beat.
 
@@ -48,12 +63,12 @@ class LeaseRenewer:
     """
 
     def __init__(self) -> None:
-        self._renewals: dict[StoreRecorder, float] = {}  # when each is due, monotonic
+        self._renewals: dict[Holder, float] = {}  # when each is due, monotonic
         self._changed = threading.Condition()
         self._beats_at_s = math.inf  # monotonic
         self._thread: threading.Thread | None = None
 
-    def hold(self, recorder: StoreRecorder) -> None:
+    def hold(self, recorder: Holder) -> None:
         """Begin to renew a lease."""
         with self._changed:
             self._renewals[recorder] = at_s = _next_s(recorder)
@@ -63,7 +78,7 @@ class LeaseRenewer:
             elif at_s < self._beats_at_s:
                 self._changed.notify()
 
-    def drop(self, recorder: StoreRecorder) -> None:
+    def drop(self, recorder: Holder) -> None:
         """Stop renewing a lease."""
         with self._changed:
             self._renewals.pop(recorder, None)
@@ -82,7 +97,7 @@ class LeaseRenewer:
         for recorder in recorders:
             recorder.leave_to_parent()
 
-    def _recorders(self) -> list[StoreRecorder]:
+    def _recorders(self) -> list[Holder]:
         with self._changed:
             return list(self._renewals)
 
@@ -124,7 +139,7 @@ class LeaseRenewer:
                 self._thread = None
             return self._thread is None
 
-    def _renew(self, store: Store, lease_s: float, recorders: list[StoreRecorder]) -> list[StoreRecorder]:
+    def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> list[Holder]:
         """Renew the leases that are due, and those that are soon; return the other recorders."""
         now_s = time.monotonic()
         at_s = {recorder: self._renewals.get(recorder, math.inf) for recorder in recorders}
@@ -147,7 +162,7 @@ class LeaseRenewer:
         return [recorder for recorder in recorders if recorder not in renewed]
 
 
-def _fetch(store: Store, recorders: list[StoreRecorder]) -> None:
+def _fetch(store: Store, recorders: list[Holder]) -> None:
     """Fetch the signals of runs that have any."""
     try:
         runs = store.pending_signals([recorder.run for recorder in recorders]) if recorders else ()
@@ -160,21 +175,21 @@ def _fetch(store: Store, recorders: list[StoreRecorder]) -> None:
         _log.warning("%s: signals could not be fetched: %s", _named(recorders), error)
 
 
-def _grouped(recorders: Iterable[StoreRecorder]) -> Iterator[tuple[Store, float, list[StoreRecorder]]]:
+def _grouped(recorders: Iterable[Holder]) -> Iterator[tuple[Store, float, list[Holder]]]:
     """Yield recorders by their stores and the lengths of their leases."""
-    groups: dict[tuple[int, float], list[StoreRecorder]] = {}
+    groups: dict[tuple[int, float], list[Holder]] = {}
     for recorder in recorders:
         groups.setdefault((id(recorder.store), recorder.lease_s), []).append(recorder)
     for (_, lease_s), group in groups.items():
         yield group[0].store, lease_s, group
 
 
-def _named(recorders: list[StoreRecorder]) -> str:
+def _named(recorders: list[Holder]) -> str:
     others = len(recorders) - 1
     return f"run {recorders[0].run}" + (f" and {others} more" if others else "")
 
 
-def _next_s(recorder: StoreRecorder) -> float:
+def _next_s(recorder: Holder) -> float:
     """Return the monotonic time at which a lease that starts now has to be renewed."""
     return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Value, to_json
 from fsm_agent.errors import ConfigError
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import RunsHealth
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import RunsHealth
     from fsm_agent.workers.worker import Worker
 
 BEAT_S = 1.0  # how often a crew says that it is alive

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from fsm_agent.store.sql.postgres_session import encode
 
-if TYPE_CHECKING:
-    from psycopg import Connection
-
-OnDue: TypeAlias = Callable[["Connection[Any]", str, float], None]
+# Of the connection, the run and its due time.  The connection is a `psycopg.Connection`; few programs have psycopg.
+OnDue: TypeAlias = Callable[[Any, str, float], None]
 
 QUEUE, JOB = "runs", "drive"  # one queue for all runs: workers poll each that there is
 _LONGEST_S = 86_400  # after which DBOS gives up a job, such as one of a worker that died
@@ -43,7 +41,7 @@ def tell_dbos(schema: str) -> OnDue:
     )
     is_there = False
 
-    def on_due(connection: Connection[Any], run: str, due_s: float) -> None:
+    def on_due(connection: Any, run: str, due_s: float) -> None:
         nonlocal is_there
         if not is_there:
             is_there = connection.execute(_FUNCTION_IS_THERE, (dbos_schema(schema),)).fetchone() == (True,)
@@ -57,7 +55,7 @@ def tell_temporal(schema: str) -> OnDue:
     """Return a hook that tells the workers, one of which begins the workflow when the run is committed."""
     channel = temporal_channel(schema)
 
-    def on_due(connection: Connection[Any], run: str, due_s: float) -> None:
+    def on_due(connection: Any, run: str, due_s: float) -> None:
         job = json.dumps([run, due_s])
         if len(job) <= _MOST_NOTIFIED:
             connection.execute("SELECT pg_notify(%s, %s)", (channel, job))

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, Unpack
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
@@ -19,9 +19,6 @@ from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql.statements import Append, ClaimFilter, NewRun, NewSignal, Sql, Taker
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 Work: TypeAlias = Callable[[Sql], Any]
 POLL_S = 0.5  # how often a waiting thread looks for runs that became due, and holders that died, without a word
