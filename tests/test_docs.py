@@ -88,8 +88,8 @@ def test_the_readme_shows_what_its_examples_print_and_needs_no_key_for_them():
 
 
 @pytest.mark.system
-def test_the_commands_of_the_pages_on_runs_do_what_they_say(monkeypatch, tmp_path):
-    page = (TEXTS["docs/runs.md"] + TEXTS["docs/runs-reference.md"]).replace(" \\\n", " ")
+def test_the_commands_of_the_page_on_runs_do_what_they_say(monkeypatch, tmp_path):
+    page = TEXTS["docs/runs.md"].replace(" \\\n", " ")
     (example,) = [code for code, _ in EXAMPLE.findall(page) if "def refund(" in code]
     (tmp_path / "shop.py").write_text(example.partition("try:")[0])
     commands = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^fsm-agent .*$", page, re.MULTILINE)]

@@ -542,7 +542,7 @@ def backup(
     """Copy a store in SQLite, also while workers run."""
     with reporting(debug):
         if "://" in store:
-            right = "copy one in Postgres with pg_dump --schema=…, see docs/runs-reference.md"
+            right = "copy one in Postgres with pg_dump --schema=…, see docs/production.md"
             raise UsageError(f"expected a store in SQLite, got one in Postgres; {right}")
         with open_store(store, read_only=True) as runs, Screen() as screen:
             copied: Callable[[Path], int] | None = getattr(runs.store, "backup", None)

@@ -26,7 +26,7 @@ ADDRESS = "postgresql://agents@db.internal/work"
 
 def commands() -> list[list[str]]:
     """Return the commands that the docs say: to save, and to restore."""
-    page = (ROOT / "docs" / "runs-reference.md").read_text("utf-8").replace(" \\\n", " ")
+    page = (ROOT / "docs" / "production.md").read_text("utf-8").replace(" \\\n", " ")
     return [shlex.split(line) for line in re.findall(r"^(pg_(?:dump|restore) .*)$", page, re.M)]
 
 
