@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 OF_THE_REPOSITORY = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
-BOOSTS = {"glossary.md": 3, "changes.md": 0.3}  # in the search: what a word means comes before its history
+BOOSTS = {"concepts.md": 3, "changes.md": 0.3}  # in the search: what a word means comes before its history
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^\s)#]+)")
 DEFINITION = re.compile(r"^(\[[^\]]+\]: )(?!https?:|#)([^\s#]+)", re.MULTILINE)
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)

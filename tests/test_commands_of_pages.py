@@ -166,11 +166,11 @@ def test_the_commands_of_the_page_on_the_command_line_draw_the_lifecycle(reader:
     assert "One agent call" in (tmp_path / "call.svg").read_text()
 
 
-def test_each_extra_is_on_the_page_on_installing() -> None:
+def test_each_extra_is_on_the_first_page() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     shown = {
         name
-        for row in re.findall(r"^\| (`.*?) \|", TEXTS["docs/install.md"], re.M)
+        for row in re.findall(r"^\| (`.*?) \|", TEXTS["docs/start.md"], re.M)
         for name in re.findall(r"`([a-z0-9]+)`", row)
     }
     assert {*extras} - {"docs", "dev"} <= shown

@@ -161,7 +161,7 @@ class TestBuilt:
         found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
         assert any("FlowSuspended" in one["text"] for one in found)
         boosts = {one["location"]: one.get("boost", 1) for one in found}
-        assert boosts["changes/"] < boosts["runs/"] < boosts["glossary/"], "what a word means comes before its history"
+        assert boosts["changes/"] < boosts["runs/"] < boosts["concepts/"], "what a word means comes before its history"
         listed = (site / "llms.txt").read_text("utf-8")
         assert listed.startswith(f"# {SITE['site_name']}\n\n> ")
         for path in paths(SITE["nav"]):
