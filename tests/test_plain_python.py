@@ -55,8 +55,6 @@ FACES = ["fsm_agent.errors", *[one.name for one in pkgutil.iter_modules(fsm_agen
 UNRESOLVED = {
     "AgentConfig.model_post_init",
     "Network",
-    "FlowResult.__init__",
-    "FlowRun.__init__",
     "Environment",
     "Instrumentation.__init__",
     "Instrumentation.begin",

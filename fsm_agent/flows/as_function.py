@@ -17,6 +17,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, has_listener
 from fsm_agent.flows.process import RunContext
+from fsm_agent.flows.record import FlowRecord
 from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.flows.snapshot import document_of
 from fsm_agent.functions.context import Made
@@ -27,7 +28,6 @@ from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.record import FlowRecord
 
 _DATA = "data"  # the argument, of a flow whose data are no object in JSON
 

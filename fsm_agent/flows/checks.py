@@ -50,7 +50,7 @@ from fsm_agent.runtime.environment import Environment
 from fsm_agent.validation import Rules, require, safe_repr
 
 if TYPE_CHECKING:  # what imports this module
-    from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.definition import FlowDefinition
 
 _NAME = "a string such as 'support'"
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
@@ -117,7 +117,7 @@ def _once_in(states: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[
 # Arguments
 
 
-def check_arguments(flow: Flow[Any]) -> None:
+def check_arguments(flow: FlowDefinition[Any]) -> None:
     """Refuse arguments that no run could use.
 
     Raises:
@@ -204,7 +204,7 @@ _RIGHTS: Rules = (
 # The table
 
 
-def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
+def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
     """Return the states of a flow by name, in the order of the rows.
 
     Raises:
@@ -235,7 +235,7 @@ def _is_same(one: State[Any], other: State[Any]) -> bool:
     return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 
-def check_flow(flow: Flow[Any]) -> None:
+def check_flow(flow: FlowDefinition[Any]) -> None:
     """Check everything that can be known before a flow runs.
 
     Raises:
@@ -485,7 +485,7 @@ def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
     raise FlowError(f"{where}: row {row!r}: {what}")
 
 
-def _check_takers(where: str, flow: Flow[Any]) -> None:
+def _check_takers(where: str, flow: FlowDefinition[Any]) -> None:
     """Check that the rows of each state, trigger and type end with one without a guard, and only there."""
     takers: dict[tuple[str, str], list[Row[Any]]] = {}
     useful: set[int] = set()
@@ -531,7 +531,7 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
         raise FlowError(f"{where}: expected a row of {state.name} that takes 'elapsed', got none; {right}")
 
 
-def _check_ways(where: str, flow: Flow[Any]) -> None:
+def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
     """Check that the start leads to each state, and each state to an end that the user declared."""
     ways: dict[str, set[str]] = {}
     for row in flow.own_rows:
@@ -553,7 +553,7 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
 # Roles: names in place of agents, until `Flow.bound` says which agent each is
 
 
-def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
+def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
     """Return the roles of a flow, and of flows inside of it that are not bound; each with its states."""
     found: dict[str, list[CallState[Any, Any]]] = {}
     for state, agents in states_inside(flow.live, flow.agents):
@@ -562,7 +562,7 @@ def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
     return found
 
 
-def check_agents(flow: Flow[Any], agents: Agents) -> None:
+def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
     """Refuse bindings that leave a role without an agent, or give it one that its states cannot ask.
 
     Raises:
@@ -581,7 +581,7 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
             state.check_agent(f"{where}: {state.name}, role {role!r}", agent)
 
 
-def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
+def check_names(flow: FlowDefinition[Any], names: Iterable[str]) -> None:
     """Refuse names that are not roles of the flow.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import make_listener
@@ -11,6 +11,7 @@ from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import Agents
+from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.process import name_in, outcome_of
 from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.states import (
@@ -27,11 +28,8 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Event
 from fsm_agent.validation import require, safe_repr
 
-if TYPE_CHECKING:  # what imports this module
-    from fsm_agent.flows.flow import Flow
 
-
-def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
+def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, str]:
     """Return the state at a path of names and the rest of the path beyond it, or None if no state is there."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
@@ -44,26 +42,26 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
     return state, rest
 
 
-def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
+def agents_of(flow: FlowDefinition[Any]) -> list[Agent[Any, Any]]:
     """Return the agents that a flow asks, including flows and members inside it."""
     return [agent for state, agents in _calls(flow) if (agent := state.agent_in(agents)) is not None]
 
 
-def functions_of(flow: Flow[Any]) -> list[Function]:
+def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
     """Return the functions that are states of a flow, including flows and members inside it."""
     return [state.function for state, _ in states_inside(flow.live) if isinstance(state, FunctionState)]
 
 
-def _calls(flow: Flow[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
+def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
     """Return the states that ask agents, here and inside, each with the agents bound there."""
     return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
 
 
-def _flows_inside(flow: Flow[Any]) -> list[Flow[Any]]:
+def _flows_inside(flow: FlowDefinition[Any]) -> list[FlowDefinition[Any]]:
     return [state.flow for state, _ in states_inside(flow.live) if isinstance(state, SubflowState)]
 
 
-def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
+def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None:
     """Refuse models for states that ask no agent, because the real models would be asked silently.
 
     Raises:
@@ -80,7 +78,7 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
             raise UsageError(f"clients: expected {right}, got {safe_repr(key)}")
 
 
-def has_listener(flow: Flow[Any]) -> bool:
+def has_listener(flow: FlowDefinition[Any]) -> bool:
     """Return whether a flow, or an agent or flow inside it, has or may have hooks.  Agents that data choose may."""
     if any(one.hooks for one in (flow, *_flows_inside(flow))):
         return True
@@ -93,7 +91,7 @@ def has_listener(flow: Flow[Any]) -> bool:
     )
 
 
-def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
+def listener_of(flow: FlowDefinition[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
     """Return the listener that passes events to the hooks of a flow and of its parts, or None without hooks."""
     if not has_listener(flow):
         return None
@@ -102,7 +100,7 @@ def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] |
 
 
 def outcomes_of(
-    flow: Flow[Any],
+    flow: FlowDefinition[Any],
     answers: Mapping[Any, Any],
     asked: Iterable[str],
     made: Callable[[], FlowRun[Any]] | None = None,
@@ -170,7 +168,7 @@ def _may_come_early(whom: Any) -> bool:
     return isinstance(whom, str) and prefix_of(whom) == INBOX
 
 
-def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
+def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
     """Return the key of an inbox, and an answer for it as an outcome.
 
     Raises:
@@ -187,7 +185,7 @@ def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tup
     return key, outcome
 
 
-def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:
+def _named(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str]) -> Any:
     """Return the asking state with this name, or the argument itself if no asking state has it."""
     if not (isinstance(whom, str) and whom.isidentifier()):
         return whom

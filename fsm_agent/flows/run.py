@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
 from fsm_agent._internal.structs import to_json
 from fsm_agent._internal.text import format_moment
+from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.call.journal import signed
 from fsm_agent.call.outcomes import Returned
@@ -23,11 +25,13 @@ from fsm_agent.call.process import (
     check_given,
     open_effects,
     questions_of,
+    wakes_at_s,
 )
 from fsm_agent.call.snapshots import check_forkable, with_id
-from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
+from fsm_agent.errors import FsmAgentError, IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows.data_json import DataError
-from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
+from fsm_agent.flows.definition import FlowDefinition
+from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process import (
     CHILDREN,
     NOT_BEGUN,
@@ -39,13 +43,14 @@ from fsm_agent.flows.process import (
     in_doubt,
     name_in,
 )
-from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, FlowResult, Timer, step_name
+from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, Timer, step_name
 from fsm_agent.flows.snapshot import document_of, present_name, record_from
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.timers import due_at_s
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
+from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import safe_repr
 
@@ -77,10 +82,10 @@ class FlowRun(FlowProcess, Generic[D]):
     record: FlowRecord
     _is_to_end = False  # the process around it ends, so no row may take the cancellation
 
-    def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
-        context = run_context or flow._run_context()
-        super().__init__(record, context.for_run(flow, record.extra, record.by))
-        self.flow = flow
+    def __init__(self, flow: FlowDefinition[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
+        self.flow = cast("Flow[D]", flow)
+        context = run_context or self.flow._run_context()
+        super().__init__(record, context.for_run(self.flow, record.extra, record.by))
         self.machine = flow.machine
         self._ahead = record  # the record after the present advance, until the step is committed
 
@@ -519,6 +524,138 @@ class FlowRun(FlowProcess, Generic[D]):
         return data
 
 
+class FlowResult(JsonResult, Generic[D]):
+    """The result of a run of a flow.
+
+    Attributes:
+        run: The run.
+
+    Examples:
+        >>> @execute
+        ... def double(n: int) -> int:
+        ...     return 2 * n
+        >>> doubling = Flow("doubling", int, start=double, rows=[double.done(end("over"), do=lambda n, more: more)])
+        >>> result = doubling.call(4)
+        >>> result.output, result.state
+        (8, 'over')
+    """
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: FlowRun[D]) -> None:
+        self.run = run
+
+    @property
+    def record(self) -> FlowRecord:
+        """The whole record of the run."""
+        return self.run.record
+
+    @property
+    def output(self) -> D:
+        """The data that the flow ended with."""
+        return self.run.data
+
+    @property
+    def state(self) -> str:
+        """The name of the end."""
+        return self.run.state
+
+    @property
+    def ending(self) -> FlowEnding | None:
+        """How the run ended, or None if it has not ended."""
+        return self.record.ending
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The data that the caller gave with ``extra``."""
+        return self.record.extra
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all agent calls."""
+        return self.record.total_usage
+
+    @property
+    def trace(self) -> Vector[Stepped]:
+        """The flow's own steps."""
+        return self.record.trace
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data: its state, data and usage; see `CallResult.to_dict`.
+
+        ``data`` holds the last data of the flow, complete and unchanged.
+        """
+        ending = self.ending
+        fields = {
+            "state": str(self.state),
+            "failed": ending is not None and ending.is_failure,
+            "reason": None if ending is None else str(ending.state),
+            "detail": ending.detail or None if ending is not None else None,
+            "data": json.loads(self.run.flow.data_json(self.run.data)),
+            "usage": self.usage,
+            "states": [str(step.to) for step in self.trace],
+            "waits_for": [effect.key for effect in self.run.effects],
+        }
+        told: dict[str, Any] = masked_data(fields, EXACT)
+        return told
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FlowResult) and self.record == other.record
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.state}, {self.run.data!r})"
+
+
+class _OfRun(FsmAgentError):
+    def __init__(self, message: str, *, run: FlowRun[Any]) -> None:
+        super().__init__(message)
+        self.run = run
+
+    @property
+    def result(self) -> FlowResult[Any]:
+        """The result so far."""
+        return self.run.result_so_far
+
+
+class FlowFailed(_OfRun):
+    """A flow ended in a failure.  ``run`` is the `FlowRun`; ``run.record.ending`` says why it failed.
+
+    Examples:
+        >>> @execute
+        ... def divide(n: int) -> int:
+        ...     return 1 // n
+        >>> try:
+        ...     Flow("dividing", int, start=divide, rows=[divide.done(end("over"))]).call(0)
+        ... except FlowFailed as error:
+        ...     print(error.run.record.ending.detail)
+        raised: ZeroDivisionError: integer division or modulo by zero
+    """
+
+
+class FlowSuspended(_OfRun):
+    """A flow waits for a person who is not here, or for a distant time.  ``run.effects`` says what it waits for.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))])
+        >>> try:
+        ...     letters.call("Dear Ada")
+        ... except FlowSuspended as waiting:
+        ...     waiting.run.give(review, True)
+        ...     print(letters.run(waiting.run).state)
+        over
+    """
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """The Unix time at which the run continues without an answer, or None if it needs one."""
+        return wakes_at_s(self.run)
+
+
 @child_of(SubflowState)
 class SubflowChild(StateChild):
     """A run of another flow."""
@@ -561,7 +698,7 @@ def _describe_wait(run: FlowRun[Any]) -> str:
 
 def restore(
     document: str | bytes,
-    flow: Flow[Any],
+    flow: FlowDefinition[Any],
     run_context: RunContext | None = None,
     *,
     signing_key: str | bytes | None = None,

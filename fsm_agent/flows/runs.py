@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.record import Limits
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
+from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import step_name
 from fsm_agent.flows.run import FlowRun, edit_json, restore
@@ -27,9 +28,6 @@ from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import ProcessFactory, aclaim
 from fsm_agent.validation import require
-
-if TYPE_CHECKING:
-    from fsm_agent.flows.flow import Flow
 
 SHOWN_STEPS = 10  # of those that a run has entered, in an error
 
@@ -66,7 +64,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     run.journal = Journal(run.record, name, to_json(header))
 
 
-def definition_of(flow: Flow[Any], run_context: RunContext) -> ProcessFactory:
+def definition_of(flow: FlowDefinition[Any], run_context: RunContext) -> ProcessFactory:
     """Return how runs of a flow are rebuilt from a store."""
     environment = run_context.own_environment
 
@@ -111,7 +109,7 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
     raise JournalError(f"journal of {run}: expected the steps of its trace, got fewer")
 
 
-def _seeded(flow: Flow[Any], header: Header) -> Any:
+def _seeded(flow: FlowDefinition[Any], header: Header) -> Any:
     try:
         seed: FlowSeed = from_json(bytes(header.seed), FlowSeed)
         data = flow.adapter.validate_json(bytes(seed.data))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import pydantic
@@ -20,14 +20,12 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.data_json import describe_json_error
+from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import case_name
 from fsm_agent.validation import plain_json, require, safe_repr
-
-if TYPE_CHECKING:  # what imports this module
-    from fsm_agent.flows.flow import Flow
 
 FORMAT: Literal[1] = 1
 _OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
@@ -60,7 +58,7 @@ class MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
     children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 
 
-def document_of(flow: Flow[Any], record: FlowRecord) -> str:
+def document_of(flow: FlowDefinition[Any], record: FlowRecord) -> str:
     """Return the record of a run as JSON.
 
     Raises:
@@ -72,7 +70,7 @@ def document_of(flow: Flow[Any], record: FlowRecord) -> str:
         raise SnapshotError(f"expected a run that can be read again, so it is not saved: {str(error)[:500]}") from None
 
 
-def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:
+def _flow_json(flow: FlowDefinition[Any], r: FlowRecord) -> msgspec.Raw:
     data = msgspec.Raw(flow.data_json(r.data).encode())
     children = {name: _child_json(flow.states[str(r.state)], child) for name, child in r.children.items()}
     fields = {**differing(r), "state": str(r.state), "data": data, "children": children}
@@ -102,7 +100,7 @@ class _Position(msgspec.Struct):
     steps: int = 0
 
 
-def record_from(document: str | bytes, flow: Flow[Any], signing_key: str | bytes | None = None) -> FlowRecord:
+def record_from(document: str | bytes, flow: FlowDefinition[Any], signing_key: str | bytes | None = None) -> FlowRecord:
     """Return the record in a document of `document_of`, upgraded to the present version of the flow.
 
     Raises:
@@ -117,7 +115,7 @@ def record_from(document: str | bytes, flow: Flow[Any], signing_key: str | bytes
     return _flow_record(flow, bytes(read.record))
 
 
-def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
+def _flow_record(flow: FlowDefinition[Any], document: bytes) -> FlowRecord:
     where = f"snapshot of the flow {flow.name!r}"
     try:
         document = _upgraded(flow, document)
@@ -142,7 +140,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     return record.changed(children=children)
 
 
-def _data(flow: Flow[Any], document: bytes, where: str) -> Any:
+def _data(flow: FlowDefinition[Any], document: bytes, where: str) -> Any:
     """Return the data in a record.
 
     Raises:
@@ -168,7 +166,7 @@ def _data(flow: Flow[Any], document: bytes, where: str) -> Any:
     return data
 
 
-def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> None:
+def _check(flow: FlowDefinition[Any], r: FlowRecord, where: str, children: list[str]) -> None:
     """Refuse a record that contradicts itself."""
     state = flow.states.get(str(r.state))
     problem = ""
@@ -189,7 +187,7 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
         raise SnapshotError(f"{where} contradicts itself: {problem}")
 
 
-def _check_inbox(flow: Flow[Any], r: FlowRecord, where: str) -> None:
+def _check_inbox(flow: FlowDefinition[Any], r: FlowRecord, where: str) -> None:
     """Refuse answers that came early and that the flow cannot take any more."""
     for name, answers in r.inbox.items():
         if (state := flow.early.get(name)) is None:
@@ -204,7 +202,7 @@ def _check_inbox(flow: Flow[Any], r: FlowRecord, where: str) -> None:
                 raise SnapshotError(f"{where} keeps an early answer that cannot be read: {error}") from None
 
 
-def _hint(flow: Flow[Any], old: str, new: Any) -> str:
+def _hint(flow: FlowDefinition[Any], old: str, new: Any) -> str:
     """Return a hint if an upgrade has renamed a state in one place only."""
     if old in flow.states:
         return ""
@@ -251,7 +249,7 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
     return MembersRecord(**{**differing(r), "state": stage, "lost": lost, "children": children})
 
 
-def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
+def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
     """Return the JSON record of a run, upgraded to the flow's version.
 
     Raises:
@@ -281,7 +279,7 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     return to_json(data).encode()
 
 
-def present_name(flow: Flow[Any], version: int, name: str) -> str:
+def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
     """Return what a state of an older version is called by now: an answer may have been posted under that name."""
     data: dict[str, Any] = {"state": name, "inbox": {name: []}}
     try:

@@ -39,7 +39,7 @@ from fsm_agent.flows.values import ANY, Failure
 from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:  # what imports this module
-    from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.definition import FlowDefinition
 
 UNTIL_KNOWN, MEANWHILE = "until_known", "meanwhile"
 STAYS = (UNTIL_KNOWN, MEANWHILE)  # rules of rows that stay in their state
@@ -362,7 +362,7 @@ def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
     return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
-def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
+def entries_of(flow: FlowDefinition[Any]) -> Iterator[TableEntry]:
     """Yield each row once for each trigger, in the order in which they are tried."""
     yield TableEntry("begun", SEEDED, flow.start.name, None)
     yield TableEntry("cancelled", SEEDED, CANCELLED.name, None)
@@ -378,7 +378,7 @@ def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
                 yield TableEntry(note, state.name, state.name, None)
 
 
-def states_enum(flow: Flow[Any]) -> type[StrEnum]:
+def states_enum(flow: FlowDefinition[Any]) -> type[StrEnum]:
     """Return the enum of the states of a flow.
 
     Raises:
@@ -392,7 +392,7 @@ def states_enum(flow: Flow[Any]) -> type[StrEnum]:
     return made
 
 
-def machine_for(flow: Flow[Any]) -> Any:
+def machine_for(flow: FlowDefinition[Any]) -> Any:
     """Return the `transitions` machine of a flow."""
     members: Any = flow.state_enum
     rows: list[MachineRow] = []

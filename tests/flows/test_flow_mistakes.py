@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -112,6 +113,8 @@ def test_a_dataclass_gives_the_options_of_its_flows_other_defaults() -> None:
 
     one = Stored("letters", Letter, start=review, rows=letters.rows)
     assert replace(one, hooks=()).version == 3
+    hints = typing.get_type_hints(Stored.__init__)  # names of another module
+    assert hints["rows"] == typing.get_type_hints(Flow.__init__)["rows"]
 
 
 @pytest.mark.parametrize(

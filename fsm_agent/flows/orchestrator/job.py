@@ -34,8 +34,7 @@ from fsm_agent.flows.orchestrator.plan import (
     Texts,
     written,
 )
-from fsm_agent.flows.record import FlowResult
-from fsm_agent.flows.run import FlowRun
+from fsm_agent.flows.run import FlowResult, FlowRun
 from fsm_agent.flows.values import AnswerTypes, case_name
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message

@@ -16,7 +16,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.checks import check_class_attributes
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
-from fsm_agent.flows.errors import FlowError, FlowFailed
+from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator import plan as at
 from fsm_agent.flows.orchestrator.job import STEP_SPENT, TOTAL_SPENT, Job, OrchestrationResult, Team
@@ -37,7 +37,7 @@ from fsm_agent.flows.orchestrator.plan import (
 from fsm_agent.flows.orchestrator.prompts import Requests, templates_of
 from fsm_agent.flows.process import CallChild, RunContext, child_of
 from fsm_agent.flows.record import FlowLimits
-from fsm_agent.flows.run import FlowRun
+from fsm_agent.flows.run import FlowFailed, FlowRun
 from fsm_agent.flows.runs import Clients
 from fsm_agent.flows.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
 from fsm_agent.flows.table import cases_of

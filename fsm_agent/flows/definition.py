@@ -1,0 +1,256 @@
+"""What a flow is: its states, its table, the machine of the table, and its data.  Nothing here runs."""
+
+# The annotations are evaluated, not kept as texts: dataclasses copy them into the `__init__` of each subclass, where
+# the names of this module are unknown.
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from os import PathLike
+from typing import Any, Generic, TypeAlias
+
+import pydantic
+
+from fsm_agent._internal.structs import fields_alone, to_json
+from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.call.journal import FlowTable
+from fsm_agent.call.machine import row_name
+from fsm_agent.flows.checks import (
+    Agents,
+    check_agents,
+    check_arguments,
+    check_flow,
+    named_states,
+)
+from fsm_agent.flows.data_json import DataError, describe_json_error, dumped, kept_adapter
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.record import FlowLimits, FlowRecord
+from fsm_agent.flows.states import (
+    CallState,
+    D,
+    LiveState,
+    Row,
+    State,
+    SubflowState,
+    WaitState,
+)
+from fsm_agent.flows.table import (
+    CANCELLED,
+    EDITED,
+    EXPIRED,
+    FAILED,
+    TableEntry,
+    entries_of,
+    machine_for,
+    rows_in_states,
+    states_enum,
+    with_defaults,
+)
+from fsm_agent.flows.values import DataCheck
+from fsm_agent.prompts.fingerprint import fingerprint_under
+from fsm_agent.runtime.environment import Approve
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Store
+from fsm_agent.validation import plain_json, require, safe_repr
+
+TABLE_BYTES = 16_384  # of the tables in the header of a journal
+_COPIED = (("rows", tuple), ("hooks", tuple), ("upgrades", dict), ("agents", dict), ("environment", dict))
+MOST_NAMED = 5  # members of a state, in words
+Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FlowDefinition(Generic[D]):
+    """The base of a `Flow`: everything that its runs need, except how they are driven."""
+
+    name: str
+    data: type[D]
+    _: KW_ONLY
+    start: LiveState[D, Any]
+    rows: Sequence[Row[D]]
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    version: int = 1
+    upgrades: Mapping[int, Upgrade | Sequence[Upgrade]] = field(default_factory=dict)
+    store: Runs | Store | str | PathLike[str] | None = None
+    approve: Approve[Any] | None = None
+    answer: Callable[[Any], Any] | None = None
+    hooks: Sequence[Any] = ()
+    agents: Agents = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    states: Mapping[str, State[Any]] = field(init=False)
+    own_rows: tuple[Row[Any], ...] = field(init=False)  # with rows for every state in each
+    table: tuple[Row[Any], ...] = field(init=False)  # with the default rows, too
+
+    __getstate__ = fields_alone
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+        check_hooks(self.hooks)
+        for name, kind in _COPIED:  # or what the caller does to them later would change some parts of the flow
+            object.__setattr__(self, name, kind(getattr(self, name)))
+        states = named_states(self)
+        live = [state for state in states.values() if isinstance(state, LiveState)]
+        own_rows = rows_in_states(f"flow {self.name!r}", self.start, self.rows)
+        table = with_defaults(own_rows, live, self.limits.deadline_s is not None)
+        object.__setattr__(self, "own_rows", own_rows)
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "table", table)
+        check_flow(self)
+        for end in (FAILED, CANCELLED, EXPIRED):
+            if end is not EXPIRED or self.limits.deadline_s is not None:
+                states[end.name] = end
+        _ = self.state_enum  # refuses names that Python keeps for itself
+        if self.agents:
+            check_agents(self, self.agents)
+
+    def __repr__(self) -> str:
+        return f"Flow({self.name!r}, {len(self.live)} states, {len(self.rows)} rows)"
+
+    @cached_property
+    def live(self) -> tuple[LiveState[Any, Any], ...]:
+        """The states that wait."""
+        return tuple([state for state in self.states.values() if isinstance(state, LiveState)])
+
+    @cached_property
+    def timed(self) -> Mapping[str, LiveState[Any, Any]]:
+        """The states that have a time, by their names."""
+        return {state.name: state for state in self.live if state.is_timed}
+
+    @cached_property
+    def reactions(self) -> Mapping[tuple[str, str], str]:
+        """The rules of the rows for a cancellation and for the deadline, by state name and trigger name."""
+        return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
+
+    @cached_property
+    def early(self) -> Mapping[str, WaitState[Any, Any]]:
+        """The states whose answers may come before they are entered, by their names."""
+        return {state.name: state for state in self.live if isinstance(state, WaitState) and state.is_early}
+
+    @cached_property
+    def entries(self) -> tuple[TableEntry, ...]:
+        """All rows, including the default ones, each once for each trigger."""
+        return tuple(entries_of(self))
+
+    @cached_property
+    def row_names(self) -> Mapping[str, bool]:
+        """The names of all rows, and whether the user wrote them."""
+        return {
+            row_name(entry.source, entry.event, entry.to, entry.guard): not entry.is_default for entry in self.entries
+        }
+
+    @cached_property
+    def state_enum(self) -> type[StrEnum]:
+        """The enum of its states."""
+        return states_enum(self)
+
+    @cached_property
+    def machine(self) -> Any:
+        """The machine of its table."""
+        return machine_for(self)
+
+    @cached_property
+    def adapter(self) -> pydantic.TypeAdapter[D]:
+        """The writer and reader of its data."""
+        return kept_adapter(self.data)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A fingerprint of its table, and of the prompts of its agents."""
+        rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries if entry.event != EDITED]
+        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def tables(self) -> Mapping[str, FlowTable]:
+        """The tables of the flow and of the flows inside it, by name, for people who do not have the code."""
+        rows = [(e.source, e.event, e.guard, e.to) for e in self.entries if not e.is_default]
+        states = {name: _words_of(state) for name, state in self.states.items()}
+        found = {self.name: FlowTable(self.start.name, states, tuple(rows))}
+        for state in all_states(self.live):
+            if isinstance(state, SubflowState):
+                found = {**state.flow.tables, **found}
+        return found
+
+    @cached_property
+    def tables_json(self) -> bytes:
+        """The tables as JSON, for the header of a journal, or empty if they are too large for it."""
+        text = to_json(self.tables).encode()
+        return text if len(text) <= TABLE_BYTES else b""
+
+    @cached_property
+    def data_check(self) -> DataCheck:
+        """The check of its data, after each action."""
+        return DataCheck(self.data)
+
+    def data_json(self, data: D) -> str:
+        """Return data as JSON.
+
+        Raises:
+            OutcomeError: If the data could not be read again.
+        """
+        return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
+
+    def data_of(self, document: str | bytes) -> D:
+        """Return the data that JSON holds.
+
+        Raises:
+            FlowError: If the JSON does not hold data of the flow's type.
+        """
+        try:
+            return self.adapter.validate_json(document)
+        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
+            what = f"expected JSON of {self.data.__name__}, got {safe_repr(document)}"
+            raise FlowError(f"flow {self.name!r}: {what}: {describe_json_error(error)}") from None
+
+    def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None, by: str = "") -> FlowRecord:
+        """Return the record of a run that has not begun.
+
+        Raises:
+            FlowError: If the data have the wrong type, or one of their fields has a value of the wrong type.
+        """
+        try:
+            self.data_check.check(data)
+        except DataError as error:
+            raise FlowError(f"flow {self.name!r}: {error}") from None
+        kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
+        if by:
+            require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
+            kept["by"] = by
+        stage: Any = self.state_enum
+        return FlowRecord(
+            flow=self.name,
+            version=self.version,
+            state=stage["Seeded"],
+            data=data,
+            depth=depth,
+            limits=self.limits,
+            **kept,
+        )
+
+
+def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any, Any]]:
+    """Yield states and their members."""
+    for state in states:
+        yield state
+        yield from all_states(state.members)
+
+
+def _words_of(state: State[Any]) -> str:
+    """Return a few words about what a state waits for, or about the kind of end."""
+    if isinstance(state, LiveState) and state.members:
+        return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
+    return state.words
+
+
+def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list[str]:
+    found = list[str]()
+    for state in states:
+        if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
+            found.append(f"{state.name}: {state.answer_types!r}: {fingerprint_under(agent.prompt, agent.system)}")
+        elif isinstance(state, SubflowState):
+            inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
+            found.append(f"{state.name}: {inner.fingerprint}")
+        found += _fingerprints(state.members, agents)
+    return found
