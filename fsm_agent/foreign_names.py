@@ -1,7 +1,7 @@
 """The words of other libraries with their counterparts here, and the errors that name them.
 
-`WORDS` is the only table.  It is consulted for unknown options of calls, unknown keys of configurations and messages,
-and unknown imports, so each entry must suit all of these places.
+`WORDS` is the only table.  It is consulted for unknown arguments and options of calls, unknown keys of configurations
+and messages, and unknown imports, so each entry must suit all of these places.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any, ClassVar, Self
 
 from fsm_agent._internal.text import guess
 from fsm_agent.errors import hint
@@ -42,8 +44,8 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "on_interrupt=… of a Prompt": "interrupt_handler",
     "extra={…} of call": "metadata",
     "agent.conversation('…').call": "session_id thread_id",
-    "an argument of the Agent, or of a Prompt as the task": "system functions output settings",
-    "an argument of the Agent": "limits hooks approve check stop_when",
+    "an argument of the Agent, or of a Prompt as the task": "functions output settings",
+    "an argument of the Agent": "model system limits hooks approve check stop_when store",
     "settings=Settings(temperature=…), or an attribute of an AgentBase": "profile",
     "an attribute of an AgentBase, or a key of build_agent": "system_path prompts agent_type agent_configs",
     "result.dialog, and pass after=result to call": "message_history messages history",
@@ -83,6 +85,29 @@ def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS
     """Return the end of a message about an unknown word: its counterpart here, or the nearest known word."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
+
+
+class KnownArguments:
+    """A base class of dataclasses whose constructor answers an unknown argument with the one that was probably meant.
+
+    It does so in ``__new__``, since the ``__init__`` that a dataclass generates cannot take unknown arguments, and one
+    that is written by hand would repeat every field.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __new__(cls, /, *args: Any, **options: Any) -> Self:
+        if unknown := [name for name in options if name not in cls.__dataclass_fields__]:
+            own = signature(cls.__init__).parameters  # of a subclass, which may have others
+            takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in own.values())
+            known = [name for name in own if name != "self"]
+            if not takes_any and (wrong := next((name for name in unknown if name not in known), None)):
+                right = WORDS.get(wrong, "")
+                is_of_agent = "=" in right and " of " not in right and right.partition("=")[0] not in known
+                raise TypeError(
+                    f"{cls.__name__} has no argument {wrong!r}{remedy(wrong, known)}{' of an Agent' * is_of_agent}"
+                )
+        return super().__new__(cls)
 
 
 def unknown_import(name: str) -> Exception:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 from collections.abc import Callable
 from importlib import import_module
@@ -62,6 +64,17 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         "unknown setting 'temprature': did you mean",
     ),
+    "Agent": (lambda: Agent(Script(), tools=[]), TypeError, ".*'tools'; use functions=.*$"),
+    "Agent without its own": (lambda: Agent(name="a", instructions="x"), TypeError, ".*'instructions'; use system="),
+    "Agent, misspelt": (lambda: Agent(Script(), outptu=int), TypeError, ".*'outptu': did you mean 'output'"),
+    "a variant": (lambda: agent.changed(output_type=int), TypeError, ".*'output_type'; use output="),
+    "Prompt": (lambda: Prompt("x", response_format=int), TypeError, ".*'response_format'; use output="),
+    "Prompt, an argument of the agent": (
+        lambda: Prompt("x", instructions="y"),
+        TypeError,
+        ".*'instructions'; use system=.*of an Agent",
+    ),
+    "an extended prompt": (lambda: Prompt("x").extend(tools=[]), TypeError, ".*'tools'; use functions="),
     "a result as a state": (
         lambda: agent.call("x")["messages"],
         TypeError,
@@ -81,6 +94,27 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
 def test_a_class_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
     with pytest.raises(TypeError, match="'max_trns'"):
         kind(max_trns=3)
+
+
+class Terse(Agent):
+    def __init__(self, words: int, **options: Any) -> None:
+        super().__init__(Script("ok"), system=f"Use at most {words} words.", **options)
+
+
+class TestConstructors:
+    def test_a_subclass_has_arguments_of_its_own(self) -> None:
+        assert Terse(words=3, name="terse").call("x").output == "ok"
+
+    @pytest.mark.parametrize("made", [Agent("openai:gpt-5", name="a"), Prompt("{{ x }}", path="a/b")], ids=type)
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+    def test_what_it_made_is_copied(self, made: Any, copied: Callable[[Any], Any]) -> None:
+        assert repr(copied(made)) == repr(made)
+
+    @pytest.mark.parametrize(("kind", "names"), [(Agent, {"model", "functions"}), (Prompt, {"template", "output"})])
+    def test_a_signature_names_the_arguments(self, kind: Any, names: set[str]) -> None:
+        parameters = inspect.signature(kind).parameters
+        assert names <= parameters.keys()
+        assert not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
 
 
 class TestImports:

@@ -65,6 +65,7 @@ from fsm_agent.context import view as views
 from fsm_agent.context.budget import ContextOption, ContextPlan, keeping
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.context import LATER, Context, GivenDeps, Made, accepts_context, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
@@ -83,7 +84,7 @@ from fsm_agent.validation import require
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Agent(CallVerbs[Deps, Out], Closing):
+class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     Type checkers see an ``Agent[Deps, Out]``, with the type of the deps of its calls and the type of its answers.  A

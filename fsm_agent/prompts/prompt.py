@@ -13,6 +13,7 @@ from typing_extensions import TypeForm, TypeVar
 
 from fsm_agent._internal.structs import New, fields_alone
 from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
@@ -88,7 +89,7 @@ class PromptOverrides(PromptValues, total=False):
 
 
 @dataclass(frozen=True, eq=False)
-class Prompt(Generic[Out]):
+class Prompt(KnownArguments, Generic[Out]):
     """A task for a model: a template, the functions that it may call, and the output that it must produce.
 
     Its handlers say what the model is told when its answer cannot be used, when a function returned, when it has to
