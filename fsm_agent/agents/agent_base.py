@@ -20,7 +20,7 @@ from fsm_agent._internal.registry import Registry, path_of
 from fsm_agent._internal.structs import field_names
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.agent import ARGUMENTS, Agent
-from fsm_agent.agents.config import KEYS_ALONE, AgentConfig, Config, SubAgent, keys_of, loaded, placed, prompt_of
+from fsm_agent.agents.config import KEYS_ALONE, AgentConfig, Config, SubAgent, keys_of, placed, prompt_of
 from fsm_agent.agents.options import TASK, AgentOptions, ConfigOverrides
 from fsm_agent.agents.program import LIMITS, Program, check_program, returned_type
 from fsm_agent.call.record import Limits
@@ -29,6 +29,7 @@ from fsm_agent.foreign_names import WORDS
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.messages.reply import Settings
+from fsm_agent.named_objects import loaded
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import Rules, require, safe_repr

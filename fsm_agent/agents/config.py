@@ -16,7 +16,6 @@ import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -30,8 +29,7 @@ from pydantic_core import CoreSchema, core_schema, from_json
 
 from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
 from fsm_agent._internal.structs import Value, differing, field_names, from_data
-from fsm_agent._internal.system import module_named
-from fsm_agent._internal.text import expanded, guess, has_reference, hint, referenced
+from fsm_agent._internal.text import expanded, has_reference, hint, referenced
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.call.record import Limits
@@ -41,6 +39,7 @@ from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.function import FUNCTIONS, Function
 from fsm_agent.messages.hosted_tools import HostedTool
 from fsm_agent.messages.reply import Settings
+from fsm_agent.named_objects import loaded
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
@@ -187,11 +186,23 @@ class _Keys(BaseModel):
     """Keys of a configuration.  Unknown ones are errors, and no value is converted."""
 
     # Most programs have no configuration, so its models are built when the first one is read.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    # Its own errors show no input, which may be a key.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, hide_input_in_errors=True)
+
+    def _given(self) -> dict[str, Any]:
+        """Return the keys that were set, as they are written."""
+        names = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        return {key: _plain(getattr(self, name)) for name, key in names.items() if name in self.model_fields_set}
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         """Return the keys that were set, without secrets."""
         return [(name, _masked(name, getattr(self, name))) for name in sorted(self.model_fields_set)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value._given() if isinstance(value, _Keys) else value
 
 
 class _Table:
@@ -227,9 +238,7 @@ class _Table:
 
 _NAME = WithJsonSchema({"type": "string"})
 Name: TypeAlias = Annotated[Any, _NAME]  # of an object as module:name; or the object, in code
-Names: TypeAlias = Annotated[
-    list[Name], BeforeValidator(lambda value: list(value) if isinstance(value, tuple) else value)
-]
+Names: TypeAlias = Annotated[list[Name], Field(strict=False)]  # or a tuple, in code
 
 
 class ClientConfig(_Keys):
@@ -309,8 +318,10 @@ class AgentConfig(SubAgentConfig):
     )
     agent_configs: dict[str, SubAgentConfig] = Field(default_factory=dict, description="by sub-agent")
 
-    _file: Path | None = PrivateAttr(default=None)
-    _values: dict[str, Any] = PrivateAttr(default_factory=dict)  # as given, with the overrides
+    _file: Path | None = PrivateAttr()
+
+    def model_post_init(self, file: Any, /) -> None:
+        self._file = file if isinstance(file, Path) else None  # the context of the validation in `of`
 
     @classmethod
     def of(cls, config: Config, **overrides: Unpack[ConfigOverrides]) -> AgentConfig:
@@ -327,9 +338,7 @@ class AgentConfig(SubAgentConfig):
         file: Path | None = None
         values: Any = config
         if isinstance(config, AgentConfig):
-            if not overrides:
-                return config
-            values, file = config._values, config._file
+            values, file = config._given(), config._file
         elif isinstance(config, str | Path):
             file = Path(config)
             values = read_file(file)
@@ -340,13 +349,11 @@ class AgentConfig(SubAgentConfig):
         try:
             if missing := [*islice(_unfilled(values), MAX_PROBLEMS + 1)]:
                 raise _error(file, values, missing)
-            made = cls.model_validate(values)
+            return cls.model_validate(values, context=file)
         except ValidationError as error:
             raise _error(file, values, map(_problem, error.errors(include_url=False))) from None
         except RecursionError:
             raise _error(file, {}, [((), "expected a flatter configuration, got one nested too deep")]) from None
-        made._file, made._values = file, values
-        return made
 
     def error(self, keys: Keys, text: str) -> ConfigError:
         """Return the error for a mistake in this configuration, without values of variables.
@@ -355,12 +362,12 @@ class AgentConfig(SubAgentConfig):
             keys: Lead to the mistake.
             text: Follows the keys in the message: ": expected 0 or more, got -1".
         """
-        return _error(self._file, self._values, [(keys, text)])
+        return _error(self._file, self._given(), [(keys, text)])
 
     @property
     def secrets(self) -> Secrets:
         """The values of the variables that it refers to."""
-        return _secrets(self._values)
+        return _secrets(self._given())
 
     @property
     def folder(self) -> Path:
@@ -594,7 +601,11 @@ def _type(named: Any) -> Any:
 
 
 def _function(named: Any) -> Any:
-    return named_function(filled(named)) if isinstance(named, str) else named
+    """Return a registered function, or the one that is named."""
+    if not isinstance(named, str):
+        return named
+    name = filled(named)
+    return Function.of(loaded(name)) if ":" in name else FUNCTIONS.find(name)
 
 
 _MAKERS: Mapping[str, Callable[[Any], Any]] = {
@@ -602,81 +613,3 @@ _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "output": _type,
     **dict.fromkeys(("approve", "stop_when", "check", "results", "prices", "hooks", "context", "keep"), _object),
 }
-
-
-def loaded(named: str, kind: str = "object") -> Any:
-    """Return the object that ``module:name`` names; its module is imported.
-
-    Args:
-        named: The name.
-        kind: The word for what it names, in messages.
-
-    Raises:
-        UsageError: The name has another form.
-        ConfigError: The module or name does not exist, or the module cannot be imported.
-    """
-    module, colon, path = named.partition(":")
-    if not (colon and module and path):
-        raise UsageError(f"the {kind}: expected 'module:name', got {named!r}")
-    return within(imported(module, named), path, named)
-
-
-def named_function(named: str) -> Function:
-    """Return a registered function, or the one that ``module:name`` names.
-
-    Raises:
-        UsageError: There is no such function.
-    """
-    return Function.of(loaded(named)) if ":" in named else FUNCTIONS.find(named)
-
-
-def imported(module: str, named: str) -> Any:
-    """Return the module for an object that is called ``named``.
-
-    Raises:
-        ConfigError: It does not exist, or cannot be imported.
-    """
-    if "/" in module or (module.endswith(".py") and Path(module).is_file()):
-        meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
-        raise ConfigError(f"expected a module, got the file {named!r}; pass {meant!r} in the folder of the file")
-    if "" in module.split("."):
-        raise ConfigError(f"expected 'module' or 'package.module', got {named!r}")
-    try:
-        return module_named(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
-            raise ConfigError(f"{named!r}: the module {error.name!r} is neither here nor installed{meant}") from None
-        raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_position(error)}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # of the user's code, which may raise anything
-        what = f"{type(error).__name__}: {error}{_position(error)}"
-        raise ConfigError(f"the module of {named!r} cannot be imported: {what}") from error
-
-
-def _position(error: BaseException) -> str:
-    """Return the line of the innermost module that was being imported; a `SyntaxError` tells its own."""
-    position, step = "", error.__traceback__
-    while step is not None and not isinstance(error, SyntaxError):
-        code = step.tb_frame.f_code
-        if code.co_name == "<module>":
-            position = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
-        step = step.tb_next
-    return position
-
-
-def within(target: Any, path: str, named: str) -> Any:
-    """Return the object that another has under a path of names.
-
-    Raises:
-        ConfigError: It does not exist.
-    """
-    for name in path.split("."):
-        try:
-            target = getattr(target, name)
-        except AttributeError:
-            raise ConfigError(f"{named!r}: {name!r} does not exist there{guess(name, dir(target))}") from None
-        except Exception as error:  # of a `__getattr__` or a property
-            raise ConfigError(f"{name!r} of {named!r} cannot be read: {type(error).__name__}: {error}") from error
-    return target

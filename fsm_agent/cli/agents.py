@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase, build_agent
-from fsm_agent.agents.config import AgentConfig, imported
+from fsm_agent.agents.config import AgentConfig
 from fsm_agent.call.result import CallSuspended
 from fsm_agent.cli.options import (
     GUESSES,
@@ -46,6 +46,7 @@ from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Where
+from fsm_agent.named_objects import imported
 
 NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"
 app = typer.Typer(no_args_is_help=True, help="Agents of configurations: check them, run them, their schema.")

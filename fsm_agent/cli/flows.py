@@ -16,7 +16,6 @@ import typer
 from pydantic import ValidationError
 
 from fsm_agent._internal.text import format_moment, plain
-from fsm_agent.agents.config import within
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
@@ -46,6 +45,7 @@ from fsm_agent.flows.record import AwaitAnswer
 from fsm_agent.flows.states import End, LiveState, State, WaitState
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.messages.events import Event
+from fsm_agent.named_objects import within
 from fsm_agent.prompts.type_text import name_of, prompt_schema
 from fsm_agent.store.store import Run
 

@@ -17,7 +17,6 @@ import typer
 from pydantic_core import from_json
 
 from fsm_agent._internal.structs import field_names, from_data
-from fsm_agent.agents.config import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.record import Limits
 from fsm_agent.cli.output import option
@@ -28,6 +27,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import check_deps
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Settings
+from fsm_agent.named_objects import imported, loaded, within
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import Provider, split_model

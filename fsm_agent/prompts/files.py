@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fsm_agent._internal.structs import from_data
-from fsm_agent._internal.system import module_named
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.hosted_tools import HostedTool
 from fsm_agent.messages.reply import Settings
+from fsm_agent.named_objects import loaded
 from fsm_agent.prompts.output import Parser
 from fsm_agent.prompts.parsers import (
     ParsingStrategy,
@@ -41,11 +41,6 @@ from fsm_agent.validation import require, safe_repr
 _TYPES: Mapping[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)}
 _PARSERS: Mapping[str, Any] = {"json_anywhere": json_anywhere, "json_block": json_block, "verbatim": verbatim}
 _MAKERS: Mapping[str, Any] = {"code": code, "keyword": keyword, "regex": regex, "tagged": tagged}
-# What a module may raise when it is imported.
-_RAISED = (
-    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError),
-    *(SyntaxError, SystemExit, TypeError, ValueError, Warning),
-)
 
 
 class Names:
@@ -68,24 +63,23 @@ class Names:
             known: More objects by name.
 
         Raises:
-            PromptError: If the name is unknown, or its module cannot be imported.
+            UsageError: If the name is unknown, or its module cannot be imported.
         """
         if not isinstance(name, str):
             raise PromptError(f"expected 'module:name', got {safe_repr(name)}")
         both = {**(known or {}), **self.names}
         if name in both:
             return both[name]
-        module, colon, path = name.partition(":")
-        if not (colon and module and path):
+        if ":" not in name:
             others = hint(name, both) if both else ""
             raise PromptError(f"expected a known name or 'module:name', got {safe_repr(name)}{others}")
-        return _within(_imported(module, name), path, name)
+        return loaded(name)
 
     def type(self, named: Any) -> Any:
         """Return the type of an output, by its name or as the `Literal` of a list of values.
 
         Raises:
-            PromptError: If the name is unknown, or the values are not choices.
+            UsageError: If the name is unknown, or the values are not choices.
         """
         if not isinstance(named, list):
             return self.object(named, _TYPES)
@@ -97,7 +91,7 @@ class Names:
         """Return a parser: by its name, a strategy such as ``{tagged = "answer"}``, or the first of a list that finds.
 
         Raises:
-            PromptError: If it names no parser.
+            UsageError: If it names no parser.
         """
         if isinstance(named, list):
             parsers = [self.parser(item) for item in named]
@@ -117,29 +111,6 @@ class Names:
                 f"{safe_repr(named)}: expected a parser or a function of the text, got {safe_repr(found)}"
             )
         return found
-
-
-def _imported(module: str, name: str) -> Any:
-    try:
-        return module_named(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise PromptError(f"{name!r:.80}: expected a module, got {error.name!r}, which is not found") from None
-        raise PromptError(f"the module of {name!r:.80} cannot be imported: {error}") from error
-    except _RAISED as error:
-        raise PromptError(f"the module of {name!r:.80} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _within(target: Any, path: str, name: str) -> Any:
-    for part in path.split("."):
-        if not hasattr(target, part):
-            words = [word for word in dir(target) if not word.startswith("_")]
-            close = hint(part, words)
-            raise PromptError(
-                f"{name!r:.80}: expected a name in the module, got {part!r}{close if close.startswith(':') else ''}"
-            )
-        target = getattr(target, part)
-    return target
 
 
 HANDLERS = tuple([item.name.removeprefix("on_") for item in fields(Prompt) if item.name.startswith("on_")])

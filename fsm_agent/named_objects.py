@@ -1,0 +1,81 @@
+"""The objects that configurations, prompt files and commands name as ``module:name``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fsm_agent._internal.system import module_named
+from fsm_agent._internal.text import guess
+from fsm_agent.errors import ConfigError, UsageError
+
+
+def loaded(named: str, kind: str = "object") -> Any:
+    """Return the object that ``module:name`` names; its module is imported.
+
+    Args:
+        named: The name.
+        kind: The word for what it names, in messages.
+
+    Raises:
+        UsageError: The name has another form.
+        ConfigError: The module or name does not exist, or the module cannot be imported.
+    """
+    module, colon, path = named.partition(":")
+    if not (colon and module and path):
+        raise UsageError(f"the {kind}: expected 'module:name', got {named!r:.80}")
+    return within(imported(module, named), path, named)
+
+
+def imported(module: str, named: str) -> Any:
+    """Return the module for an object that is called ``named``.
+
+    Raises:
+        ConfigError: It does not exist, or cannot be imported.
+    """
+    if "/" in module or (module.endswith(".py") and Path(module).is_file()):
+        meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
+        raise ConfigError(f"expected a module, got the file {named!r:.80}; pass {meant!r} in the folder of the file")
+    if "" in module.split("."):
+        raise ConfigError(f"expected 'module' or 'package.module', got {named!r:.80}")
+    try:
+        return module_named(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
+            raise ConfigError(
+                f"{named!r:.80}: the module {error.name!r} is neither here nor installed{meant}"
+            ) from None
+        raise ConfigError(f"the module of {named!r:.80} cannot be imported: {error}{_position(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of the user's code, which may raise anything
+        what = f"{type(error).__name__}: {error}{_position(error)}"
+        raise ConfigError(f"the module of {named!r:.80} cannot be imported: {what}") from error
+
+
+def _position(error: BaseException) -> str:
+    """Return the line of the innermost module that was being imported; a `SyntaxError` tells its own."""
+    position, step = "", error.__traceback__
+    while step is not None and not isinstance(error, SyntaxError):
+        code = step.tb_frame.f_code
+        if code.co_name == "<module>":
+            position = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
+        step = step.tb_next
+    return position
+
+
+def within(target: Any, path: str, named: str) -> Any:
+    """Return the object that another has under a path of names.
+
+    Raises:
+        ConfigError: It does not exist.
+    """
+    for name in path.split("."):
+        try:
+            target = getattr(target, name)
+        except AttributeError:
+            raise ConfigError(f"{named!r:.80}: {name!r} does not exist there{guess(name, dir(target))}") from None
+        except Exception as error:  # of a `__getattr__` or a property
+            raise ConfigError(f"{name!r} of {named!r:.80} cannot be read: {type(error).__name__}: {error}") from error
+    return target
