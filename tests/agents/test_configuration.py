@@ -9,7 +9,7 @@ import sys
 import tomllib
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -248,6 +248,36 @@ class TestLayers:
             build_agent({"agent_type": "support.configured:Raport"})
         with pytest.raises(ConfigError, match=r"agent_type.*suport"):
             build_agent({"agent_type": "suport:Report"})
+
+
+class TestConstructed:
+    """A configuration made by its constructor is like one that was read."""
+
+    VALUES: ClassVar[dict[str, Any]] = {
+        "model": "x:${NO_SUCH_MODEL:-y}",
+        "limits": {"rounds": 2},
+        "global": {"settings": {"seed": 3}},
+        "agent_configs": {"editor": {"functions": (configured.add,)}},
+    }
+
+    def test_it_is_equal(self):
+        assert AgentConfig(**self.VALUES) == AgentConfig.of(self.VALUES)
+
+    def test_it_keeps_its_keys_when_others_are_changed(self):
+        changed = AgentConfig.of(AgentConfig(**self.VALUES), limits={"depth": 1}, name="daily")
+        assert changed == AgentConfig.of(self.VALUES, limits={"depth": 1}, name="daily")
+        assert (changed.model, changed.limits) == (self.VALUES["model"], {"rounds": 2, "depth": 1})
+
+    @pytest.mark.parametrize("key", ["model", "system", "agent_type"])
+    def test_a_missing_variable_is_named_with_its_key(self, key):
+        values = {"agent_type": "paper", "model": "x:y", key: "${NO_SUCH_KEY}"}
+        with pytest.raises(ConfigError, match=rf"{key}: .*NO_SUCH_KEY"):
+            build_agent(AgentConfig(**values))
+
+    def test_no_message_of_the_constructor_shows_a_key(self):
+        with pytest.raises(ValueError, match=r"client\.api_key") as caught:
+            AgentConfig(client={"api_key": KEY})
+        assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
 class TestClients:
