@@ -284,8 +284,8 @@ def _waiting(error: Exception) -> Any:
     """Return the call or the flow that waits for an answer, or None for any other error."""
     if isinstance(error, CallSuspended):
         return error.call
-    flow_errors = sys.modules.get("fsm_agent.flows.errors")  # else no flow was driven
-    return error.run if flow_errors is not None and isinstance(error, flow_errors.FlowSuspended) else None
+    flows = sys.modules.get("fsm_agent.flows")  # else no flow was driven
+    return error.run if flows is not None and isinstance(error, flows.FlowSuspended) else None
 
 
 def error_text(error: Exception) -> str:
