@@ -27,6 +27,12 @@ _MOST_PROBLEMS = 20  # of one value
 _LONG = 60  # characters of a text that gets an area
 _NULL = {"type": "null"}
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
+_RIGHT = {  # what Python says of a text would quote it, and it may be secret
+    "integer": "give a whole number",
+    "number": "give a number such as 1.5",
+    "boolean": "give true or false",
+    "choice": "choose one from the list",
+}
 _WHOLE = ""  # the key of the field that is the whole value
 
 
@@ -471,7 +477,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
         try:
             value[field.key] = _read(field, text)
         except (ValueError, RecursionError) as error:
-            errors[field.name] = f"expected a value of the kind {field.kind}: {error}"[:300]
+            errors[field.name] = f"expected a value of the kind {field.kind}: {_RIGHT.get(field.kind, error)}"[:300]
     if errors:
         raise FormError(errors)
     return value.get(_WHOLE) if fields and fields[0].key == _WHOLE else value
@@ -488,10 +494,8 @@ def _read(field: Field, text: str) -> Any:
     if field.kind == "integer":
         return int(text)
     value = json.loads(text.strip())
-    if field.kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ValueError("give a number such as 1.5")
-    if field.kind == "boolean" and not isinstance(value, bool):
-        raise ValueError("give true or false")
+    if field.kind in _SCALARS and not _fits(field.kind, value):
+        raise ValueError(value)
     if field.kind == "choice" and text not in dict(field.choices):
-        raise ValueError("choose one from the list")
+        raise ValueError(text)
     return value

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from fsm_agent._internal.text import format_moment, plain
 from fsm_agent.call.effects import AskApproval
-from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.options import (
     Debug,
@@ -26,6 +26,7 @@ from fsm_agent.cli.options import (
     JsonLines,
     OptionalStore,
     Quiet,
+    RunName,
     check_client,
     deps_option,
     load_deps,
@@ -34,6 +35,7 @@ from fsm_agent.cli.options import (
     store_option,
 )
 from fsm_agent.cli.output import SUSPENDED, Approver, LineWriter, add_answers, error_text, json_text, option, reporting
+from fsm_agent.cli.questions import fill_in, is_at_terminal, question_of
 from fsm_agent.cli.run_tables import whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
@@ -148,14 +150,19 @@ def run(
 @app.command()
 def answer(
     flow: Named,
-    run: Annotated[str, typer.Argument(help="The name of the run.")],
-    state: Annotated[str, typer.Argument(help="The state that asks, or has early=True; or the key of its question.")],
-    value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
+    run: RunName,
+    state: Annotated[
+        str | None,
+        typer.Argument(metavar="STATE", help="The state that asks, or has early=True; or the key of its question."),
+    ] = None,
+    value: Annotated[
+        str | None, typer.Argument(metavar="JSON", help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")
+    ] = None,
     store: OptionalStore = None,
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
     debug: Debug = False,
 ) -> None:
-    """Answer a question of a run; its driver, now or later, continues with the answer."""
+    """Answer a question of a run; its driver continues with the answer. Without an answer, a form asks for it."""
     with reporting(debug), Screen() as screen:
         found = _one(flow)
         if store is None and found.store is None:
@@ -164,7 +171,7 @@ def answer(
             )
         with _kept(found, store) as (kept, where):
             again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)}{where}"
-            answers = _answers(kept, run, state, value, again)
+            answers = _answers(kept, run, state, value, again, screen)
             kept.runs.all.answer(run, answers, by=by, typed=answers)
             for key in answers:
                 screen.line(f"posted an answer to {one_line(key)} of {one_line(run)}; its next driver takes it")
@@ -239,20 +246,32 @@ def _waits(work: LiveState[Any, Any]) -> str:
     return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
 
 
-def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> Mapping[str, Outcome]:
-    """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
-    if (early := flow.early.get(state)) is not None:
+def _answers(
+    flow: Flow[Any], run: str, state: str | None, value: str | None, again: str, screen: Screen
+) -> Mapping[str, Outcome]:
+    """Return the answer, in JSON or by a form, to a question of a run, or to a state whose answers may come early."""
+    early = None if state is None else flow.early.get(state)
+    if early is not None and value is not None:
         return flow._outcomes(run, {early: early.answer_types.load(value)}, flow._definition({}))
     kept = flow.runs.all.store.get(run)
     asked = [question.key for question in kept.waits if question.key.startswith(f"{AwaitAnswer.prefix}:")]
     if gone := [key for key in asked if not state_at(flow, key)[0]]:
         right = f"if an older version asked it, run {again} to ask it again"
         raise UsageError(f"expected a question of the flow {flow.name!r}, got {gone[0]!r}; {right}")
-    key = option("state", _find_question, kept, state)
+    question = question_of(kept, None if state is None else option("state", _find_question, kept, state), screen)
+    key = question.key
     asking, _ = state_at(flow, key)
     if not isinstance(asking, WaitState):
         right = f"run fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
         raise UsageError(f"expected a question of a state, got {key!r}, which a function asks; {right}")
+    if value is None and not is_at_terminal():
+        types = repr(asking.answer_types)
+        right = f"pass JSON of {types} after the state {asking.name}"
+        raise typer.BadParameter(f"expected an answer to {key!r}, got none; {right}", param_hint="JSON")
+    if value is None:
+        filled = fill_in(question, screen, only="returned")
+        assert isinstance(filled, Returned)
+        value = filled.text
     return outcomes_of(flow, {key: asking.answer_types.load(value)}, [key])
 
 

@@ -229,16 +229,21 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
     elif not run.is_ended and not run.waits:
         yield one_line(rest_of(run, now_s)), ""
     for question in run.waits:
-        about = about_question(question, whole=True)
         named = shlex.join(map(one_line, (run.id, question.key)))  # names may come from clients of a service
-        right = one_line(", ".join([_option(question, kind) for kind in question.answers]))
+        right = one_line(", ".join([option_for(question, kind) for kind in question.answers]))
         yield "", ""
-        yield f"{one_line(question.key)} asks ({one_line(question.kind)}){_until(question)}: {about}", "bold yellow"
+        yield question_line(question), "bold yellow"
         yield f"    fsm-agent runs answer {named} …", ""
         yield f"    where … is one of: {right}", ""
 
 
-def _option(question: Question, kind: str) -> str:
+def question_line(question: Question) -> str:
+    """Return a question with its key, its kind, and all that it is about."""
+    about = about_question(question, whole=True)
+    return f"{one_line(question.key)} asks ({one_line(question.kind)}){_until(question)}: {about}"
+
+
+def option_for(question: Question, kind: str) -> str:
     """Return the option of ``runs answer`` for a kind of answer; for a question of a flow, with its types."""
     types = question.types if kind == "returned" else ()
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)

@@ -22,7 +22,7 @@ from fsm_agent._internal.structs import to_json
 from fsm_agent._internal.text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
-from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Returned, RunAgain
+from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallSuspended
 from fsm_agent.cli.diagram import AsFormat, Output, draw
@@ -55,6 +55,7 @@ from fsm_agent.cli.options import (
 )
 from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, error_text, json_text, option, reporting
 from fsm_agent.cli.private_files import write_private
+from fsm_agent.cli.questions import fill_in, how_to_answer, is_at_terminal, question_of
 from fsm_agent.cli.run_tables import (
     OPTIONS,
     UNDRIVEN,
@@ -367,7 +368,7 @@ def answer(
     run: RunName,
     key: Annotated[
         str | None,
-        typer.Argument(help="The key of the question; --cancel without one ends the run."),
+        typer.Argument(metavar="KEY", help="The key of the question; --cancel without one ends the run."),
     ] = None,
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
@@ -391,7 +392,7 @@ def answer(
     by: Annotated[str | None, typer.Option(help="Who answers; by default the user of this OS process.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Post the answer to a question; the next driver continues with it."""
+    """Post the answer to a question; the next driver continues with it. Without an answer, a form asks for it."""
     at_s = time.time()
     with reporting(debug), open_store(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
@@ -405,10 +406,17 @@ def answer(
             "run_again": run_again and RunAgain(at_s=at_s),
             "cancelled": cancel and Cancelled(reason=reason, at_s=at_s),
         }
-        answers = [outcome for outcome in outcomes.values() if outcome]
-        if len(answers) != 1:
+        answers: list[Outcome] = [outcome for outcome in outcomes.values() if outcome]
+        if len(answers) > 1:
             right = ", ".join([words.split(" ")[0] for words in OPTIONS.values()])
-            raise typer.BadParameter(f"expected one of {right}, got {len(answers) or 'none'}")
+            raise typer.BadParameter(f"expected one of {right}, got {len(answers)}")
+        if not answers:
+            question = question_of(runs.store.get(run), key, screen)
+            key = question.key
+            if not is_at_terminal():
+                right = f"pass {one_line(shlex.quote(key))} with {one_line(how_to_answer(question))}"
+                raise typer.BadParameter(f"expected an answer to {one_line(key)!r}, got none; {right}")
+            answers = [fill_in(question, screen)]
         if key is None and not cancel:
             raise typer.BadParameter(
                 "expected the key of a question, got none; find it with 'runs show'", param_hint="KEY"

@@ -200,6 +200,14 @@ class TestFormsBySchema:
         names = {one.label: one.name for one in question_form(question).choices[0].fields}
         assert wrong_fields(lambda: answered(question, values)) == {names[field]}
 
+    @pytest.mark.parametrize("kind", [int, float, bool, Size, list[int]])
+    def test_an_error_quotes_nothing_that_was_typed(self, kind):
+        question = asked(kind)
+        (field,) = question_form(question).choices[0].fields
+        with pytest.raises(OutcomeError) as caught:
+            answered(question, {field.label: "hunter22"})
+        assert "hunter22" not in str(caught.value)
+
     @pytest.mark.parametrize(
         ("kind", "text", "right"),
         [(str, "two\r\nlines", "two\nlines"), (int, "-3", -3), (float, "1e3", 1000.0), (bool, "false", False),

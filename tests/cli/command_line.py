@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from fsm_agent.cli import app
@@ -26,6 +31,27 @@ def ran(*words: str, code: int = 0, **options: Any) -> Any:
 def refused(*words: str, code: int = 1) -> str:
     """What a command tells that ends with this code, on one line and without a frame."""
     return re.sub(r"[│╭╮╰╯─\s]+", " ", ran(*words, code=code).stderr)
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, answers: Sequence[str]) -> str:
+    """Run a command at a terminal whose person types these answers, and return what it has told there."""
+    typed, terminal = os.openpty()
+    left = [*answers]
+
+    class Terminal(io.StringIO):
+        def write(self, text: str) -> int:
+            if text.endswith(": "):
+                os.write(typed, left.pop(0).encode())
+            return super().write(text)
+
+    screen = Terminal()
+    with open(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stderr", screen)
+        code = app([*words], standalone_mode=False)
+    os.close(typed)
+    assert (code or 0, left) == (0, []), screen.getvalue()
+    return screen.getvalue()
 
 
 def lines_of(ended: Any) -> list[dict[str, Any]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import re
 import shlex
 import sys
@@ -14,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CONTROLS, EVIL, KEY, MODEL, lines_of, ran, refused
+from command_line import CONTROLS, EVIL, KEY, MODEL, at_terminal, lines_of, ran, refused
 
-from fsm_agent.cli import app
 from fsm_agent.cli.options import code_of, guesses
 from fsm_agent.errors import AuthFailed
 from fsm_agent.messages import Message, Reply, Usage
@@ -158,28 +155,12 @@ def test_a_person_decides_what_the_small_model_may_call_and_trusts_others(here: 
 def test_whoever_sits_there_is_shown_all_that_is_asked_about_and_decides(
     model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
 ):
-    typed, terminal = os.openpty()
-
-    class Screen(io.StringIO):
-        """What a person reads, who types an answer to each question."""
-
-        def write(self, text: str) -> int:
-            if text.endswith("[y/N]: "):
-                os.write(typed, answers.pop(0))
-            return super().write(text)
-
-    answers, screen = [b"perhaps\n", b"y\n", b"n\n", b"\n"], Screen()
     hidden, long = "x\x1b[2J\u202e\n\u200b  y", "x" * 1000 + "  REAL"
     script = model(
         [function_call("remove", path=hidden), function_call("remove", path=long), function_call("remove", path="z")],
         "One is gone.",
     )
-    with open(terminal) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stderr", screen)
-        app(["ask", "?", *REMOVE, *MODEL], standalone_mode=False)
-    os.close(typed)
-    asked = screen.getvalue()
+    asked = at_terminal(monkeypatch, "ask", "?", *REMOVE, *MODEL, answers=["perhaps\n", "y\n", "n\n", "\n"])
     assert r"remove(path='x\x1b[2J\u202e\n\u200b  y')? [y/N]: " in asked
     assert f"remove(path='{long}')" in asked
     results = [part.text for message in script.requests[1].messages[2:] for part in message.parts]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import lines_of, ran, refused
+from command_line import at_terminal, lines_of, ran, refused
 
 MODULE = '''
 from dataclasses import dataclass, replace
@@ -144,6 +144,17 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     assert before[-1]["type"] == "stepped"
     assert (last["type"], last["state"], last["data"]) == ("result", "sent", {"about": "x", "text": "Dear friend"})
     assert "has ended" in refused(*ANSWER, "l1", "review", "{}", *STORE, code=2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+def test_at_a_terminal_a_form_asks_for_the_answer(monkeypatch: pytest.MonkeyPatch):
+    ran(*RUN, '{"about": "x"}', "--run-id", "l1", *STORE, code=3)
+    assert "Approve | Change" in refused(*ANSWER, "l1", *STORE, code=2)
+    told = at_terminal(monkeypatch, *ANSWER, "l1", *STORE, answers=["Change\n", "warmer\n"])
+    assert "Dear friend" in told
+    ran(*RUN, "--run-id", "l1", *STORE, code=3)
+    at_terminal(monkeypatch, *ANSWER, "l1", "review", *STORE, answers=["app\n", "ann\n"])
+    assert ran(*RUN, "--run-id", "l1", *STORE).stdout.startswith("sent")
 
 
 def test_answers_come_before_their_state_is_entered(here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sqlite3
+import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CONTROLS, EVIL, ran, refused
+from command_line import CONTROLS, EVIL, at_terminal, ran, refused
 from support import shop_agent as shop
 from support.kept_runs import OWN_CLOCK
 
@@ -497,6 +498,56 @@ class TestAnswer:
             replace(MEASURING, store=kept).call("a", run_id="one")
         assert at_fault in not_done("answer", "one", "answer:measure#1", "--result", given)
         runs("answer", "one", "answer:measure#1", "--result", '["Size", {"width": 3}]')
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+    @pytest.mark.parametrize(
+        ("answers", "kind", "facts"),
+        [
+            (["app\n"], "approved", []),
+            (["no\n", "deny\n", "too much\n"], "denied", ["too much"]),
+            (["arguments\n", "\n", "much\n", "1.5\n"], "modified", ["A-17", "1.5"]),
+        ],
+    )
+    def test_at_a_terminal_the_form_of_a_question_is_filled_in(
+        self, store: Path, answers: list[str], kind: str, facts: list[str], monkeypatch: pytest.MonkeyPatch
+    ):
+        begin(store, "one")
+        told = at_terminal(monkeypatch, "runs", "answer", "one", answers=answers)
+        assert "ask:3.0 asks (approval): refund(" in told
+        with closing(Runs(store)) as kept:
+            (signal,) = kept.store.load("one").signals
+        assert json.loads(signal.body)["outcome"]["kind"] == kind
+        assert [fact for fact in facts if fact not in signal.body] == []
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+    def test_the_form_of_a_flow_asks_for_a_type_and_its_fields_again_until_they_fit(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        with closing(Runs(store)) as kept, pytest.raises(FlowSuspended):
+            replace(MEASURING, store=kept).call("a", run_id="one")
+        told = at_terminal(monkeypatch, "runs", "answer", "one", answers=["Size\n", "\n", "wide\n", "3\n"])
+        assert told.count("width") >= 3
+        with closing(Runs(store)) as kept:
+            assert replace(MEASURING, store=kept).runs.resume("one").state == "measured"
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+    def test_of_several_questions_a_person_chooses_one(self, store: Path, monkeypatch: pytest.MonkeyPatch):
+        asks = [function_call("remind", text=text) for text in ("a", "b")]
+
+        @function(needs_approval=True)
+        def remind(text: str) -> str:
+            """Remind."""
+            return text
+
+        with closing(Runs(store)) as kept, pytest.raises(CallSuspended):
+            Agent(Script(asks), functions=[remind], name="two", store=kept).call("?", run_id="two")
+        for words in ((), ("ask:1.2",)):
+            told = not_done("answer", "two", *words)
+            assert "'ask:1.0', 'ask:1.1'" in told
+        assert "--deny" in not_done("answer", "two", "ask:1.1", code=2)
+        told = at_terminal(monkeypatch, "runs", "answer", "two", answers=["ask:1.1\n", "approve\n"])
+        assert "remind(text='b')" in told
+        assert [question["key"] for row in data("list", "--asked")["runs"] for question in row["waits"]] == ["ask:1.0"]
 
     def test_runs_are_cancelled_by_a_post(self, store: Path):
         begin(store, "one", "two", "three")

@@ -1,0 +1,121 @@
+"""The form of a question at a terminal, and what to say where nobody can fill it in."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.question_forms import Field, FormError, outcome_from_form, question_form
+from fsm_agent.cli.run_tables import OPTIONS, option_for, question_line, whereabouts
+from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.events import Question
+from fsm_agent.store.store import Run
+
+_WITH_REASON = {"denied": "why not", "function_failed": "what went wrong", "cancelled": "why"}
+_TRUTH = {"y": "true", "yes": "true", "n": "false", "no": "false"}
+
+
+def is_at_terminal() -> bool:
+    """Return True if a person can be asked."""
+    return sys.stdin.isatty()
+
+
+def question_of(run: Run, key: str | None, screen: Screen) -> Question:
+    """Return the open question with this key; without a key the only one, or the one that a person chooses.
+
+    Raises:
+        UsageError: If the run has no such question; or several, and no person can be asked.
+    """
+    asked = {question.key: question for question in run.waits}
+    if key is None and len(asked) > 1 and is_at_terminal():
+        for question in run.waits:
+            screen.tell(question_line(question))
+        key = _choose(screen, "question", [*asked])
+    elif key is None and len(asked) == 1:
+        (key,) = asked
+    if key is None or key not in asked:
+        what = "none" if key is None else repr(key)
+        state = f"asks {', '.join(map(repr, asked))}" if asked else whereabouts(run, time.time())
+        raise UsageError(f"expected the key of an open question, got {what}; the run {run.id!r} {state}")
+    return asked[key]
+
+
+def fill_in(question: Question, screen: Screen, *, only: str = "") -> Outcome:
+    """Show a question as a form, and return the answer of the person at the terminal.
+
+    Args:
+        question: The question.
+        screen: The terminal.
+        only: The one kind of outcome that is wanted; by default the person chooses.
+
+    Raises:
+        FormError: If the question does not take such an answer.
+        typer.Abort: If the person ends the input.
+    """
+    form = question_form(question)
+    screen.tell(question_line(question), "bold")
+    kinds = {_word(kind): kind for kind in OPTIONS if kind in ([only] if only else form.answers)}
+    kind = kinds[_choose(screen, "answer", [*kinds])]
+    typed, fields = {"kind": kind}, tuple[Field, ...]()
+    if kind == "returned":
+        by_name = {choice.name: choice.fields for choice in form.choices}
+        name = _choose(screen, "type", [*by_name])
+        typed, fields = {**typed, "type": name}, by_name[name]
+    elif kind == "modified":
+        fields = form.choices[0].fields
+    elif kind in _WITH_REASON:
+        typed["reason"] = screen.ask(f"{_WITH_REASON[kind]} (may be empty): ")
+    wrong = fields
+    while True:
+        typed.update([(field.name, _ask_for(screen, field)) for field in wrong])
+        try:
+            return outcome_from_form(question, typed)
+        except FormError as error:
+            wrong = tuple(field for field in fields if field.name in error.errors) or fields
+            if not wrong:
+                raise
+            labels = {field.name: f"{field.label}: " for field in fields}
+            for name, problem in error.errors.items():
+                screen.tell(one_line(labels.get(name, "") + problem), "red")
+
+
+def how_to_answer(question: Question) -> str:
+    """Return the options of ``runs answer`` that answer a question, for an error."""
+    return " or ".join([option_for(question, kind) for kind in OPTIONS if kind in question_form(question).answers])
+
+
+def _word(kind: str) -> str:
+    """Return what a person types for a kind of answer: the option of ``runs answer``, without its dashes."""
+    return OPTIONS[kind].split(" ")[0].removeprefix("--")
+
+
+def _choose(screen: Screen, what: str, words: Sequence[str]) -> str:
+    """Return one of these words, which a person may shorten; the only one is not asked for."""
+    if len(words) == 1:
+        return words[0]
+    while True:
+        given = screen.ask(f"{what} ({one_line(', '.join(words))}): ").strip()
+        found = [word for word in words if given and word.lower().startswith(given.lower())]
+        if given in words:
+            return given
+        if len(found) == 1:
+            return found[0]
+        screen.tell(f"expected one of {', '.join(words)}, got {one_line(given)!r}", "red")
+
+
+def _ask_for(screen: Screen, field: Field) -> str:
+    """Return the text of a field; an empty line keeps the value that it has."""
+    words = {word: text for text, word in field.choices}
+    about = ", ".join(words) or (field.kind if field.kind in ("integer", "number") else "")
+    about = "y or n" if field.kind == "boolean" else about
+    notes = "; ".join(filter(None, [field.hint, about, "" if field.is_needed or field.value else "may be empty"]))
+    kept = f" [{one_line(dict(field.choices).get(field.value, field.value))}]" if field.value else ""
+    text = screen.ask(f"{field.label or 'answer'}{f' ({one_line(notes)})' if notes else ''}{kept}: ").rstrip("\r\n")
+    if not text.strip():
+        return field.value
+    if field.kind == "boolean":
+        return _TRUTH.get(text.strip().lower(), text)
+    return words.get(text.strip(), text)
