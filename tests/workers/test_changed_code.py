@@ -264,6 +264,14 @@ class TestVersionsSideBySide:
         assert Worker([orders(store, "approval")], store, only_known=True).run(once=True) == 0
         assert Worker([orders(store)], store, only_known=True).run(once=True) == 1
 
+    def test_a_version_with_another_system_prompt_answers_under_that_of_the_run(self, store):
+        asked = Script("Hi.", "Hi again.")
+        old, new = (Agent(asked, name="desk", system=text, store=store) for text in ("Be terse.", "Be kind."))
+        create(store, old, "one")
+        old.conversation("ada").runs.submit("Hello", run_id="turn")
+        assert Worker([new], store, only_known=True).run(once=True) == 2
+        assert [request.messages[0].text for request in asked.requests] == ["Be terse."] * 2
+
     def test_a_stuck_run_of_other_code_is_left_alone(self, store):
         left_before_its_function(store)
         Worker([other_shop([shop.refund])], store).run(once=True)
