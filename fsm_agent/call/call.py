@@ -23,7 +23,7 @@ from fsm_agent.call.interpret import (
     read_summary,
     was_in_branch,
 )
-from fsm_agent.call.journal import Entry, Journal, own_state_json, own_step_json, why_json
+from fsm_agent.call.journal import Entry, Journal, inside_json, steps_json, why_json
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Cancelled, FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process
@@ -258,8 +258,8 @@ class AgentCall(CompositeProcess, Generic[Out]):
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
-            more = own_state_json(step.to) + why_json(step)
-            self.journal.add(Entry(key, document, own_step_json(trigger), record, "", more), r)
+            more = inside_json((step,), ()) + why_json(step)
+            self.journal.add(Entry(key, document, steps_json((step,)), record, "", more), r)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(event)
         elif type(outcome) is ModelFailed:

@@ -33,7 +33,7 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
         if type(step) is Stepped and path not in told:
             told.add(path)
             if (change := _change_at(process, before, path)) is not None:
-                found.append(inside(path, change) if path else change)
+                found.append(_inside_of(path, change))
         found.append(event)
     return found
 

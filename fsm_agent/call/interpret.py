@@ -36,14 +36,8 @@ from fsm_agent.call.outcomes import (
     TooLong,
 )
 from fsm_agent.call.record import CallRecord, State
-from fsm_agent.call.requested_calls import fingerprint, is_cut_off, refusal_text, requested_calls
-from fsm_agent.call.requests import (
-    UNATTENDED,
-    ApprovalGate,
-    active_prompt,
-    is_draft_stage,
-    is_final,
-)
+from fsm_agent.call.requested_calls import fingerprint, refusal_text, requested_calls
+from fsm_agent.call.requests import UNATTENDED, ApprovalGate, active_prompt, is_draft_stage, is_final
 from fsm_agent.call.stopping import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
@@ -321,7 +315,7 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
         problem = "called functions"
     elif reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         problem = "was refused"
-    elif is_cut_off(reply) or len(text) > _CHARACTERS * effect.max_tokens:
+    elif reply.is_cut_off or len(text) > _CHARACTERS * effect.max_tokens:
         problem = f"has more than max_tokens={effect.max_tokens}"
     elif reply.finish in ("error", "pause", "pending"):
         problem = f"was broken off: {reply.finish_raw}"
@@ -349,7 +343,7 @@ def parse_answer(
         Exception: If the parser fails, as the parser raised it.
     """
     governing = active_prompt(record, prompt, in_branch=in_branch)
-    is_cut = is_cut_off(reply) and not (record.limits.on_cut == "accept" and governing.output is str)
+    is_cut = reply.is_cut_off and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
             text=reply.message.text if call is None else _answer_text(call, is_cut=is_cut),
@@ -404,7 +398,7 @@ def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[s
 def _problem(reply: Reply, error: Exception) -> str:
     """Return the text of an exception for the model, with its type unless it is a `ValueError`."""
     text = (isinstance(error, ValueError) and error_text(error)) or typed_error_text(error)
-    return f"{text} (The answer was cut off at the token limit.)" if is_cut_off(reply) and CUT_OFF not in text else text
+    return f"{text} (The answer was cut off at the token limit.)" if reply.is_cut_off and CUT_OFF not in text else text
 
 
 def error_text(error: Exception) -> str:

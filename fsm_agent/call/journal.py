@@ -18,7 +18,6 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -134,7 +133,7 @@ class Entry(Value, frozen=True):
 
     key: str
     outcome: str  # JSON
-    steps: str  # JSON, as `steps_json` and `own_step_json` write it
+    steps: str  # JSON, as `steps_json` writes it
     record: Any  # the record after it
     by: str = ""  # who posted the outcome
     more: str = ""  # fields of the line that people need without the code, as `inside_json` and `why_json` write them
@@ -355,12 +354,6 @@ def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
     return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
 
 
-@cache
-def own_state_json(state: str) -> str:
-    """Return the state after the only step of an advance, one of the process itself, as a field of a line."""
-    return f',"to":{_encoder.encode([state]).decode()}'
-
-
 def why_json(step: Event) -> str:
     """Return why a reply was refused, or a call failed, by the step of the process that took it, as a field of a line.
 
@@ -378,12 +371,6 @@ def entry_of(line: Line) -> Entry:
     more += f',"begun":{to_json(line.begun)}' if line.begun else ""
     more += f',"why":{to_json(line.why)}' if line.why else ""
     return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, more)
-
-
-@cache
-def own_step_json(trigger: str) -> str:
-    """Return the steps of an advance as JSON, where the only step is one of the process itself."""
-    return _encoder.encode([("", trigger)]).decode()
 
 
 _decoder = decoder_of(_Signed)

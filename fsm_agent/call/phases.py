@@ -1,7 +1,7 @@
 """Detect the phase of an agent's work from the functions that it has called.
 
-A fold over the functions that have ended, in linear time and bounded memory.  It describes a call and does not control
-it: to restrict what may happen in a phase, define a flow with a state for each.
+The functions that have ended are read once, in linear time and bounded memory.  A phase describes a call and does not
+control it: to restrict what may happen in a phase, define a flow with a state for each.
 """
 
 from __future__ import annotations
@@ -134,15 +134,15 @@ class PhaseDetector(Value, frozen=True):
         Raises:
             UsageError: If ``what`` is of another kind.
         """
-        fold = PhaseFold(self)
-        return (fold.add(call) for call in _settled(what))
+        tracker = _PhaseTracker(self)
+        return (tracker.add(call) for call in _settled(what))
 
     def hook(self) -> PhaseHook:
         """Return a hook that follows one call after another: ``Agent(…, hooks=[hook])``, or the sink of a call."""
         return PhaseHook(self)
 
 
-class PhaseFold:
+class _PhaseTracker:
     """The present phase and the latest calls.
 
     Args:
@@ -199,7 +199,7 @@ class PhaseHook:
     def __init__(self, detector: PhaseDetector) -> None:
         self.detector = detector
         self.phase = detector.default
-        self._fold = PhaseFold(detector)
+        self._tracker = _PhaseTracker(detector)
         self._started: dict[str, FunctionStarted] = {}
         self._is_over = False
 
@@ -207,8 +207,8 @@ class PhaseHook:
         """Update the phase by an event."""
         if self._is_over:
             self._is_over = False
-            self._fold, self._started = PhaseFold(self.detector), {}
-            self.phase = self._fold.phase
+            self._tracker, self._started = _PhaseTracker(self.detector), {}
+            self.phase = self._tracker.phase
         match event:
             case Done():
                 self.phase = self.detector.phase(event.result)
@@ -220,7 +220,7 @@ class PhaseHook:
                 arguments = began.arguments_json if began else "{}"
                 call = FunctionCall(id=event.id, name=event.name, arguments_json=arguments, was_run=True)
                 call = call.changed(error=event.text) if event.is_error else call.changed(result=event.text)
-                self.phase = self._fold.add(call)
+                self.phase = self._tracker.add(call)
 
 
 def _fits(pattern: Pattern, call: FunctionCall) -> bool:

@@ -147,8 +147,6 @@ SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # states in which replies may come, 
 
 ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT, State.CHECKING)  # live states before a handoff
 
-LIVE = (*ITS_OWN, State.HANDED_OVER)
-
 FINAL = (State.COMPLETED, State.FAILED)
 
 FAILURES = ("model_failed", "too_long", "summary_failed")  # the triggers of requests to a model that failed

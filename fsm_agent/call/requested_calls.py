@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pydantic_core
 
 from fsm_agent.call.record import CallRecord, Tally
-from fsm_agent.call.requests import (
-    USED_UP,
-    ApprovalGate,
-    unblocked,
-    used_up,
-)
+from fsm_agent.call.requests import USED_UP, ApprovalGate, unblocked, used_up
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import Reply
@@ -40,11 +35,6 @@ _COMPOUND = (dict, list)
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 
 
-def is_cut_off(reply: Reply) -> bool:
-    """Return whether the reply was cut off at the token limit."""
-    return reply.finish == "length"
-
-
 def requested_calls(
     record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: ApprovalGate
 ) -> tuple[Message, tuple[FunctionCall, ...]]:
@@ -54,7 +44,7 @@ def requested_calls(
     calls: list[FunctionCall] = []
     index = len(record.dialog)
     asked = message.function_calls
-    screen = _Screen(record, prompt, seen, gate, asked[-1] if asked and is_cut_off(reply) else None)
+    screen = _Screen(record, prompt, seen, gate, asked[-1] if asked and reply.is_cut_off else None)
     for part in message.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{index}.{len(calls)}")
@@ -131,6 +121,18 @@ def fingerprint(call: FunctionCall) -> str:
     """
     arguments = object_text(call.arguments_json)
     return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)
+
+
+def are_equal(calls: Sequence[FunctionCall], others: Sequence[FunctionCall]) -> bool:
+    """Return whether two rounds ask for the same, in any order."""
+    return sorted(map(_mark, calls)) == sorted(map(_mark, others))
+
+
+def _mark(call: FunctionCall) -> str:
+    try:
+        return call.fingerprint or fingerprint(call)
+    except (ValueError, TypeError):  # not JSON
+        return call.name + call.arguments_json
 
 
 @lru_cache(maxsize=64)  # each call is needed twice: with its round, and with the next one

@@ -155,7 +155,7 @@ _AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose fu
 # Triggers after which a reply stands in the dialog, or may come to stand there.
 _KEPT = ("functions_asked", "answered", "checked", "stopped")
 
-_REQUESTED = ("model:", "summary:")
+_REQUESTED = (f"{CallModel.prefix}:", f"{AskSummary.prefix}:")  # begin the keys of requests to models
 
 _REFUSED = ("parse_failed", "check_refused")
 
@@ -248,8 +248,6 @@ def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
         uses.append(use)
     return tuple(uses)
 
-
-_REQUESTS = (CallModel.prefix, AskSummary.prefix)  # begin the keys of requests to models
 
 PROGRAM = "program:"  # begins the name of a client that is the user's code instead of a model
 
@@ -587,7 +585,7 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
 
 def _requests_sent(record: CallRecord) -> int:
     """Return how many requests were sent to models.  A request that exceeds its budget is not sent."""
-    asked = sum(step.key.partition(":")[0] in _REQUESTS for step in record.trace)
+    asked = sum(step.key.startswith(_REQUESTED) for step in record.trace)
     return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in record.failures)
 
 

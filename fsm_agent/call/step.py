@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.interpret import TableEvent
-from fsm_agent.call.machine import take_row
+from fsm_agent.call.machine import RowMachine, machine_of, take_row
 from fsm_agent.call.outcomes import (
     Cancelled,
     CheckRefused,
@@ -25,7 +26,7 @@ from fsm_agent.call.outcomes import (
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.call.requests import rounds_used_up
-from fsm_agent.call.table import at_round_limit, machine, tracked
+from fsm_agent.call.table import ROWS, at_round_limit, tracked
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -63,7 +64,7 @@ def take_step(
     Raises:
         IllegalTrigger: If no row takes the trigger; the call may have ended.
     """
-    row = take_row(machine(), trigger, before, event, prompt)
+    row = take_row(_machine(), trigger, before, event, prompt)
     after, state = row.after, row.state
     changes: dict[str, Any] = {"state": state}
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
@@ -91,6 +92,13 @@ def take_step(
         watch(step)
     changes["trace"] = before.trace.push(step)
     return after.changed(**changes), step
+
+
+@cache
+def _machine() -> RowMachine:
+    """Return the machine of all agent calls."""
+    # Made at the first step: its hundred transitions would be a tenth of the time that the import takes.
+    return machine_of(ROWS, State)
 
 
 def _count_usage(

@@ -55,15 +55,14 @@ is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 from fsm_agent._internal.system import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Overrun, describe_overrun, reached
 from fsm_agent.call.interpret import CHANGED, error_text
-from fsm_agent.call.machine import Row, RowMachine, machine_of
+from fsm_agent.call.machine import Row
 from fsm_agent.call.outcomes import (
     Begun,
     Cancelled,
@@ -94,18 +93,14 @@ from fsm_agent.call.record import (
     State,
     is_within,
 )
-from fsm_agent.call.requested_calls import NOT_TAKEN, fingerprint, is_cut_off
+from fsm_agent.call.requested_calls import NOT_TAKEN, are_equal
 from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.errors import ErrorReport, Retry
-from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part, renumbered
+from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
-TAKEN = "The answer was taken."
-HANDED_OVER = "The dialog was handed over."
 HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # CALLING: right at the start, if an earlier turn handed over
-_NONE: Mapping[str, OnceRun] = {}
-_ANSWERED = Ending(reason=Reason.ANSWERED)
 
 # Guards: whether a row is taken
 
@@ -125,10 +120,8 @@ def loop_must_stop(record: CallRecord, event: FunctionsRequested, prompt: Prompt
 
 def opens_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> bool:
     """Return whether the model asked for functions that can run, and may still ask for them."""
-    for f in event.calls:
-        if not f.is_settled:
-            return not after_final(record, event, prompt) and not loop_must_stop(record, event, prompt)
-    return False
+    is_any_pending = any(not f.is_settled for f in event.calls)
+    return is_any_pending and not after_final(record, event, prompt) and not loop_must_stop(record, event, prompt)
 
 
 def stops_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
@@ -162,10 +155,8 @@ def in_branch(record: CallRecord, event: Slept, prompt: Prompt) -> bool:
 
 
 def others_pending(record: CallRecord, event: FunctionCall, prompt: Prompt) -> bool:
-    for f in reversed(_answered(record, event, prompt) if prompt.depended_on else record.round):
-        if f.result is None and f.error is None and f.id != event.id:
-            return True
-    return False
+    calls = _answered(record, event, prompt) if prompt.depended_on else record.round
+    return any(f.result is None and f.error is None and f.id != event.id for f in reversed(calls))
 
 
 def out_of_handoffs(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> bool:
@@ -208,18 +199,14 @@ def fail_too_deep(record: CallRecord, event: Begun, prompt: Prompt) -> CallRecor
 
 def complete(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
     message = event.reply.message
-    dialog = (
-        _longer(record, message) if event.call is None else _longer(record, *_taken(message, len(record.dialog), TAKEN))
-    )
-    ending = _ANSWERED
+    said = [message] if event.call is None else _taken(message, len(record.dialog), "The answer was taken.")
+    ending = Ending(reason=Reason.ANSWERED, output_json=event.output_json)
     if record.rounds and not is_within(record.rounds, record.limits.rounds):
-        ending = Ending(
-            reason=Reason.ANSWERED, detail=rounds_used_up(record.limits), limit="rounds", count=record.rounds
-        )
-    if event.output_json is not None:
-        ending = ending.changed(output_json=event.output_json)
+        ending = ending.changed(detail=rounds_used_up(record.limits), limit="rounds", count=record.rounds)
     # The problems stay: a restored call parses the answer again, as one that followed them.
-    return _pruned(record, dialog=dialog, ending=ending, repairs=event.repairs, problems=record.problems)
+    return _pruned(
+        record, dialog=_longer(record, *said), ending=ending, repairs=event.repairs, problems=record.problems
+    )
 
 
 def propose(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
@@ -236,7 +223,7 @@ def keep_draft(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRec
 def complete_stopped(record: CallRecord, event: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
     ending = Ending(reason=Reason.STOPPED, detail=event.reason)
     if isinstance(event, StoppedReply):
-        record, ending = _opened(record, event.requested), ending.changed(output_json=event.output_json)
+        record, ending = open_round(record, event.requested, prompt), ending.changed(output_json=event.output_json)
     return _ended(record, prompt, ending, "Not run: the call was stopped.")
 
 
@@ -270,7 +257,9 @@ def fail_looped(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -
 
 
 def open_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    return _opened(record, event)
+    """Return the record with the assistant's message in the dialog, and its calls as the round."""
+    same = _identical_rounds(record, event)
+    return _pruned(record, dialog=_longer(record, event.message), round=event.calls, identical_rounds=same)
 
 
 def close_round(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
@@ -305,15 +294,19 @@ def fail_handoffs(record: CallRecord, event: FunctionCall, prompt: Prompt) -> Ca
 def hand_over(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> CallRecord:
     if isinstance(event, HandedOver):
         return record
-    others = f"Not done: {event.name} has handed the dialog over."
-    record = record.changed(round=_answered(record, event.changed(result=HANDED_OVER, was_run=True), prompt))
-    return _closed(record, _settled(record, others), prompt).changed(governed_by=event.name)
+    done = event.changed(result="The dialog was handed over.", was_run=True)
+    record = record.changed(round=_answered(record, done, prompt))
+    calls = _settled(record, f"Not done: {event.name} has handed the dialog over.")
+    return _closed(record, calls, prompt).changed(governed_by=event.name)
 
 
 def relay(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> CallRecord:
     inner, start = event.record, len(record.dialog)
     moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
-    calls = [f.changed(id=_moved(f.id, moved), round=record.rounds + f.round) for f in inner.function_calls]
+    calls = list[FunctionCall]()
+    for f in inner.function_calls:
+        position, _, number = f.id.partition(".")
+        calls.append(f.changed(id=f"{int(position) + moved}.{number}", round=record.rounds + f.round))
     path = f"{event.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else event.name
     return record.changed(
         dialog=_longer(record, *messages),
@@ -417,10 +410,8 @@ def fail_over_budget(record: CallRecord, event: Overrun, prompt: Prompt) -> Call
 def fail_expired(record: CallRecord, event: Expired, prompt: Prompt) -> CallRecord:
     limit = record.limits.deadline_s
     which = "the deadline around the call" if limit is None else f"limits.deadline_s={limit}"
-    ending = Ending(
-        reason=Reason.EXPIRED, detail=f"{which} has passed in {record.state}", limit="deadline_s", count=limit
-    )
-    return _ended(record, prompt, ending)
+    detail = f"{which} has passed in {record.state}"
+    return _ended(record, prompt, Ending(reason=Reason.EXPIRED, detail=detail, limit="deadline_s", count=limit))
 
 
 def fail_cancelled(record: CallRecord, event: Cancelled, prompt: Prompt) -> CallRecord:
@@ -510,19 +501,6 @@ Examples:
 """
 
 
-@cache
-def machine() -> RowMachine:
-    """Return the machine of all agent calls."""
-    # Made at the first step: its hundred transitions would be a tenth of the time that the import takes.
-    return machine_of(ROWS, State)
-
-
-def _moved(id: str, by: int) -> str:
-    """Return the id of a function call after its message moved back by this many places."""
-    position, _, number = id.partition(".")
-    return f"{int(position) + by}.{number}"
-
-
 def tracked(record: CallRecord, reply: Reply) -> Reply:
     """Return a reply whose message has the caller's data."""
     return reply.changed(message=reply.message.changed(extra=record.extra)) if record.extra else reply
@@ -538,12 +516,6 @@ def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
     return record.dialog.extend([one.changed(extra=record.extra) for one in messages] if record.extra else messages)
 
 
-def _opened(record: CallRecord, event: FunctionsRequested) -> CallRecord:
-    """Return the record with the assistant's message in the dialog, and its calls as the round."""
-    same = _identical_rounds(record, event)
-    return _pruned(record, dialog=_longer(record, event.message), round=event.calls, identical_rounds=same)
-
-
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
     """Return a message that calls the function for answers, followed by the results of its calls.
 
@@ -553,24 +525,25 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
         text: The result of the first call, the only one that is read.
         is_error: Whether the first call is refused.
     """
-    results: list[Message] = []
-    parts: list[Part] = []
-    for part in message.parts:
-        if isinstance(part, FunctionCall):
-            part = part.changed(id=f"{index}.{len(results)}")
-            result_text, failed = (NOT_TAKEN, True) if results else (text, is_error)
-            result = FunctionResult(
-                id=part.id, name=part.name, text=result_text, provider_id=part.provider_id, is_error=failed
-            )
-            results.append(Message(role="tool", parts=(result,)))
-        parts.append(part)
-    return [message.changed(parts=tuple(parts)), *results]
+    calls = [f.changed(id=f"{index}.{number}") for number, f in enumerate(message.function_calls)]
+    numbered, (first, *others) = iter(calls), calls
+    parts = tuple([next(numbered) if isinstance(part, FunctionCall) else part for part in message.parts])
+    results = [_tool_message(first, text, is_error), *[_tool_message(f, NOT_TAKEN, is_error=True) for f in others]]
+    return [message.changed(parts=parts), *results]
+
+
+def _tool_message(f: FunctionCall, text: str, is_error: bool) -> Message:
+    """Return the message with the result of a call."""
+    result = FunctionResult(
+        id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
+    )
+    return Message(role="tool", parts=(result,))
 
 
 def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> CallRecord:
     """Return the record of a call that ends with an unusable answer."""
     record = record.changed(branch=(*record.branch, event.reply.message), repairs=())
-    if is_cut_off(event.reply):
+    if event.reply.is_cut_off:
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
     if event.error is not None:
         if not isinstance(event.error, ValueError | Retry):  # code of the parser or of a validator is at fault
@@ -601,41 +574,35 @@ def _with_once(record: CallRecord, call: FunctionCall, run: OnceRun) -> CallReco
 
 def _closed_with(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
     if isinstance(event, FunctionsRequested):
-        return _closed(_opened(record, event), event.calls, prompt)
+        return _closed(open_round(record, event, prompt), event.calls, prompt)
     return _closed(record, _answered(record, event, prompt), prompt)
 
 
 def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """Return the record with the round's settled calls moved into the dialog, in the order requested."""
-    results: list[Message] = []
-    runs, asked = record.runs, {f.id: f.arguments_json for f in _requested(record, calls)}
-    for f in calls:
-        results.append(Message(role="tool", parts=(_result(f, prompt, asked.get(f.id)),)))
-        runs += f.was_run
+    asked = {f.id: f.arguments_json for f in _requested(record, calls)}
+    results = [_result(f, prompt, asked.get(f.id)) for f in calls]
     return record.changed(
         dialog=_longer(record, *results, *record.injected),
         function_calls=record.function_calls.extend(calls),
         tallies=tallied(record, calls, prompt),
-        runs=runs,
+        runs=record.runs + sum([f.was_run for f in calls]),
         round=(),
-        once=_NONE,
+        once={},
         injected=(),
         rounds=record.rounds + 1,
     )
 
 
-def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> FunctionResult:
-    """Return the result of a call as the model sees it, which is told of arguments that a person has changed."""
+def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> Message:
+    """Return the result of a call for the model, which is told of arguments that a person has changed."""
     outcome = f.result if f.error is None else f.error
     text = outcome or ""
     if prompt.on_interrupt is not INTERRUPT:
         text = prompt.handler_text("interrupt", call_results=outcome, name=f.name, arguments=f.arguments_json)
     if asked is not None and asked != f.arguments_json:
         text = f"{CHANGED.format(arguments=f.arguments_json)}\n{text}"
-    is_error = f.error is not None
-    return FunctionResult(
-        id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
-    )
+    return _tool_message(f, text, is_error=f.error is not None)
 
 
 def _settled(record: CallRecord, error: str) -> tuple[FunctionCall, ...]:
@@ -666,33 +633,17 @@ def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") 
         if begun := ", ".join([f.name for f in record.in_doubt]):
             ending = ending.changed(detail="; ".join(filter(None, [ending.detail, f"{begun} {UNHEARD}"])))
         record = _closed(record, settled, prompt)
-    # Repairs are those of the output, and a call that ends early has none.
-    return _pruned(record, ending=ending, repairs=()) if record.repairs else _pruned(record, ending=ending)
+    return _pruned(record, ending=ending, repairs=())  # repairs are those of an output, and it has none
 
 
 def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
     """Return how many rounds in a row request the same function calls, with the round of this reply."""
     if record.limits.identical_rounds is None:
         return 0
-    return record.identical_rounds + 1 if _marks(event.calls) == _marks(_newest_request(record)) else 1
-
-
-def _newest_request(record: CallRecord) -> tuple[FunctionCall, ...]:
-    """Return the calls of the newest round as the model requested them, without an approver's changes."""
-    return _requested(record, record.function_calls)
+    newest = _requested(record, record.function_calls)  # without an approver's changes
+    return record.identical_rounds + 1 if are_equal(event.calls, newest) else 1
 
 
 def _requested(record: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
     """Return the round of the last of these calls as the model requested it."""
     return record.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
-
-
-def _marks(calls: tuple[FunctionCall, ...]) -> list[str]:
-    return sorted([_mark(f) for f in calls])
-
-
-def _mark(f: FunctionCall) -> str:
-    try:
-        return f.fingerprint or fingerprint(f)
-    except (ValueError, TypeError):  # not JSON
-        return f.name + f.arguments_json

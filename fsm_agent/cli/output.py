@@ -163,7 +163,7 @@ def drive_and_show(
         screen.pause()
     if not lines:
         output.finish(result.text if shown is None else shown(result))
-    if (reply := result.record.reply) and reply.finish == "length":
+    if (reply := result.record.reply) and reply.is_cut_off:
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
 
 

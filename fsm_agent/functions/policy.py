@@ -102,10 +102,6 @@ class Policy:
     format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
 
 
-# Policies that make no sense for an agent as a function.
-PYTHONS_OWN = ("acall", "blocking", "retries", "once", "reconcile", "middleware")
-
-
 def check_policy(policy: Policy, owner: str) -> None:
     """Check a policy, and convert its lists to tuples.
 

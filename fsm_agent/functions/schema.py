@@ -128,15 +128,9 @@ class ArgumentsValidator:
             ValidationError: If they do not fit the schema.
         """
         if self._validator is None:
-            self._validator = _build_validator(self._schema)
+            read = _Reader(self._schema).object(self._schema, 0)
+            self._validator = _compiled(read) or _compiled({"type": "dict", "keys_schema": _TEXT_CORE})
         return self._validator.validate_json(arguments)
-
-
-def _build_validator(schema: Mapping[str, Any]) -> Validator:
-    read: Validator = _compiled(_Reader(schema).object(schema, 0)) or _compiled(
-        {"type": "dict", "keys_schema": _TEXT_CORE}
-    )
-    return read
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:

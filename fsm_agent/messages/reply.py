@@ -123,6 +123,11 @@ class Reply(Value, frozen=True, kw_only=True):
     served_by: str | None = None  # name of the client that answered, when one was chosen out of several
     output_mode: OutputMode | None = None  # how the output was asked for; None: it is text, or the client does not say
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True if the token limit cut it off."""
+        return self.finish == "length"
+
     @classmethod
     def of(cls, *content: str | FunctionCall) -> Reply:
         """Return a plain reply of texts and function calls."""

@@ -132,7 +132,7 @@ def _made(request: Request, profile: Profile) -> Making:
     reply = yield Step(plain, is_answer=True)
     if functions:
         return Made(reply, "the model was asked without functions: none explains the question", is_streamed=True)
-    is_cut = reply.finish == "length" and request.settings.max_tokens is None
+    is_cut = reply.is_cut_off and request.settings.max_tokens is None
     return Made(reply, _CUT if is_cut else "", is_streamed=True)
 
 
