@@ -12,9 +12,9 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
 from fsm_agent.call.record import CallRecord, Limits
-from fsm_agent.call.snapshots import restored, snapshot, snapshot_without
+from fsm_agent.call.snapshots import restored, snapshot, snapshot_without, with_earlier, without_earlier
 from fsm_agent.errors import JournalError, UsageError
-from fsm_agent.messages.message import HistorySummary, Message, renumbered
+from fsm_agent.messages.message import HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
@@ -63,13 +63,6 @@ def _start(dialog: Sequence[Message]) -> int:
     return 1 if len(dialog) and dialog[0].role == "system" else 0
 
 
-def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
-    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start``."""
-    if not earlier:
-        return dialog
-    return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
-
-
 def header_of_call(
     call: AgentCall,
     agent: str,
@@ -113,7 +106,7 @@ def header_of_call(
         header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
     if turn is not None:
         seed = seed.changed(
-            dialog=_without(record.dialog, turn.earlier(record.dialog)) if turn.is_continued else record.dialog,
+            dialog=without_earlier(record.dialog, turn.earlier(record.dialog)) if turn.is_continued else record.dialog,
             is_continued=turn.is_continued,
             earlier=0 if turn.is_continued else len(turn.earlier(record.dialog)),
             usage=turn.usage,
@@ -137,10 +130,6 @@ def seed_of(header: Header) -> Seed:
         what = f"the header of the journal: expected an agent call, got a run of {header.agent!r} ({error})"
         raise JournalError(f"{what}; continue a flow with fsm-agent flows run, or with resume of the flow") from None
     return seed
-
-
-def _without(dialog: Sequence[Message], earlier: range) -> Vector[Message]:
-    return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
 
 
 def request_differences(one: Header, other: Header) -> list[str]:

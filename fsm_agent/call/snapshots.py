@@ -297,6 +297,18 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     return text if signing_key is None else signed(text, signing_key)
 
 
+def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
+    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start``."""
+    if not earlier:
+        return dialog
+    return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
+
+
+def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
+    """Return the dialog of a turn without the messages of earlier turns."""
+    return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
+
+
 def snapshot_without(call: AgentCall, left_out: range) -> str:
     """Return a snapshot of a call without this range of its first messages.
 
@@ -304,7 +316,7 @@ def snapshot_without(call: AgentCall, left_out: range) -> str:
         SnapshotError: In the same cases as `snapshot`.
     """
     record = call.record
-    kept = Vector([*record.dialog[: left_out.start], *record.dialog[left_out.stop :]])
+    kept = without_earlier(record.dialog, left_out)
     return _written(call, record.changed(dialog=kept, seeded_with=record.seeded_with - len(left_out)))
 
 
@@ -415,7 +427,7 @@ def restored(
     data = _read(document)
     record = data.record
     if left_out:
-        dialog = Vector(renumbered([*record.dialog[:start], *left_out, *record.dialog[start:]]))
+        dialog = with_earlier(record.dialog, left_out, start)
         record = record.changed(dialog=dialog, seeded_with=record.seeded_with + len(left_out))
     if problem := inconsistency(record):
         raise SnapshotError(f"the snapshot contradicts itself: {problem}")

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fsm_agent.call.header import Seed, seed_of, with_earlier
+from fsm_agent.call.header import Seed, seed_of
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.record import CallRecord, State
-from fsm_agent.call.snapshots import record_of
+from fsm_agent.call.snapshots import record_of, with_earlier
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Usage
 from fsm_agent.prompts.dialog import Dialog
