@@ -29,6 +29,12 @@ _KINDS = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 class AgUi(ProtocolTranslator):
     """A translator into the events of AG-UI.
 
+    Texts and reasoning become ``TEXT_MESSAGE_*`` and ``REASONING_*`` events, those of inner agents ``SUBAGENT_*``;
+    functions become ``TOOL_CALL_*``, and their progress ``CUSTOM`` events named ``progress``.  Typed output is a
+    ``STATE_SNAPSHOT`` as it arrives, and a state of a flow a pair of ``STEP_*``.  Questions are interrupts in
+    ``RUN_FINISHED``: the client answers them with ``resume``, and edits arguments with ``editedArgs``.  A client that
+    was reloaded posts nothing, and follows the newest run from its beginning.
+
     Args:
         thread: The client's name for the conversation.
         run: The client's name for this request.

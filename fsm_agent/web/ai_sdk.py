@@ -36,6 +36,12 @@ END = "data: [DONE]\n\n"
 class AiSdk(ProtocolTranslator):
     """A translator into the chunks of the AI SDK.
 
+    Texts and reasoning become ``text-*`` and ``reasoning-*`` chunks; functions become dynamic ``tool-*`` chunks.  The
+    rest is data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for the states of a
+    flow, and ``data-inside`` for inner agents, which the client does not keep.  A question is a
+    ``tool-approval-request`` or ``data-question``; a part ``data-answer`` answers both, with edited ``arguments``.  A
+    client that was reloaded asks for ``GET …/{id}/stream``: answer with status 204 if the run has ended.
+
     Args:
         message: The id of the reply; it must differ from the id of the user's message.
         is_continued: Whether the client continues the message in which it was asked; see `ClientRequest.is_continued`.
