@@ -47,7 +47,6 @@ MODULES = {
 # The rooms and files that a successor of a library would change.
 CHOSEN_IN = {
     "httpx": {"clients", "mcp"},
-    "httpx_aiohttp": {"clients.aiohttp_transport"},
     "aiohttp": {"clients.aiohttp_transport"},
 }
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import httpx
-import httpx_aiohttp
 
 KEPT_S = 30.0  # for an unused connection to stay open
 # How aiohttp's errors of a failed upload begin (3.13); the rest is an error number, or None, and the URL with its key.
@@ -21,29 +21,58 @@ _UPLOAD_FAILED = ("Can not write request body", "Failed to send bytes")
 MAX_LINE_BYTES = 65536  # of the status line, and of each header; there may be 128 of them
 
 
-class AiohttpTransport(httpx_aiohttp.AiohttpTransport):
-    """A transport whose connections belong to one event loop; without cookies, and for any number of requests at once.
+class AiohttpTransport(httpx.AsyncBaseTransport):
+    """A transport over the running event loop; without cookies, and for any number of requests at once.
 
     Args:
         trust: The TLS context of all connections.
     """
 
     def __init__(self, trust: ssl.SSLContext) -> None:
-        super().__init__(verify=trust, client=self._make_session)
-
-    def _make_session(self) -> aiohttp.ClientSession:
-        connector = _Connector(limit=0, keepalive_timeout=KEPT_S, ssl=self.ssl_context)
-        return aiohttp.ClientSession(
-            connector=connector,
+        self._session = aiohttp.ClientSession(
+            connector=_Connector(limit=0, keepalive_timeout=KEPT_S, ssl=trust),
             cookie_jar=aiohttp.DummyCookieJar(),
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
+            auto_decompress=False,  # which has no bound
         )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; return the response once its head has arrived.
+
+        Raises:
+            aiohttp.ClientError: If there is no response; see `as_error_of_httpx`.
+        """
+        body, timeouts = request.stream, request.extensions["timeout"]
+        response = await self._session.request(
+            request.method,
+            str(request.url),
+            headers=request.headers.multi_items(),
+            data=b"".join(body) if isinstance(body, httpx.ByteStream) else body,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(connect=timeouts["connect"], sock_read=timeouts["read"]),
+        )
+        return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
 
     def forget(self) -> None:
         """Leave the connections alone: those of a closed event loop, or in a forked child those of its parent."""
-        if isinstance(self.client, aiohttp.ClientSession):
-            self.client.detach()
+        self._session.detach()
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.release()
+        await self._response.wait_for_close()
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -84,8 +113,8 @@ def _end(protocol: Any, *, is_over: bool) -> None:
 def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
     """Return the error that httpx's own transport would raise, or None if this is not an error of aiohttp.
 
-    `httpx_aiohttp` lets some pass, and takes others for `httpx.ConnectTimeout` (0.2.0).  The error has no cause of
-    aiohttp, which would show the headers of the request.
+    `httpx_aiohttp`, under a user's client, lets some pass, and takes others for `httpx.ConnectTimeout` (0.2.0).  The
+    error has no cause of aiohttp, which would show the headers of the request.
     """
     cause = error if isinstance(error, aiohttp.ClientError) else error.__cause__
     root = cause

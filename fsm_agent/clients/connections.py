@@ -196,18 +196,20 @@ class LoopClient:
 
 def _own_request(exchange: HttpExchange) -> tuple[httpx.Request, _Upload | None]:
     """Return a request over aiohttp, which bounds the wait for a reply, but no upload."""
-    content, headers, limits = exchange.content, exchange.headers, exchange.limits
+    content, limits = exchange.content, exchange.limits
     is_short = not exchange.is_stream and len(content) <= PIECE_BYTES
-    # "pool" is all that precedes the request there; the pieces of a stream have another time than its beginning.
-    timeouts = {"pool": limits["connect"], "read": limits["read"] if is_short else None}
-    extensions = {"timeout": timeouts}
-    if is_short:
-        return httpx.Request("POST", exchange.url, headers=headers, content=content, extensions=extensions), None
-    length = (b"content-length", b"%d" % len(content))
-    upload = _Upload(exchange)
-    return httpx.Request(
-        "POST", exchange.url, headers=[*headers.raw, length], stream=upload, extensions=extensions
-    ), upload
+    upload = None if is_short else _Upload(exchange)
+    # The pieces of a stream have another time than its beginning.
+    timeouts = {"connect": limits["connect"], "read": limits["read"] if is_short else None}
+    request = httpx.Request(
+        "POST",
+        exchange.url,
+        headers=exchange.headers,
+        stream=upload or httpx.ByteStream(content),
+        extensions={"timeout": timeouts},
+    )
+    request.headers["content-length"] = str(len(content))
+    return request, upload
 
 
 class _Upload(httpx.AsyncByteStream):
