@@ -203,6 +203,7 @@ _LISTINGS = 3  # in a row, of a server whose tools change while it lists them
 _FOLLOW_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 5.0  # for ending the session of a server over HTTP
 _ERROR_CHARS = 2000
+_TURNS = 8  # twice as many as it takes
 
 
 class MCPServerError(FsmAgentError):
@@ -509,7 +510,7 @@ class Connection:
     async def tools(self) -> tuple[Tool, ...]:
         """Return the tools of the server, which is started if needed."""
         with masked_logs(self.target.transport.secrets):
-            return await self._tools_of(self._live())
+            return await self._tools_of(await self._live())
 
     async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
         await session.client()
@@ -536,7 +537,7 @@ class Connection:
             return await self._call(tool, arguments, timeout_s)
 
     async def _call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
-        session = self._live()
+        session = await self._live()
         for may_repeat in (True, False):
             if not session.was_listed:  # the client checks results by the output schemas of the tools
                 await self._tools_of(session)
@@ -555,7 +556,7 @@ class Connection:
                 finally:
                     del failure  # raised, it holds this frame
             session.let_go()  # a restarted HTTP server does not know the session, and has not run the call
-            session = self._live()
+            session = await self._live()
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
@@ -570,7 +571,9 @@ class Connection:
             with suppress(RuntimeError):  # its loop has closed, and all sessions before
                 session.home.loop.call_soon_threadsafe(session.let_go)
 
-    def _live(self) -> Session:
+    async def _live(self) -> Session:
+        """Return the session, or a new one if it has ended."""
+        await _hear_of_ends()
         if self._session is None or not self._is_live(self._session):
             self._session = Session(self.target, background())
         return self._session
@@ -584,6 +587,16 @@ class Connection:
         if _is_closed(error):
             return self.target.failure(f"ended before {subject} answered", await session.last_words())
         return MCPToolError(self.target.scrubbed(f"{subject}: {describe_error(error)}"))
+
+
+async def _hear_of_ends() -> None:
+    """Let the loop pass on the end of a server that has ended by now, so that its session gets no more calls.
+
+    Such a call would fail, although it has not reached the server: the end of a pipe takes four turns of the loop from
+    the socket, through the streams of the official client, to the session (mcp 2.3).
+    """
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:

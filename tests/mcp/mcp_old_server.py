@@ -18,9 +18,7 @@ tools = {
     "files/read": OPEN,
     "files.read": OPEN,
     "long" * 30: OPEN,
-    **dict.fromkeys(
-        ["grow", "shrink", "sample", "stuck", "cancelled", "leave", "die", "pid", "where", "environment"], OPEN
-    ),
+    **dict.fromkeys(["grow", "shrink", "sample", "stuck", "cancelled", "die", "pid", "where", "environment"], OPEN),
     **dict.fromkeys(["refuse", "over", "latin", "half", "noise"], OPEN),
 }
 stuck: list[Any] = []
@@ -56,9 +54,6 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> None:
             stuck.append(id)
         case "cancelled":
             answer(id, json.dumps([len(stuck), len(cancelled)]))
-        case "leave":
-            answer(id, str(os.getpid()))
-            os._exit(0)
         case "die":
             print("I die with", os.environ.get("SECRET"), file=sys.stderr, flush=True)
             os._exit(3)
