@@ -146,6 +146,11 @@ class _File(Tagged, frozen=True, kw_only=True):
                 f"{kind}: expected data with its media_type, or an http(s) url; use {kind}.of(…) for either"
             )
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        """Return the schema of a field that holds a file."""
+        return schema_of(cls, lambda text: from_json(text, cls), to_json)
+
     def data_url(self) -> str:
         """Return the contents as a data URL, or its own URL."""
         if self.data is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Self
+from typing import Any, Self
 
-from fsm_agent._internal.structs import Value
+from pydantic_core import CoreSchema
+
+from fsm_agent._internal.structs import Value, from_json, schema_of, to_json
 from fsm_agent.messages.message import PDF, Document, Image, Message, Text
 from fsm_agent.validation import require
 
@@ -24,6 +26,11 @@ class Payload(Value, frozen=True):
     """
 
     parts: tuple[Text | Image | Document, ...] = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        """Return the schema of a field that holds a payload."""
+        return schema_of(cls, lambda text: from_json(text, cls), to_json)
 
     @classmethod
     def text(cls, text: str) -> Self:
