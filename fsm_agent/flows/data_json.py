@@ -2,13 +2,14 @@
 
 JSON of pydantic alone would write a bounded `deque` as a list, and a time in a zone with its offset alone, so that what
 comes back is equal, and is not the same.  Here they are ``{"maxlen": 3, "items": […]}`` and
-``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.
+``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are no text, as of a picture, are ``{"base64": "iVBO…"}``.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from base64 import b64decode, b64encode
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -76,7 +77,7 @@ def _compiled(make: Any, schema: Any) -> Any:
 
 
 def _keeping(schema: Any) -> Any:
-    """Return a core schema in which deques and times are wrapped; the same object if it has none."""
+    """Return a core schema in which deques, times and bytes are wrapped; the same object if it has none."""
     if isinstance(schema, list | tuple):
         items = [_keeping(item) for item in schema]
         return schema if all(map(_is, items, schema)) else type(schema)(items)
@@ -130,6 +131,21 @@ def _read_time(value: Any, handler: _Handler) -> Any:
     return time.astimezone(zone)
 
 
+def _write_bytes(value: Any, handler: _Handler) -> Any:
+    if isinstance(value, bytes):
+        try:
+            value.decode()
+        except UnicodeDecodeError:  # which pydantic, by default, cannot write
+            return {"base64": b64encode(value).decode()}
+    return handler(value)
+
+
+def _read_bytes(value: Any, handler: _Handler) -> Any:
+    if not (isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str)):
+        return handler(value)
+    return handler(b64decode(value["base64"], validate=True))
+
+
 def _write_any(value: Any, handler: _Handler) -> Any:
     if (held := _HELD.get()) is None:
         return handler(value)
@@ -143,6 +159,7 @@ def _read_any(value: Any, handler: _Handler) -> Any:
 
 _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "any": (_write_any, _read_any),
+    "bytes": (_write_bytes, _read_bytes),
     "deque": (_write_deque, _read_deque),
     "datetime": (_write_time, _read_time),
 }

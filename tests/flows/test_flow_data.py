@@ -22,6 +22,7 @@ from fsm_agent import Dialog
 from fsm_agent.call import Begun
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, gather, into, subflow, wait
+from fsm_agent.messages import Document, Image, Payload
 
 
 class Color(enum.Enum):
@@ -146,7 +147,7 @@ def test_in_flows_inside_and_among_members_too() -> None:
 def test_a_flow_inside_does_not_begin_with_them() -> None:
     nested = subflow("nested", written(n=1), lambda d: Data("x"))  # type: ignore[arg-type]
     around = Flow("around", Data, start=nested, rows=[nested.done(end("over"))])
-    with pytest.raises(FlowError, match=r"Data\.n"):
+    with pytest.raises(FlowError, match=r"nested.*Data\.n"):
         around.call(Data())
 
 
@@ -296,6 +297,7 @@ class Recent(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True)
     calls: deque[int] | None = None
     at: datetime.datetime | None = None
+    raw: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -307,6 +309,9 @@ class Held:
     recent: Recent | None = None
     counts: defaultdict[str, int] | None = None
     inner: Held | None = None
+    raw: bytes = b""
+    files: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    seen: Image | Document | Payload | None = None
 
 
 @execute
@@ -325,6 +330,7 @@ def holding(folder: Path, **values: Any) -> Flow[Held]:
 
 
 OSLO = ZoneInfo("Europe/Oslo")
+PICTURE = b"\x89PNG\r\n\x1a\n"
 TWICE = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=OSLO, fold=1)  # the second of two half past two
 
 
@@ -341,6 +347,13 @@ TWICE = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=OSLO, fold=1)  # the secon
         {"recent": Recent(calls=deque([1], maxlen=2), at=TWICE)},
         {"counts": defaultdict(int, a=1)},
         {"inner": Held(last=deque([1], maxlen=3), at=TWICE)},
+        {"raw": b"text"},
+        {"raw": PICTURE},
+        {"files": {"a.png": (PICTURE, b"", b"\xff\x00", b'{"base64": "/wA="}')}},
+        {"recent": Recent(raw=PICTURE), "inner": Held(raw=PICTURE)},
+        {"seen": Image.of(PICTURE)},
+        {"seen": Document.of(b"%PDF-1.7 \xff", name="bill.pdf")},
+        {"seen": Payload.text("What?").with_image_data(PICTURE)},
     ],
 )
 def test_data_come_back_from_a_store_as_they_were(values: dict[str, Any], tmp_path: Path) -> None:
@@ -353,6 +366,16 @@ def test_data_come_back_from_a_store_as_they_were(values: dict[str, Any], tmp_pa
         replace(Held(), **values),
         repr(replace(Held(), **values)),
     )
+
+
+@pytest.mark.parametrize("content", [b"", b"text", PICTURE])
+def test_a_file_is_an_answer(content: bytes, tmp_path: Path) -> None:
+    upload = wait(bytes, str, name="upload")(lambda d: "the file, or why not")
+    rows = [upload.done(end("over"), of=bytes, do=into("raw")), upload.done(end("none"), of=str)]
+    flow = Flow("upload", Held, start=upload, rows=rows, store=str(tmp_path / "runs.db"))
+    with pytest.raises(FlowSuspended):
+        flow.call(Held(), run_id="r")
+    assert flow.runs.resume("r", {upload: content}).output.raw == content
 
 
 def test_an_answer_keeps_its_zone(tmp_path: Path) -> None:
@@ -378,6 +401,9 @@ def test_an_answer_keeps_its_zone(tmp_path: Path) -> None:
         f'{{"last": {{"maxlen": {10**30}, "items": []}}}}',
         '{"last": {"maxlen": -1, "items": []}}',
         '{"last": {"maxlen": 1, "items": ["x"]}}',
+        '{"raw": {"base64": "/wA"}}',
+        '{"raw": {"base64": 5}}',
+        '{"raw": {"base64": "", "maxlen": 1}}',
     ],
 )
 def test_damaged_data_are_refused(document: str, tmp_path: Path) -> None:
