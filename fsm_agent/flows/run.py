@@ -661,7 +661,11 @@ class SubflowChild(StateChild):
     """A run of another flow."""
 
     def record_of(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
-        return state.flow.record_of(state.given(data), depth)
+        given = state.given(data)
+        try:
+            return state.flow.record_of(given, depth)
+        except FlowError as error:
+            raise FlowError(f"given of the subflow {state.name!r}: {error}") from None
 
     def process(
         self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext

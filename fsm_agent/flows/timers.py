@@ -9,15 +9,10 @@ from typing import Any
 from fsm_agent._internal.structs import is_amount, is_finite
 from fsm_agent._internal.text import in_seconds
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.states import (
-    LiveState,
-    PauseState,
-)
+from fsm_agent.flows.states import LiveState, PauseState
 from fsm_agent.validation import safe_repr
 
 _SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
-
-
 _MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
 
 
@@ -27,12 +22,12 @@ def check_time(here: str, state: LiveState[Any, Any]) -> None:
     Raises:
         FlowError: If it cannot be used; the message names the option, what was expected, and its value.
     """
-    within_s, until = state.within_s, state.until
+    within_s, until, seconds = state.within_s, state.until, _seconds_option(state)
     if within_s is not None and until is not None:
-        raise FlowError(f"{here}: expected within_s or until, got both; leave one out")
+        raise FlowError(f"{here}: expected {seconds} or until, got both; leave one out")
     if isinstance(state, PauseState) and not state.is_timed:
-        raise FlowError(f"{here}: expected within_s ({_SECONDS}) or until, got neither")
-    for name, time, right in (("within_s", within_s, _SECONDS), ("until", until, _MOMENT)):
+        raise FlowError(f"{here}: expected {seconds} ({_SECONDS}) or until, got neither")
+    for name, time, right in ((seconds, within_s, _SECONDS), ("until", until, _MOMENT)):
         if inspect.iscoroutinefunction(time):
             right = "a plain, pure function"
             raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {safe_repr(time)}")
@@ -43,6 +38,10 @@ def check_time(here: str, state: LiveState[Any, Any]) -> None:
         raise FlowError(f"{here}: restart: expected True or False, got {safe_repr(state.restart)}")
     if not (state.restart or state.is_timed):
         raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
+
+
+def _seconds_option(state: LiveState[Any, Any]) -> str:
+    return "delay_s" if isinstance(state, PauseState) else "within_s"
 
 
 def moment_s(moment: Any) -> float | None:
@@ -72,7 +71,7 @@ def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> 
     due = moment_s(time) if is_moment else at_s + time if is_amount(time) else None
     if due is not None:
         return due
-    name = "until" if is_moment else "within_s"
+    name = "until" if is_moment else _seconds_option(state)
     right = (
         "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on, or a timedelta"
     )

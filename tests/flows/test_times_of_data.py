@@ -128,8 +128,10 @@ def test_what_a_function_of_a_time_raises_takes_no_step(times: list[Any]) -> Non
         (lambda: asked(within_s=1, until=2.0), "within_s.*until"),
         (lambda: asked(restart=False, within_s=None), "restart=False"),
         (lambda: asked(within_s=3, restart="no"), "restart"),
-        (lambda: pause("nap"), "nap"),
-        (lambda: pause("nap", None), "nap"),
+        (lambda: pause("nap"), "nap.*delay_s"),
+        (lambda: pause("nap", None), "nap.*delay_s"),
+        (lambda: pause("nap", -1), "nap.*delay_s"),
+        (lambda: pause("nap", 1, until=2.0), "nap.*delay_s"),  # type: ignore[call-overload]
         (lambda: asked(within_s=asleep), "asleep"),
         (lambda: asked(until=of_two), "of_two"),
     ],
