@@ -285,9 +285,12 @@ def claim(runnable: Runnable, process: Any) -> Claimed:
 
 async def aclaim_process(runnable: Runnable, process: Any) -> Claimed:
     """`claim` for asyncio."""
-    if process.journal is None or not process.journal.header or runnable.runs.all.store.is_volatile:
-        return claim(runnable, process)
-    return await aclaim(partial(claim, runnable, process))
+    if process.journal is None or not process.journal.header:
+        return process, None
+    claims, definition = runnable.runs.all.claims, runnable._definition_of(process)
+    if claims.is_instant(process, definition):
+        return claims.begin(process, definition)
+    return await aclaim(partial(claims.begin, process, definition))
 
 
 def _reads_disk(runnable: Runnable) -> bool:

@@ -380,7 +380,8 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
-def _new_id() -> str:
+def random_id() -> str:
+    """Return an id that no other has."""
     return os.urandom(8).hex()
 
 
@@ -418,7 +419,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     approve: Approve | None = None
     backoff: wait_base | None = None
     threads: int = 16
-    new_id: Callable[[], str] = _new_id
+    new_id: Callable[[], str] = random_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
     prices: Prices | None = None

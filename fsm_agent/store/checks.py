@@ -127,6 +127,7 @@ def check_create(
     follows: Head | None,
     holder: str | None,
     for_s: float,
+    lines: Sequence[str],
     start: Start | None,
 ) -> Start:
     """Check the arguments of `Store.create`; return the start with a negative due time as ``0.0``.
@@ -146,7 +147,10 @@ def check_create(
     if holder is not None:
         check_text("the name of a holder", holder)
         check_for_s(for_s)
+        check_lines(lines)
         require("start", start, start is None, "None, since a holder is given")
+    else:
+        require("lines", lines, not lines, "none, since no holder is given")
     return _AT_ONCE if start is None else _checked_start(start)
 
 
@@ -211,15 +215,20 @@ def check_for_s(for_s: float) -> None:
     require("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
+def check_lines(lines: Sequence[str]) -> None:
+    """Refuse entries that cannot be stored."""
+    for line in lines:
+        if type(line) is not str or "\n" in line or not line.isascii():
+            check_line("a line", line)
+
+
 def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:
     """Refuse entries and a suspension that cannot be stored; return it with a due time from 0.0 to `MAX_TIME_S`.
 
     Raises:
         UsageError: A line holds a line break, or a text holds half a surrogate pair.
     """
-    for line in lines:
-        if type(line) is not str or "\n" in line or not line.isascii():
-            check_line("a line", line)
+    check_lines(lines)
     if suspension is None:
         return None
     check_name("the state", suspension.state)

@@ -44,7 +44,7 @@ from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageErro
 from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import Message
 from fsm_agent.runtime import probes
-from fsm_agent.runtime.environment import Clock, SystemClock, lasting
+from fsm_agent.runtime.environment import Clock, SystemClock, lasting, random_id
 from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
@@ -132,7 +132,8 @@ class Claims:
     def begin(self, process: Process, definition: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names; create it if it is new.
 
-        A run that exists with the same header is resumed.
+        A run that exists with the same header is resumed.  One with a random name is created with its first entries,
+        in one commit, as soon as the driver has taken the first step.
 
         Raises:
             RunExists: Another run has this name.
@@ -150,11 +151,38 @@ class Claims:
         journal.is_lasting = not self.store.is_volatile
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_of(process, definition.agent))
-        lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
+        create = None
+        lease: Lease | None
+        if self._is_created_later(journal, definition):
+            head = _head_before(journal)
+            journal.run = next(new_names(definition, head))
+            create = partial(self._create_with, journal, definition.agent, head)
+            now_s = self.clock_of(definition).now()
+            lease = Lease(journal.run, definition.agent, "", 1, now_s, now_s, 0, 1)  # until the store gives another
+        elif journal.run:
+            lease = self._create_named(journal, definition)
+        else:
+            lease = self._create_unnamed(journal, definition)
         if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self.journals.key)
-        return process, self._make_recorder(lease, process, definition)
+        return process, self._make_recorder(lease, process, definition, create=create)
+
+    def is_instant(self, process: Process, definition: ProcessFactory) -> bool:
+        """Return whether `begin` waits neither for a disk nor for a server."""
+        journal = process.journal
+        assert journal is not None
+        return self.store.is_volatile or self._is_created_later(journal, definition)
+
+    def _is_created_later(self, journal: Journal, definition: ProcessFactory) -> bool:
+        """Return whether the first write is to create the run: it has not begun, and its name cannot be taken."""
+        return not journal.run and journal.chain is None and definition.new_id is random_id
+
+    def _create_with(self, journal: Journal, agent: str, head: Head | None, lines: Sequence[str]) -> Lease:
+        """Create and claim a run with its first entries."""
+        lease = self.create_claimed(journal.run, journal.header, agent, head, lines)
+        assert lease is not None  # its name is random
+        return lease
 
     def submit(self, process: Process, definition: ProcessFactory, start: Start) -> str:
         """Create the run of a process, for a worker to drive; return its name.
@@ -191,7 +219,9 @@ class Claims:
                 return run
         raise AssertionError("there is always another name")
 
-    def create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+    def create_claimed(
+        self, run: str, header: str, agent: str, follows: Head | None = None, lines: Sequence[str] = ()
+    ) -> Lease | None:
         """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
         lease = self.store.create(
             *(run, header),
@@ -200,6 +230,7 @@ class Claims:
             follows=follows,
             holder=holder_name(),
             for_s=self.lease_s,
+            lines=lines,
         )
         assert lease is not True
         return lease or None
@@ -420,6 +451,7 @@ class Claims:
         signals: Sequence[Signal] = (),
         changed_to: str = "",
         waits: Sequence[Question] = (),
+        create: Callable[[Sequence[str]], Lease] | None = None,
     ) -> StoreRecorder:
         return StoreRecorder(
             self.store,
@@ -434,6 +466,7 @@ class Claims:
             fingerprint=changed_to,
             ahead_s=lease.since_s - self.clock_of(definition).now(),
             waits=waits,
+            create=create,
         )
 
     def clock_of(self, definition: ProcessFactory) -> Clock:

@@ -102,6 +102,8 @@ class StoreRecorder:
         patience_s: See `fsm_agent.runtime.environment.Recorder`.
         ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
         waits: The open questions of the run when it was claimed.
+        create: Creates and claims the run with its first entries; the first write calls it.  None: the run is in the
+            store.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
         fingerprint: That of the code, if it is not that with which the run began.
@@ -122,6 +124,7 @@ class StoreRecorder:
         fingerprint: str = "",
         ahead_s: float = 0.0,
         waits: Sequence[Question] = (),
+        create: Callable[[Sequence[str]], Lease] | None = None,
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -156,7 +159,8 @@ class StoreRecorder:
         self._may_wait = VOLATILE_ENTRIES if store.is_volatile else 1
         self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
         self._is_insisted = False
-        self._is_urgent = False  # the next write cannot wait for more entries
+        self._create = create
+        self._is_urgent = create is not None  # the next write cannot wait for more entries
         self._is_stopped: bool | None = None  # None: the driver is still driving
         self._is_back = False  # the run was given back
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
@@ -183,14 +187,17 @@ class StoreRecorder:
     def attach(self, driver: Driver) -> None:
         # A driver that is never ended, as in a closed event loop, must not keep the run for as long as the OS process.
         self._driver = weakref.ref(driver, lambda _: RENEWER.drop(self))
+        if self._create is not None:
+            return
         RENEWER.hold(self)
         if self.store.is_volatile and self.store.pending_signals([self.run]):  # sent since the claim; nothing polls it
             self.fetch()
 
     def detach(self) -> None:
+        with self._lock:
+            driver = None if self._driver is None else self._driver()
+            self._driver = None
         RENEWER.drop(self)
-        driver = None if self._driver is None else self._driver()
-        self._driver = None
         if self.lost is None or driver is None:
             return
         # The functions behind these entries have run, but the entries can no longer be written.  Their results are
@@ -233,9 +240,7 @@ class StoreRecorder:
         self._batch = batch = self._batch or self._next_batch()
         self._sent_at_s = time.monotonic()
         try:
-            left = self.store.append(
-                self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
-            )
+            left = self._send(batch)
         except LeaseLost as error:
             self.lose(error)
             self._raise_if_lost()
@@ -251,6 +256,27 @@ class StoreRecorder:
             self.fetch()
         elif batch.suspension is not None and batch.suspension.is_ended:
             self._release_inside()
+        elif self._is_to_be_returned:  # the batch has created the run
+            self.write()
+
+    def _send(self, batch: _Batch) -> int:
+        """Write a batch; return the number of pending signals."""
+        if self._create is None:
+            return self.store.append(
+                self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
+            )
+        create, self._create = self._create, None
+        try:
+            self.lease = create(batch.lines)
+        except Exception as error:
+            self._journal.chain = None  # it is in no store, and may be driven again
+            self.lost, self._is_reported = LeaseLost(f"the run {self.run!r} was not created: {error}"), True
+            self._update_urgency()
+            raise
+        with self._lock:
+            if self._driver is not None and self._driver() is not None:
+                RENEWER.hold(self)
+        return 0
 
     def submit(self) -> Future[Any] | None:
         if self.is_instant:
@@ -260,9 +286,12 @@ class StoreRecorder:
         if self._flying is None:
             self._batch = batch = self._batch or self._next_batch()
             self._sent_at_s = time.monotonic()
-            self._flying = self.store.submit(
-                self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
-            )
+            if self._create is not None:
+                self._flying = ThreadTask[int](lambda _: self._send(batch)).start().future
+            else:
+                self._flying = self.store.submit(
+                    self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
+                )
         return self._flying
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
@@ -285,6 +314,8 @@ class StoreRecorder:
             return ThreadTask[None](lambda _: self._ask_now()).start().future
         if batch.suspension is not None and batch.suspension.is_ended and self._inside:
             return ThreadTask[None](lambda _: self._release_inside()).start().future
+        if self._is_to_be_returned:  # the batch has created the run
+            return ThreadTask[None](lambda _: self.write()).start().future
         return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
 
     def _may_be_superseded(self, batch: _Batch) -> bool:
@@ -328,6 +359,8 @@ class StoreRecorder:
         chain.n, chain.digest = self._n, self._digest  # an interrupted call of this method may have moved them on
         lines = chain.written(self._journal.since(self._n), fence)
         suspension = snapshot = None
+        if self._create is not None:
+            return _Batch(self._n, lines, chain.digest, None, (), None)
         if self._is_stopped is not None:
             suspension = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
             if self.is_asked_outside and suspension.due_s != 0.0 and is_in_doubt(self._process):
@@ -388,8 +421,12 @@ class StoreRecorder:
                 self._is_urgent = not self._is_reported and self._is_stopped is not True
                 self._behind_at = sys.maxsize
                 return
-            is_to_be_returned = self._is_stopped is not None and not self._is_back
-            self._is_urgent = self._is_insisted or bool(self._took) or is_to_be_returned
+            is_new = self._create is not None
+            self._is_urgent = is_new or self._is_insisted or bool(self._took) or self._is_to_be_returned
+
+    @property
+    def _is_to_be_returned(self) -> bool:
+        return self._is_stopped is not None and not self._is_back
 
     # Signals
 

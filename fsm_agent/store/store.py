@@ -288,11 +288,13 @@ class Store(Protocol):
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        lines: Sequence[str] = (),
         start: Start | None = None,
     ) -> Lease | bool:
         """Create a run, which is due at once.  With a holder, claim it in the same commit, before a worker can.
 
-        The run is on disk when this returns.  A lease, here or from `claim`, may reach the disk with its first entry.
+        The run is on disk when this returns.  A lease without entries, here or from `claim`, may reach the disk with
+        its first entry.
 
         Args:
             run: The name of the run, which must not be empty.
@@ -302,6 +304,7 @@ class Store(Protocol):
             follows: The head of a conversation as it was read.  The run becomes its next head in the same commit.
             holder: The name of the holder of the new run, or None for no holder.
             for_s: How many seconds the lease lasts.
+            lines: The first entries of the holder, in the same commit.  Only with a holder.
             start: When the run is due, and its priority.  None for at once, with priority 0.  Not with a holder.
 
         Returns:

@@ -69,6 +69,28 @@ class JournalConformance(StoreTests):
             storage.store.create("r", "another header", agent="a")
         assert storage.store.load("r") == before
 
+    def test_a_run_may_be_created_with_its_first_entries(self, storage: Storage) -> None:
+        """By its holder, who goes on behind them; a run that is there is not changed."""
+        lease = storage.store.create("r", "header", agent="a", holder="w", for_s=PATIENCE_S, lines=["one", "two"])
+        assert isinstance(lease, Lease)
+        assert (lease.fence, lease.n) == (1, 2)
+        assert storage.another().create("r", "header", agent="a", holder="w", for_s=PATIENCE_S, lines=["x"]) is False
+        with pytest.raises(LeaseLost):
+            storage.store.append(lease, 1, ["other"])
+        storage.store.append(lease, 2, ["three"], ENDED)
+        loaded = storage.another().load("r")
+        assert (loaded.header, loaded.lines, loaded.run.n) == ("header", ("one", "two", "three"), 3)
+
+    @pytest.mark.parametrize("options", [{"lines": ["one"]}, {"lines": ["o\nne"], "holder": "w", "for_s": 1.0}])
+    def test_entries_that_no_journal_could_hold_create_nothing(
+        self, storage: Storage, options: dict[str, object]
+    ) -> None:
+        """Entries without a holder, and one with a line break."""
+        with pytest.raises(UsageError, match="line"):
+            storage.store.create("r", "header", agent="a", **options)  # type: ignore[arg-type]
+        with pytest.raises(RunUnknown):
+            storage.store.get("r")
+
     def test_many_create_one_run_once(self, storage: Storage) -> None:
         """Of those with the same header, one is told that it made the run."""
         stores = [storage.store, storage.another()] * 3

@@ -110,11 +110,12 @@ class SqlStore(ABC):
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        lines: Sequence[str] = (),
         start: Start | None = None,
     ) -> Lease | bool:
-        starts = checks.check_create(run, header, agent, title, follows, holder, for_s, start)
+        starts = checks.check_create(run, header, agent, title, follows, holder, for_s, lines, start)
         self._check_writable()
-        new = NewRun(run, header, agent, title, follows, starts)
+        new = NewRun(run, header, agent, title, follows, tuple(lines), starts)
         taker = None if holder is None else Taker(holder, for_s, self._instance())
 
         def work(c: Sql) -> Lease | bool:
@@ -125,7 +126,7 @@ class SqlStore(ABC):
                 c.tell(run, made)
             return made is not None
 
-        begun: Lease | bool = self._write(work, is_promise=holder is None)
+        begun: Lease | bool = self._write(work, is_promise=holder is None or bool(lines))
         if begun is True:
             self._changes.add()
         return begun

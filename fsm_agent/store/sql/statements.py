@@ -97,6 +97,7 @@ class NewRun(NamedTuple):
     agent: str
     title: str
     follows: Head | None
+    lines: Sequence[str]
     start: Start
 
 
@@ -153,13 +154,14 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
         "INSERT INTO run (id, agent, n, state, is_ended, is_failed, asks, due, wake, wakes_on, pending, priority,"
         " fence, tries, holder, instance, since, until, given_back, created, updated, touched, service, title,"
         " fingerprint)"
-        " VALUES (:id, :agent, 0, '', false, false, '', :due, :wake, :wakes_on, 0, :priority, :claims,"
-        " :claims, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :fingerprint)"
+        " VALUES (:id, :agent, :n, '', false, false, '', :due, :wake, :wakes_on, 0, :priority, :fence,"
+        " :tries, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :fingerprint)"
         " ON CONFLICT DO NOTHING RETURNING key",
         **{"id": new.run, "agent": new.agent, "due": due_s, "wake": until_s or due_s or c.now_s, "until": until_s},
         **{"wakes_on": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
         **{"service": new.start.service, "fingerprint": checks.fingerprint_in(new.header), "now": c.now_s},
-        **{"claims": 0 if taker is None else 1, "since": 0.0 if taker is None else c.now_s},
+        **{"n": len(new.lines), "fence": 0 if taker is None else 1, "tries": 0 if taker is None or new.lines else 1},
+        **{"since": 0.0 if taker is None else c.now_s},
         **{"holder": "" if taker is None else taker.holder, "instance": "" if taker is None else taker.instance},
     )
     if not made:
@@ -168,11 +170,11 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
             raise checks.other_header(new.run)
         return None
     [[key]] = made
-    _write_lines(c, key, 0, [new.header])
+    _write_lines(c, key, 0, [new.header, *new.lines])
     if new.follows is not None:
         _follow(c, new.follows, new.run)
     if taker is not None and until_s is not None:
-        return Lease(new.run, new.agent, taker.holder, 1, c.now_s, until_s, 0, 1)
+        return Lease(new.run, new.agent, taker.holder, 1, c.now_s, until_s, len(new.lines), 1)
     is_awaiting = _await(c, key, new.run, new.start) if new.start.after else False
     return math.inf if is_awaiting else due_s or c.now_s
 
