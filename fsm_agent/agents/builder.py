@@ -17,7 +17,14 @@ from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.context import LATER, misfit
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
-from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered
+from fsm_agent.messages.message import (
+    FunctionCall,
+    FunctionResult,
+    HistorySummary,
+    Message,
+    Text,
+    renumbered,
+)
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
@@ -266,11 +273,17 @@ class SystemPrompt:
             return system
         if isinstance(system, Prompt):
             try:
-                return system.render(**args).text
+                message = system.render(**args)
             except PromptError as error:
                 kept = ", or keep_system=True to keep what the dialog begins with" if may_keep else ""
                 right = f"pass the variables as call(…, system_args={{…}}){kept}"
                 raise PromptError(f"system of the agent {self._agent!r}: {error}; {right}") from error
+            if any(not isinstance(part, Text) for part in message.parts):
+                raise UsageError(
+                    f"system of the agent {self._agent!r}: expected text, got a picture or document in system_args;"
+                    " pass it with the task"
+                )
+            return message.text
         check_system_needs(system, self._agent, self._deps)
         makes: Any = system
         text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
@@ -384,7 +397,8 @@ def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> Reso
             dialog = task if isinstance(task, Dialog) else Dialog(task)
             prompt = dialog.top_prompt or prompt
         case _:
-            raise UsageError(f"the task: expected text, a Payload, a Prompt, a Message or a Dialog, got {task!r:.60}")
+            right = "text, a Payload such as Payload.text('…').with_image('cat.png'), a Prompt, a Message or a Dialog"
+            raise UsageError(f"the task: expected {right}, got {task!r:.60}")
     asked = call_without_result(dialog)
     if dialog.tail is None or asked is not None:
         what = f"one that still waits for the result of {asked}" if dialog.tail else "an empty one"

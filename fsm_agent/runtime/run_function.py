@@ -31,7 +31,8 @@ from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.messages.events import Event, FunctionProgress
-from fsm_agent.messages.message import Attachment, FunctionCall, Message
+from fsm_agent.messages.message import Attachment, FunctionCall, Message, Text
+from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
@@ -563,9 +564,13 @@ def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
 def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment, ...]]:
     """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
-    parts = value if isinstance(value, (list, tuple)) else (value,)
+    is_payload = isinstance(value, Payload)
+    if is_payload:
+        parts = [part.text if isinstance(part, Text) else part for part in value.parts]
+    else:
+        parts = value if isinstance(value, (list, tuple)) else (value,)
     attachments = tuple([part for part in parts if isinstance(part, Attachment)])
-    if not attachments or function.format is not None:
+    if function.format is not None or not (attachments or is_payload):
         return function.format_result(value, call), attachments
     words = [part for part in parts if not isinstance(part, Attachment)]
     return "\n".join([function.format_result(part, call) for part in words]), attachments

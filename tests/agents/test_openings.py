@@ -134,6 +134,7 @@ class TestVariables:
             ([KIND, HI], {}, "keep_system"),
             ("hi", {"system_args": {"nme": 1}}, "nme.*name"),
             ("hi", {"system_args": "Ada"}, "system_args"),
+            ("hi", {"system_args": {"name": Image(url="https://example.org/ada.png")}}, "guide.*system_args"),
             ([KIND, HI], {"system_args": {"name": "A"}, "keep_system": True}, "keep_system"),
             ([KIND, HI], {"keep_system": 1}, "keep_system"),
         ],

@@ -19,7 +19,7 @@ from support.drivers import Driver, Wait, anyhow, by_arun, ended_before, rest, s
 from fsm_agent.call import AgentCall, Denied, Reason, restore, snapshot
 from fsm_agent.errors import Retry
 from fsm_agent.functions import Context, Default, Function, Retries
-from fsm_agent.messages import Document, FunctionCall, FunctionEnded, FunctionProgress, Image
+from fsm_agent.messages import Document, FunctionCall, FunctionEnded, FunctionProgress, Image, Payload, Text
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -440,6 +440,8 @@ class TestWhatItReturned:
             ([1, "two"], '[1,"two"]', ()),
             (IMAGE, "", (IMAGE,)),
             (("first", IMAGE, {"page": 2}, DOCUMENT), 'first\n{"page":2}', (IMAGE, DOCUMENT)),
+            (Payload((Text("first"), IMAGE, Text("second"), DOCUMENT)), "first\nsecond", (IMAGE, DOCUMENT)),
+            (Payload.text("words alone"), "words alone", ()),
         ],
     )
     def test_words_and_what_is_beside_them(self, value: Any, text: str, attachments: Any):
