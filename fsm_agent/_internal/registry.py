@@ -19,6 +19,7 @@ class Registry(Mapping[str, T], Generic[T]):
         error: The class of its errors.
         entries: The initial entries.
         replaces: Takes a new entry and the present one of its name; returns whether the new one may replace it.
+        remedy: What else to do about a name that is taken, in messages.
     """
 
     def __init__(
@@ -28,10 +29,12 @@ class Registry(Mapping[str, T], Generic[T]):
         entries: Mapping[str, T] | None = None,
         *,
         replaces: Callable[[T, T], bool] | None = None,
+        remedy: str = "pass overwrite=True",
     ) -> None:
         self.kind = kind
         self._error = error
         self._replaces = replaces
+        self._remedy = remedy
         self._entries = dict(entries or {})
 
     def register(self, name: str, entry: T, *, overwrite: bool = False) -> T:
@@ -50,7 +53,7 @@ class Registry(Mapping[str, T], Generic[T]):
             has_names = hasattr(entry, "__qualname__") and hasattr(known, "__qualname__")  # of anything else, no value
             taken = f"{self.kind} {name!r} of {path_of(entry)} is taken by {path_of(known)}" if has_names else ""
             taken = taken or f"the {self.kind} {name!r} is registered already"
-            raise self._error(f"{taken}; take another name, or pass overwrite=True")
+            raise self._error(f"{taken}; take another name, or {self._remedy}")
         self._entries[name] = entry
         return entry
 
@@ -71,7 +74,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def copy(self) -> Self:
         """Return an independent registry with the same entries."""
-        return type(self)(self.kind, self._error, self._entries, replaces=self._replaces)
+        return type(self)(self.kind, self._error, self._entries, replaces=self._replaces, remedy=self._remedy)
 
     @contextmanager
     def scoped(self) -> Iterator[Self]:

@@ -148,7 +148,10 @@ Options = ParamSpec("Options")
 
 # By ``agent_type``.  A class replaces an earlier version of itself.
 AGENTS: Registry[type[AgentBase[Any]]] = Registry(
-    "agent_type", ConfigError, replaces=lambda new, known: path_of(new) == path_of(known)
+    "agent_type",
+    ConfigError,
+    replaces=lambda new, known: path_of(new) == path_of(known),
+    remedy="put register=False into the class statement",
 )
 
 
@@ -256,6 +259,11 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SAYING = ("agent_type", "expertise", "system", "system_path", "prompt", "functions", "agent_group")
 
 _RIGHTS: Rules = (
+    (
+        "agent_type",
+        lambda v: isinstance(v, str | Enum) and ":" not in kind_name(v),  # a colon makes it module:Class
+        "a name such as 'weather'",
+    ),
     ("expertise", lambda v: isinstance(v, str), "a string"),
     ("capabilities", lambda v: not isinstance(v, str), "a list of strings"),
     (

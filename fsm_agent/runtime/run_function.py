@@ -565,6 +565,7 @@ def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment,
     """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
     is_payload = isinstance(value, Payload)
+    parts: Sequence[Any]
     if is_payload:
         parts = [part.text if isinstance(part, Text) else part for part in value.parts]
     else:

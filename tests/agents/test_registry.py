@@ -139,12 +139,15 @@ def test_mistakes_in_a_configuration_are_named(config, names):
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_group_that_is_one_string_is_a_mistake():
-    with pytest.raises(ConfigError, match="agent_group"):
-
-        class Oops(AgentBase):
-            agent_type = "oops"
-            agent_group = "editor"
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("agent_group", "editor"), ("agent_type", 3), ("agent_type", "shop:Weather"), ("expertise", 3)],
+)
+def test_an_attribute_that_is_no_name_is_a_mistake_and_registers_nothing(name, value):
+    with pytest.raises(ConfigError, match=name):
+        type("Oops", (AgentBase,), {"agent_type": "oops", "__module__": __name__, name: value})
+    with pytest.raises(ConfigError, match="agent_type"):  # which lists the kinds that are known
+        build_agent({"model": "x:y"})
 
 
 class TestOfAClass:
