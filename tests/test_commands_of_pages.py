@@ -137,17 +137,6 @@ def test_the_commands_of_the_page_on_agents_work_in_a_copy_of_the_project(reader
 
 
 @pytest.mark.system
-def test_the_commands_of_the_page_on_the_command_line_let_a_call_wait_and_go_on(reader: Any, tmp_path: Path) -> None:
-    (module,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/cli.md"]) if "def erase(" in code]
-    (tmp_path / "mymodule.py").write_text(module)
-    kept = r"fsm-agent .* tidy .*--store runs.db|fsm-agent ask .*--run-id tidy"
-    asked, answered, resumed = reader("docs/cli.md", [asks("erase", "{}"), "All is tidy."], only=kept)
-    assert [code for code, _ in (asked, answered, resumed)] == [3, 0, 0]
-    assert "fsm-agent runs answer tidy --store runs.db ask:1.0 --approve" in asked[1]
-    assert "All is tidy." in resumed[1]
-
-
-@pytest.mark.system
 def test_the_commands_of_the_first_page_ask_a_model(reader: Any, tmp_path: Path) -> None:
     (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/start.md"]) if "def add(" in code]
     (tmp_path / "mymodule.py").write_text(example.partition("agent =")[0])
