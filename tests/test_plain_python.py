@@ -53,14 +53,6 @@ def test_each_verb_shows_its_options_in_its_source_its_signature_and_its_hints(c
 FACES = ["fsm_agent.errors", *[one.name for one in pkgutil.iter_modules(fsm_agent.__path__, "fsm_agent.") if one.ispkg]]
 # What names a type that its module does not import: take away each as it is mended.
 UNRESOLVED = {
-    "Network",
-    "Environment",
-    "Instrumentation.__init__",
-    "Instrumentation.begin",
-    "Instrumentation.creating",
-    "Instrumentation.drive",
-    "Instrumentation.start",
-    "instrument",
     "PostgresStore.__init__",
 }
 

@@ -69,7 +69,7 @@ class LoopClient:
     """
 
     def __init__(self, network: Network, url: httpx.URL) -> None:
-        own = network.client
+        own: Any = network.client
         self._stays_open = isinstance(own, httpx.AsyncClient)
         # A user's client has limits of its own.
         self._free = asyncio.Semaphore(network.max_connections if own is None else sys.maxsize)

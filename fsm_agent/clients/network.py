@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.structs import Value, differing, is_finite, is_whole
@@ -16,6 +16,15 @@ from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     import httpx
+
+
+class AsyncHttpClient(Protocol):
+    """An `httpx.AsyncClient`, by what tells it from others: httpx is imported with the first request."""
+
+    @property
+    def send(self) -> Callable[..., Awaitable[Any]]: ...
+
+    async def aclose(self) -> None: ...
 
 
 OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
@@ -65,7 +74,7 @@ class Network(Value, frozen=True, kw_only=True):
     proxy: str | None = None
     verify: bool | str | ssl.SSLContext = True
     http2: bool = False
-    client: httpx.AsyncClient | Callable[[], httpx.AsyncClient] | None = None
+    client: AsyncHttpClient | Callable[[], AsyncHttpClient] | None = None
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s"):

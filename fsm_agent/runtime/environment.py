@@ -31,8 +31,6 @@ from fsm_agent.runtime.threads import abort_in_force
 from fsm_agent.validation import invalid, require, safe_repr
 
 if TYPE_CHECKING:
-    from tenacity.wait import wait_base
-
     from fsm_agent.runtime.driver import Driver
 
 _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)}"
@@ -417,7 +415,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     client: Client
     clock: Clock = field(default_factory=SystemClock)
     approve: Approve | None = None
-    backoff: wait_base | None = None
+    backoff: Callable[[Any], float] | None = None
     threads: int = 16
     new_id: Callable[[], str] = random_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)

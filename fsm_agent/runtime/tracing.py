@@ -1,19 +1,16 @@
 """Spans and metrics of OpenTelemetry: ``instrument()`` records them live, `spans_of` returns the spans of a past call.
 
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's providers decide where spans go.
-The recorder of a drive is in `fsm_agent.runtime.drive_spans`, which is loaded with the first drive.
+The probe that records is in `fsm_agent.runtime.drive_spans`, which `instrument` loads.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Protocol, Self
 
-from fsm_agent._internal import __version__
-from fsm_agent.call.call import AgentCall
 from fsm_agent.call.record import FAILURES, CallRecord, State
 from fsm_agent.errors import ConfigError
 from fsm_agent.messages.events import Event, FunctionEnded, Stepped
@@ -22,15 +19,6 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import probes
 from fsm_agent.runtime import span_attributes as names
 from fsm_agent.validation import require
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, SpanContext, TracerProvider
-
-    from fsm_agent.call.process import Process
-    from fsm_agent.runtime.drive_spans import Begun, DriveSpans
-    from fsm_agent.runtime.driver import Driver
 
 INTERNAL, CLIENT = 1, 3  # kinds of spans: https://github.com/open-telemetry/opentelemetry-proto (v1.5), trace.proto
 FAILED = 2  # status
@@ -175,13 +163,18 @@ def _nanos(at_s: float) -> str:
     return str(round(at_s * 1_000_000) * 1000)
 
 
-Facts: TypeAlias = dict[str, Any]
+class TracerProvider(Protocol):
+    """The one of OpenTelemetry, which is an extra."""
 
-# Bounds of buckets, as the conventions advise.
-_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-_COUNTS = tuple(4**n for n in range(14))
-_DIMENSIONS = (names.OPERATION, names.PROVIDER, names.MODEL, names.RESPONSE_MODEL, names.TOOL)
-_TOKEN_TYPES = (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS))
+    @property
+    def get_tracer(self) -> Callable[..., Any]: ...
+
+
+class MeterProvider(Protocol):
+    """The one of OpenTelemetry, which is an extra."""
+
+    @property
+    def get_meter(self) -> Callable[..., Any]: ...
 
 
 def instrument(
@@ -213,7 +206,7 @@ def instrument(
         Hi.
     """
     try:
-        import opentelemetry  # noqa: F401
+        from fsm_agent.runtime.drive_spans import SpanProbe
     except ImportError:
         raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
     right = "a TracerProvider of opentelemetry, or None"
@@ -223,9 +216,9 @@ def instrument(
     right = "a MeterProvider of opentelemetry, or None"
     require("meter_provider", meter_provider, meter_provider is None or hasattr(meter_provider, "get_meter"), right)
     require("content", content, isinstance(content, bool), "True or False")
-    made = Instrumentation(tracer_provider, meter_provider, content)
-    probes.install(made)
-    return made
+    probe = SpanProbe(tracer_provider, meter_provider, content)
+    probes.install(probe)
+    return Instrumentation(probe, content)
 
 
 class Instrumentation:
@@ -241,31 +234,13 @@ class Instrumentation:
         >>> recording.stop()
     """
 
-    def __init__(
-        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, content: bool
-    ) -> None:
-        from opentelemetry import metrics, trace
-
-        name, version = "fsm_agent", __version__
+    def __init__(self, probe: probes.Probe, content: bool) -> None:
+        self._probe = probe
         self.content = content
-        self.tracer = trace.get_tracer(name, version, tracer_provider)
-        meter = metrics.get_meter(name, version, meter_provider)
-        self._meter_provider = meter_provider
-        self.is_metered = True  # metrics are recorded, as of the last drive that has begun
-        self.durations = meter.create_histogram(
-            names.DURATION, "s", "GenAI operation duration.", explicit_bucket_boundaries_advisory=_SECONDS
-        )
-        self.tokens = meter.create_histogram(
-            names.TOKENS,
-            "{token}",
-            "Number of input and output tokens used.",
-            explicit_bucket_boundaries_advisory=_COUNTS,
-        )
-        self.retries = meter.create_counter(names.RETRIES, "{retry}", "What was tried again.")
 
     def stop(self) -> None:
         """Record no drive that begins from now on; drives that have begun are recorded to their end."""
-        probes.uninstall(self)
+        probes.uninstall(self._probe)
 
     def __enter__(self) -> Self:
         return self
@@ -274,75 +249,3 @@ class Instrumentation:
         self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-    # As the probe of the drivers
-
-    def creating(self, process: Process, name: str) -> str:
-        from fsm_agent.runtime.drive_spans import Begun, traceparent_of
-
-        begun: Any = getattr(process, "traced", None)
-        if type(begun) is not Begun:
-            begun = self.begin(process, name, begun)
-            process.traced = begun  # type: ignore[attr-defined]
-        return traceparent_of(begun.span)
-
-    def here(self) -> str:
-        from opentelemetry import trace
-
-        from fsm_agent.runtime.drive_spans import traceparent_of
-
-        return traceparent_of(trace.get_current_span())
-
-    def drive(self, driver: Driver) -> DriveSpans | None:
-        process: Any = driver.process
-        if process.record.ending is not None:
-            return None
-        from opentelemetry import metrics
-
-        from fsm_agent.runtime.drive_spans import DriveSpans
-
-        # A program may set its providers later; and where only the interface is installed, nothing is recorded
-        providing = type(self._meter_provider or metrics.get_meter_provider())
-        self.is_metered = not providing.__module__.startswith(metrics.__name__)
-        drive = DriveSpans(self, driver)
-        process.traced = None
-        return drive if self.is_metered or drive.is_placed else None
-
-    # For the spans of a drive
-
-    def begin(self, process: Any, name: str, before: SpanContext | None) -> Begun:
-        """Begin the span of a process that is driven; ``before`` is where it was driven before."""
-        from fsm_agent.runtime.drive_spans import Begun, parent_and_links
-
-        parent, links = parent_and_links(before)
-        return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
-
-    def start(self, process: Any, name: str, parent: Context | None, facts: Mapping[str, Any], links: Any = ()) -> Span:
-        """Start the span of a process."""
-        is_agent = isinstance(process, AgentCall)
-        operation = names.INVOKE_AGENT if is_agent else names.INVOKE_WORKFLOW
-        attributes: Facts = {names.OPERATION: operation, **facts}
-        if name:
-            attributes[names.AGENT if is_agent else names.WORKFLOW] = name
-        return self.tracer.start_span(f"{operation} {name}".strip(), parent, attributes=attributes, links=links)
-
-    def measure(self, facts: Facts, found: Facts, error: str, duration_s: float) -> None:
-        """Record the metrics of an operation.
-
-        Args:
-            facts: The attributes with which it began; without an operation, there are none to record.
-            found: The attributes of its outcome.
-            error: The type of its error, or "" without an error.
-            duration_s: How many seconds it took.
-        """
-        if names.OPERATION not in facts:
-            return
-        if (attempts := found.get(names.ATTEMPTS, 1)) > 1:
-            self.retries.add(attempts - 1, {names.RETRY: "function"})
-        kept = {name: each[name] for name in _DIMENSIONS for each in (facts, found) if name in each}
-        if error:
-            kept[names.ERROR] = error
-        self.durations.record(duration_s, kept)
-        for token_type, name in _TOKEN_TYPES:
-            if name in found:
-                self.tokens.record(found[name], {**kept, names.TOKEN_TYPE: token_type})

@@ -1,0 +1,256 @@
+"""What the span of an effect says: its name, its kind, and the attributes of its beginning and of its outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from opentelemetry.trace import SpanKind
+
+from fsm_agent._internal.redaction import mask_keys, masked_arguments
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, Reconcile, RunFunction, Sleep
+from fsm_agent.call.outcomes import CheckFailed, CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Reasoning, Text
+from fsm_agent.messages.reply import Usage
+from fsm_agent.runtime import span_attributes as names
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
+
+Facts: TypeAlias = dict[str, Any]
+Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
+Described: TypeAlias = tuple[str, SpanKind, Facts]
+MAX_TEXT = 10_000  # characters of each text, where texts are recorded
+_MAX_NAME = 200  # characters of what a server calls itself, its model and its reply
+# The names of providers in the conventions, where they are not those of the catalog.
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "google": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+
+_QUESTIONS = {
+    AskApproval.prefix: "approve",
+    "answer": "answer",
+    Reconcile.prefix: "reconcile",
+    RunFunction.prefix: "run",
+}
+
+
+def is_program(client: Any) -> bool:
+    """Return whether a client is no model, but a program that answers in place of one: a class of agents."""
+    return hasattr(client, "bound_to")
+
+
+@lru_cache(256)
+def model_facts(name: str) -> Mapping[str, str]:
+    """Return the provider and the model of a client with this name, such as ``"openai:gpt-5-mini"``."""
+    provider, _, model = name.partition(":")
+    provider = provider.removesuffix("-chat")
+    return {names.PROVIDER: _PROVIDERS.get(provider, provider), names.MODEL: model or name}
+
+
+def described(activity: Activity, content: bool) -> Described:
+    """Return the name, the kind and the attributes of the span of an effect that begins.
+
+    Args:
+        activity: The effect that begins.
+        content: Whether messages, arguments and results are recorded.
+    """
+    effect = activity.effect
+    describe = _DESCRIBED.get(effect.prefix)
+    if describe is None:
+        return f"perform {effect.prefix}", SpanKind.INTERNAL, {names.KEY: activity.key}
+    return describe(activity, effect, content)
+
+
+def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) -> Described:
+    client: Any = getattr(effect, "client", None) or activity.environment.client
+    if is_program(client):
+        return "answer", SpanKind.INTERNAL, {names.KEY: activity.key}
+    facts: Facts = {names.OPERATION: names.CHAT, **model_facts(client.name)}
+    if type(effect) is AskSummary:
+        facts[names.PURPOSE] = "summary"
+    elif activity.driver.is_streamed:
+        facts[names.STREAM] = True
+    if effect.attempt > 1:
+        facts[names.ATTEMPT] = effect.attempt
+    settings = effect.request.settings
+    if settings.temperature is not None:
+        facts[names.TEMPERATURE] = settings.temperature
+    if settings.top_p is not None:
+        facts[names.TOP_P] = settings.top_p
+    if settings.max_tokens is not None:
+        facts[names.MAX_TOKENS] = settings.max_tokens
+    if content:
+        messages = effect.request.messages
+        facts[names.INPUT] = _messages_json([m for m in messages if m.role != "system"])
+        if system := [part for m in messages if m.role == "system" for part in _parts(m)]:
+            facts[names.SYSTEM] = json.dumps(system)
+    return f"{names.CHAT} {facts[names.MODEL]}", SpanKind.CLIENT, facts
+
+
+def _function(activity: Activity, effect: RunFunction, content: bool) -> Described:
+    call = effect.call
+    if not isinstance(activity.process, AgentCall):  # of a state of a flow: no model has asked for it
+        return f"run {call.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
+    facts: Facts = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL: call.name, names.TOOL_TYPE: "function"}
+    facts[names.TOOL_CALL] = _short(call.provider_id or call.id)
+    if content:
+        facts[names.ARGUMENTS] = masked_arguments(call.arguments_json[:MAX_TEXT])
+    return f"{names.EXECUTE_TOOL} {call.name}", SpanKind.INTERNAL, facts
+
+
+def _approval(activity: Activity, effect: AskApproval | Reconcile, content: bool) -> Described:
+    name = f"{_QUESTIONS[effect.prefix]} {effect.call.name}"
+    return name, SpanKind.INTERNAL, {names.KEY: activity.key, names.TOOL: effect.call.name}
+
+
+def _answer(activity: Activity, effect: Any, content: bool) -> Described:
+    return f"answer {effect.state.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
+
+
+def _check(activity: Activity, effect: CheckOutput, content: bool) -> Described:
+    return "check", SpanKind.INTERNAL, {names.KEY: activity.key}
+
+
+def _wait(activity: Activity, effect: Sleep, content: bool) -> Described:
+    name = "backoff" if isinstance(activity.process, AgentCall) else "wait"
+    return name, SpanKind.INTERNAL, {names.KEY: activity.key}
+
+
+_DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
+    CallModel.prefix: _request,
+    AskSummary.prefix: _request,
+    RunFunction.prefix: _function,
+    AskApproval.prefix: _approval,
+    Reconcile.prefix: _approval,
+    "answer": _answer,
+    CheckOutput.prefix: _check,
+    Sleep.prefix: _wait,
+}
+
+
+def question_name(key: str, process: Any) -> str:
+    """Return the name of the span of a question, or "" if the key belongs to no question.
+
+    Args:
+        key: The key of the question, without its path.
+        process: The process that asks it.
+    """
+    prefix, _, about = key.partition(":")
+    if prefix not in _QUESTIONS:
+        return ""
+    if isinstance(process, AgentCall):
+        about = next((f.name for f in process.record.round if f.id == about), "function")
+    return f"{_QUESTIONS[prefix]} {about.partition('#')[0]}"
+
+
+def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
+    """Return the attributes of an outcome, and the type of the error, if it is one.
+
+    Args:
+        activity: The effect that has ended.
+        outcome: The outcome, as for `Measurement.end`.
+        content: Whether messages, arguments and results are recorded.
+    """
+    if outcome is ABANDONED:
+        return {}, "cancelled"
+    if outcome is TIMED_OUT:
+        return {}, "timeout"
+    if isinstance(outcome, BaseException):
+        return {}, type(outcome).__qualname__
+    if activity.effect.question is not None:
+        return {names.VERDICT: getattr(outcome, "kind", "none")}, ""
+    if (read := _CAME_OF.get(type(outcome))) is not None:
+        return read(activity, outcome, content)
+    return {}, ""
+
+
+def _replied(activity: Activity, outcome: Replied, content: bool) -> Came:
+    reply = outcome.reply
+    facts = tokens(reply.usage)
+    if reply.finish:
+        facts[names.FINISH_REASONS] = [reply.finish]
+    if reply.model:
+        facts[names.RESPONSE_MODEL] = _short(reply.model)
+    if reply.response_id:
+        facts[names.RESPONSE_ID] = _short(reply.response_id)
+    if content:
+        facts[names.OUTPUT] = _messages_json([reply.message], finish_reason=reply.finish or "stop")
+    return facts, ""
+
+
+def _ran(activity: Activity, outcome: Returned | FunctionFailed, content: bool) -> Came:
+    facts: Facts = {}
+    if (attempts := getattr(getattr(activity, "run", None), "attempt", 1)) > 1:
+        facts[names.ATTEMPTS] = attempts
+    if content and isinstance(activity.process, AgentCall):
+        facts[names.RESULT] = _text(outcome.text)
+    has_failed = isinstance(outcome, FunctionFailed) or outcome.is_error
+    return facts, "tool_error" if has_failed else ""
+
+
+_CAME_OF: dict[type, Callable[[Activity, Any, bool], Came]] = {
+    Replied: _replied,
+    ModelFailed: lambda activity, outcome, content: ({}, outcome.error.kind),
+    Returned: _ran,
+    FunctionFailed: _ran,
+    CheckRefused: lambda activity, outcome, content: ({}, outcome.kind),
+    CheckFailed: lambda activity, outcome, content: ({}, outcome.kind),
+}
+
+
+def tokens(usage: Usage) -> Facts:
+    """Return the counts of tokens that are known."""
+    return {
+        name: count
+        for name, count in (
+            (names.INPUT_TOKENS, usage.input_tokens),
+            (names.OUTPUT_TOKENS, usage.output_tokens),
+            (names.CACHED_TOKENS, usage.cached_tokens),
+            (names.CACHE_WRITE_TOKENS, usage.cache_write_tokens),
+            (names.REASONING_TOKENS, usage.reasoning_tokens),
+        )
+        if count is not None
+    }
+
+
+def _short(name: str) -> str:
+    return mask_keys(name[:_MAX_NAME])
+
+
+def _messages_json(messages: Iterable[Message], **more: str) -> str:
+    return json.dumps([{"role": message.role, "parts": _parts(message), **more} for message in messages])
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    """Return the parts of a message as the conventions have them, without the contents of files."""
+    found: list[dict[str, Any]] = []
+    for part in message.parts:
+        match part:
+            case Text():
+                found.append({"type": "text", "content": _text(part.text)})
+            case Reasoning():
+                found.append({"type": "reasoning", "content": _text(part.text)})
+            case FunctionCall():
+                arguments = masked_arguments(part.arguments_json[:MAX_TEXT])
+                call = {"id": part.provider_id or part.id, "name": part.name, "arguments": arguments}
+                found.append({"type": "tool_call", **call})
+            case FunctionResult():
+                found.append(
+                    {"type": "tool_call_response", "id": part.provider_id or part.id, "response": _text(part.text)}
+                )
+            case Image() | Document():
+                modality = "image" if isinstance(part, Image) else "document"
+                found.append({"type": "blob", "modality": modality, "mime_type": part.media_type or ""})
+    return found
+
+
+def _text(text: str) -> str:
+    return mask_keys(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
