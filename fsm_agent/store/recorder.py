@@ -556,7 +556,11 @@ def packed_snapshot(
 ) -> bytes:
     """Return the document of a process after the entry with a digest, for `Store.append`."""
     text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, fingerprint))
-    return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
+    data = (signed(text, signing_key) if signing_key else text).encode()
+    # What zlib needs for the longest texts is 256 KB, which takes longer to get than a short text to compress.
+    window, memory = (12, 5) if len(data) <= 1 << 12 else (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL)
+    packer = zlib.compressobj(1, zlib.DEFLATED, window, memory)
+    return packer.compress(data) + packer.flush()
 
 
 def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:

@@ -25,6 +25,10 @@ _ROW = (
 )
 _GROUP = ("agent", "is_failed", "is_ended", "asks", "state")
 _LEASED = "id = :id AND fence = :fence AND since = :since AND holder = :holder AND until IS NOT NULL"
+_GIVEN_BACK = (
+    ", state = :state, is_ended = :is_ended, is_failed = :is_failed, wakes_on = :wakes_on, due = :due, wake = :wake,"
+    " until = NULL, given_back = :before, asks = '', updated = :now"
+)
 _MOST_VALUES = 500  # in one statement
 _MOST_GROUPS = 100  # of which one statement finds the runs
 # The agents and priorities of which runs are due or will be; each is found by one step in the index.
@@ -355,11 +359,13 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
     changed = "" if suspension is None and not new.lines else ", touched = :now"
     if new.lines or (suspension is not None and suspension.due_s != 0.0 and not suspension.is_in_vain):
         changed += ", tries = 0"
-    made = c(
-        f"UPDATE run SET n = :n{changed} WHERE {_LEASED} AND n = :before RETURNING key, pending",
-        **_lease_values(lease),
-        **{"n": n, "before": new.n, "now": c.now_s},
-    )
+    values = {**_lease_values(lease), "n": n, "before": new.n, "now": c.now_s}
+    if suspension is not None:
+        changed += _GIVEN_BACK
+        due_s = None if suspension.is_ended else suspension.due_s
+        values |= {"state": suspension.state, "is_ended": suspension.is_ended, "is_failed": suspension.is_failed}
+        values |= {"wakes_on": suspension.wakes_on, "due": due_s, "wake": c.now_s if due_s == 0.0 else due_s}
+    made = c(f"UPDATE run SET n = :n{changed} WHERE {_LEASED} AND n = :before RETURNING key, pending", **values)
     if not made:
         return *_repeated(c, new, n), False
     [[key, count]] = made
@@ -376,7 +382,7 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
             **{"run": key, "n": n, "record": new.snapshot},
         )
     if suspension is not None:
-        _give_back(c, key, new.n, suspension, count)
+        _ask_at_rest(c, key, suspension, count)
     return key, count, True
 
 
@@ -397,31 +403,15 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
     raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
 
 
-def _give_back(c: Sql, key: int, n: int, suspension: Suspension, count: int) -> None:
-    if suspension.is_ended:
-        due_s = wake_s = None
-    elif suspension.due_s == 0.0 or (count and _is_woken(c, key, suspension.wakes_on)):
-        due_s, wake_s = 0.0, min(c.now_s, suspension.due_s or c.now_s)
-    else:
-        due_s = wake_s = suspension.due_s
-    c(
-        "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, wakes_on = :wakes_on, due = :due,"
-        " wake = :wake, until = NULL, given_back = :n, asks = :asks, updated = :now WHERE key = :key",
-        **{
-            "state": suspension.state,
-            "is_ended": suspension.is_ended,
-            "is_failed": suspension.is_failed,
-            "wakes_on": suspension.wakes_on,
-        },
-        **{
-            "due": due_s,
-            "wake": wake_s,
-            "n": n,
-            "asks": _ask(c, key, suspension.questions),
-            "now": c.now_s,
-            "key": key,
-        },
-    )
+def _ask_at_rest(c: Sql, key: int, suspension: Suspension, count: int) -> None:
+    """Replace the questions of a run that was given back, and make it due if a pending signal wakes it."""
+    asks = _ask(c, key, suspension.questions)
+    woken = ""
+    if count and not suspension.is_ended and suspension.due_s != 0.0 and _is_woken(c, key, suspension.wakes_on):
+        woken = ", due = 0.0, wake = :wake"
+    if asks or woken:
+        wake_s = min(c.now_s, suspension.due_s or c.now_s)
+        c(f"UPDATE run SET asks = :asks{woken} WHERE key = :key", asks=asks, wake=wake_s, key=key)
 
 
 def _is_woken(c: Sql, key: int, wakes_on: str | None) -> bool:
