@@ -32,6 +32,12 @@ def types_of(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
 
 
+def type_words(annotation: Any) -> str:
+    """Return a type as people write it: ``int | None``."""
+    names = [getattr(one, "__name__", None) or str(one) for one in types_of(annotation)]
+    return " | ".join(["None" if name == "NoneType" else name for name in names])
+
+
 def without_notes(kind: Any) -> Any:
     """Return a type without what `Annotated` and `NewType` add to it."""
     while True:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from fsm_agent._internal.structs import is_whole
 from fsm_agent.agents import agent as agents  # as a module: it imports this one
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import After, Deps, Out
@@ -95,7 +96,12 @@ class Conversation(CallVerbs[Deps, Out]):
         return turn_of(self._runs.journals, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
-        """Return the runs, the newest first, up to the first that was deleted."""
+        """Return the runs, the newest first, up to the first that was deleted.
+
+        Args:
+            limit: The most runs, or None for all.
+        """
+        require("limit", limit, limit is None or is_whole(limit, 0), "a whole number from 0 on, or None")
         return list(islice(turns_back(self._runs.journals, self._runs.store.head(self.name)), limit))
 
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:

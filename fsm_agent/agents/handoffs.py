@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 import pydantic_core
 
-from fsm_agent._internal.structs import types_of
+from fsm_agent._internal.structs import type_words, types_of
 from fsm_agent.agents.builder import NO_ARGS, SystemPrompt, needs_of, resolve_task
 from fsm_agent.agents.options import UNNAMED, Deps
 from fsm_agent.agents.runnable import AnyAgent
@@ -290,7 +290,7 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
             continue
         inner = delegate.agent
         if not _is_of(inner.output, prompt.output):
-            own, wanted = _type_text(inner.output), _type_text(prompt.output)
+            own, wanted = type_words(inner.output), type_words(prompt.output)
             raise UsageError(
                 f"{name}: expected an agent that answers with {wanted}, which {prompt.path!r} is asked for, got"
                 f" {inner.name!r}, which answers with {own}; pass output={wanted} | {own} to {prompt.path!r}, or give"
@@ -308,10 +308,6 @@ def _is_of(inner: Any, outer: Any) -> bool:
 
 def _is_subclass(one: Any, other: Any) -> bool:
     return isinstance(one, type) and isinstance(other, type) and issubclass(one, other)
-
-
-def _type_text(kind: Any) -> str:
-    return " | ".join([getattr(one, "__name__", None) or str(one) for one in types_of(kind)])
 
 
 def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:

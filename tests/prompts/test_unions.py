@@ -118,6 +118,13 @@ class TestAnAnswerOfNothing:
             read(Flight | NoFlightFound, '{"NoFlightFound": {"price": 3}}')
 
 
+@pytest.mark.parametrize(("kind", "named"), [(int | None, r"int \| None"), (Cat | Dog, r"Cat \| Dog")])
+def test_what_is_no_member_is_told_the_members(kind: Any, named: str) -> None:
+    for text in ("I do not know.", '{"wings": 2}'):
+        with pytest.raises(ParseError, match=named):
+            Output(kind).parse(text)
+
+
 class TestARefusalIsNoApproval:
     def test_without_its_reason(self) -> None:
         for kind in (Approve | Reject, Reject | Approve):
