@@ -18,7 +18,7 @@ from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
-from fsm_agent.messages.message import Message, Text
+from fsm_agent.messages.message import Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.fingerprint import fingerprint_of
@@ -35,7 +35,7 @@ from fsm_agent.prompts.output import (
 )
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.template import check_used, handler_text, render, variables
-from fsm_agent.prompts.values import is_attachment
+from fsm_agent.prompts.values import attachments_in, is_attachment
 from fsm_agent.validation import invalid, require, safe_repr
 
 Out = TypeVar("Out", default=Any)
@@ -331,8 +331,8 @@ class Prompt(KnownArguments, Generic[Out]):
     def render(self, /, **values: Any) -> Message:
         """Return the user's message that asks for the task.
 
-        The text of a `Payload` among the values appears in its place.  Its images and documents follow the text, as do
-        values that are images or documents.
+        The text of a `Payload` among the values appears in its place.  The images and documents of all values follow
+        the text.
 
         Raises:
             PromptError: If a variable is missing, or the template does not use one.
@@ -340,12 +340,11 @@ class Prompt(KnownArguments, Generic[Out]):
         check_used(self.template, values)
         rest: list[Any] = []
         for name, value in values.items():
+            rest += attachments_in(value)
             if is_attachment(value):
                 values[name] = ""
-                rest += value if isinstance(value, list | tuple) else [value]
             elif isinstance(value, Payload):
                 values[name] = value.to_text()
-                rest += [part for part in value.parts if not isinstance(part, Text)]
         return Message.of("user", render(self.template, values), *rest)
 
     @overload

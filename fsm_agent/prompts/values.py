@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -23,6 +23,7 @@ import pydantic
 
 from fsm_agent.errors import PromptError, hint
 from fsm_agent.messages.message import Attachment, Document, Image, Text
+from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.fields import (
     PromptField,
     RecordField,
@@ -286,7 +287,7 @@ def is_attachment(value: Any) -> bool:
 
 
 def _has_text(value: Any) -> bool:
-    return isinstance(value, Enum | pydantic.RootModel) or is_record(type(value))
+    return isinstance(value, Enum | pydantic.RootModel | Image | Document | Payload) or is_record(type(value))
 
 
 @contextmanager
@@ -411,7 +412,8 @@ def _sequence(value: Any) -> str:
     return "\n".join([f"- {_indented(text)}" for text in texts])
 
 
-def _mapping(value: Mapping[Any, Any]) -> str:
+def _mapping(mapping: Mapping[Any, Any]) -> str:
+    value = {key: item for key, item in mapping.items() if not is_attachment(item)}
     keys = [label_of(key) if isinstance(key, Enum) else _indented(str(key)) for key in value]
     if not any(map(_needs_lines, value.values())):
         return json.dumps(dict(zip(keys, map(_simplify_value, value.values()), strict=True)), ensure_ascii=False)
@@ -432,6 +434,8 @@ def _simplify_value(value: Any) -> Any:
 def _scalar(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, Payload):
+        return value.to_text()
     return f"<{len(value)} bytes>" if isinstance(value, bytes | bytearray) else str(value)
 
 
@@ -457,24 +461,53 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
         (Text(text='{"count": 2}'),)
     """
     text = prompt_text(value, target)  # which also refuses a value that contains itself
-    attachments = _attachments(value, target if isinstance(target, str) else None)
+    attachments = attachments_in(value, target if isinstance(target, str) else None, may_read=True)
     return (*attachments, *([Text(text)] if text else []))
 
 
-def _attachments(value: Any, target: str | None) -> Iterator[Attachment]:
+def attachments_in(value: Any, target: str | None = None, *, may_read: bool = False) -> Iterator[Attachment]:
+    """Yield the pictures and documents in a value, in their order; lists and dictionaries may have cycles.
+
+    Args:
+        value: The value.
+        target: The target for which fields are printed.
+        may_read: Whether a field that is declared as an image is read from its source, such as a path.
+    """
+    pending, seen = [value], set[int]()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Image | Document):
+            yield item
+        elif isinstance(item, Payload):
+            yield from [part for part in item.parts if not isinstance(part, Text)]
+        elif _is_compound(item) and id(item) not in seen:
+            seen.add(id(item))
+            pending += reversed([*_items(item, target, may_read)])
+
+
+def _items(value: Any, target: str | None, may_read: bool) -> Iterator[Any]:
+    """Yield what is in a value and is printed for a target."""
     kind: Any = type(value)
-    if isinstance(value, Image | Document):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _attachments(item, target)
-    elif is_record(kind):
-        for field in fields_of(kind):
-            look = field.look(target)
-            if look is None or field.info.exclude:
+    if isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, pydantic.RootModel):
+        yield value.root
+    elif not is_record(kind):
+        yield from value
+    else:
+        for field in _readable_fields(kind):
+            look, item = field.look(target), getattr(value, field.name, None)
+            if look is None or field.info.exclude or item is None:
                 continue
-            item = getattr(value, field.name)
-            if look.image and item is not None and not isinstance(item, Image):
+            if not look.image or isinstance(item, Image):
+                yield item
+            elif may_read:
                 yield Image.of(item)
-            else:
-                yield from _attachments(item, target)
+
+
+def _readable_fields(kind: type) -> Sequence[RecordField]:
+    """Return the fields of a record, or none of a class that prints itself and has annotations for type checkers."""
+    try:
+        return fields_of(kind)
+    except PromptError:
+        return ()

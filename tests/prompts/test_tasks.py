@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from fsm_agent import Agent, Dialog, Image, Payload, Prompt, PromptError
@@ -54,6 +56,50 @@ def test_a_payload_among_the_values_has_its_text_in_place_and_its_pictures_behin
     assert put.tail is not None
     assert [type(part) for part in put.tail.parts] == [Text, Image, Text]
     assert put.top_prompt is ORDER
+
+
+@dataclass
+class Sheet:
+    title: str
+    scan: Image
+
+
+@dataclass
+class Odd:
+    """Its annotations are for type checkers alone."""
+
+    later: Unknown  # type: ignore[name-defined]  # noqa: F821
+
+    def __str__(self) -> str:
+        return "odd"
+
+
+CIRCLE: list[object] = ["a", PICTURE]
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (["a", PICTURE], '["a"]'),
+        ({"pic": PICTURE, "count": 1}, '{"count": 1}'),
+        ({"pics": [PICTURE]}, "{}"),
+        (Sheet("a", PICTURE), "title: a"),
+        ([Sheet("a", PICTURE)], "- title: a"),
+        ([Payload.text("x").with_image_data(PNG)], '["x"]'),
+    ],
+)
+def test_a_picture_inside_a_value_follows_the_text_as_well(value: object, said: str) -> None:
+    assert ORDER(letter=value).render().parts == (Text(f"Which goods does {said} order?"), PICTURE)
+
+
+def test_a_value_whose_fields_cannot_be_read_has_its_own_text() -> None:
+    assert ORDER(letter=Odd(1)).render().text == "Which goods does odd order?"
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    with pytest.raises(PromptError, match="itself"):
+        ORDER(letter=CIRCLE).render()
 
 
 @pytest.mark.parametrize("pictures", [PICTURE, [PICTURE], (PICTURE, PICTURE)])
