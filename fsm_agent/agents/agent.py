@@ -28,7 +28,7 @@ from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What
 from fsm_agent.agents.conversation import Conversation
 from fsm_agent.agents.handoffs import AgentDelegate, check_agents, check_policy, check_prices_inside, path_from
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.nested_calls import lent_call
+from fsm_agent.agents.nested_calls import inner_call
 from fsm_agent.agents.options import (
     TASK,
     UNNAMED,
@@ -177,10 +177,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         functions = functions_of(listed) if is_fixed else listed
         own: Any = self.prompt.source or self.prompt
         output = self.output if own.output is str and own.parser is None else own.output
-        lent: dict[str, Any] = {} if own.functions else {"functions": functions if is_fixed else ()}
+        added: dict[str, Any] = {} if own.functions else {"functions": functions if is_fixed else ()}
         if own.finalizer is None and self.finalizer is not None:
-            lent["finalizer"] = self.finalizer
-        prompt = own.extend(path=own.path or self.name, output=output, **lent).marked(source=own)
+            added["finalizer"] = self.finalizer
+        prompt = own.extend(path=own.path or self.name, output=output, **added).marked(source=own)
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
         _ = self._plan, self._keep  # refuses what is no context
@@ -324,7 +324,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> AgentCall[Any]:
         check_known(options, task)
-        call = lent_call(self._build_call(task, options), around)
+        call = inner_call(self._build_call(task, options), around)
         if around.recorder is None:
             return self._kept_in_store(call, options)
         attach_journal(self, call, {**options, "run_id": options.get("run_id") or around.next_name()})

@@ -35,7 +35,7 @@ _SHARED = ("limits", "approve")  # in words, what a run has from the call around
 _SHARED_FIELDS = {"limits": None, "is_attended": None, "lent": None}  # of its seed
 
 
-def lent_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
+def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
     """Return a call that has not begun as one inside of another: with its limits, and its approver."""
     call.record = around.lent(call.record)
     if call.has_approver or not around.has_approver:

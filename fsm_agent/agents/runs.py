@@ -199,12 +199,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
                 and in the messages that the call adds to the dialog.  The model does not see it.
             by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
-            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
-                name and the same task, the call continues that run or returns its result.
+            run_id: The name of the run in the agent's store, or None for a new name.
             system_args: The values for the variables of the agent's system prompt, or None for the values of the
                 earlier dialog.
             keep_system: Whether the system message of the dialog is kept, in place of the agent's.
-            after: What the task continues: the result of a call, a dialog, or messages.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
@@ -215,7 +213,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
         options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog, unknown
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
         )
         return self._submit(task, before, (delay_s, priority, service), options)
 
@@ -253,7 +251,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
         options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog, unknown
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
         )
         return await self._asubmit(task, before, (delay_s, priority, service), options)
 
