@@ -153,7 +153,9 @@ class PartialOutput(Value, frozen=True):
     """The valid part of the output so far: JSON data, not an instance of the type.
 
     Within one request, each event extends the previous event.  The next request, such as after a refusal, begins anew.
-    If the members of a union are shown with tags, the data has the tag; the output has none.
+    If the members of a union are shown with tags, the data has the tag; the output has none.  Events show only one
+    document, the first in the reply that begins like the type, and end after 250,000 characters of a reply.  An answer
+    that is found elsewhere, or is repaired, is only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])

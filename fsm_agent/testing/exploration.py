@@ -62,7 +62,7 @@ class Explored:
         missed: The rows that users wrote and that were never taken, flows inside included.
         ends: How many configurations each end has.
         longest: The number of steps of the longest path.
-        is_whole: Whether the exploration ended before its limit.
+        is_whole: Whether everything was tried: neither the limit nor the number of combinations of members ended it.
         loops: Examples, in words, of paths that return to the same state and data only by answers or failures of
             agents and functions.  Only the limit of steps is certain to end such a loop.  Paths on which a person
             answers or time passes do not count.  Empty if the flow has no loops.
