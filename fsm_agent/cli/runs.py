@@ -267,13 +267,13 @@ def fork(
                 )
             runs.fork(run, at, name, by=who)
         else:
-            from fsm_agent.flows.run import edit_json
+            from fsm_agent.flows.run import edit_of
 
             definition, _ = _code_of(runs, run, agents)
             past = runs.at(run, at, definition)
             if data is not None and not hasattr(past, "flow"):
                 raise typer.BadParameter(f"expected the run of a flow, which has data, got {past}", param_hint="--data")
-            edit = "" if data is None else edit_json(past, past.flow.data_of(data), who)
+            edit = "" if data is None else to_json(edit_of(past, past.flow.data_of(data), who))
             runs.fork(run, past.journal.n, name, definition, by=who, edit=edit)
         forked = header_of(runs.store.load(name, after=None).header).forked
         assert forked is not None

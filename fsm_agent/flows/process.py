@@ -359,12 +359,8 @@ class FlowProcess(CompositeProcess):
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
             if isinstance(state, WaitState):
                 raise OutcomeError(f"answer to {key!r}: expected JSON of {state.answer_types!r}, got an error")
-            reason = getattr(outcome, "reason", "") or "raised"
-            return (
-                name,
-                state,
-                StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s, outcome.usage),
-            )
+            why = Failure(getattr(outcome, "reason", "") or "raised", outcome.text, state.name)
+            return name, state, StateResult("failed", why, outcome.at_s, outcome.usage)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…)"
             raise OutcomeError(f"outcome of {name!r}: expected {right}, got {kind.__name__}")
@@ -373,11 +369,8 @@ class FlowProcess(CompositeProcess):
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # a person answered, who may try again
-            return (
-                name,
-                state,
-                StateResult("failed", Failure("wrong type", str(error), state.name), outcome.at_s, outcome.usage),
-            )
+            why = Failure("wrong type", str(error), state.name)
+            return name, state, StateResult("failed", why, outcome.at_s, outcome.usage)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
-from fsm_agent._internal.structs import to_json
 from fsm_agent._internal.text import format_moment
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import describe_effects
@@ -743,8 +742,3 @@ def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
             what, right = "one that has not begun", f"begin another with {flow.name}.prepare(…) or call(…)"
         raise UsageError(f"{run}: expected a run in a state that can take other data, got {what}; {right}")
     return Edited(data=msgspec.Raw(flow.data_json(data).encode()), by=by)
-
-
-def edit_json(run: FlowRun[Any], data: Any, by: str) -> str:
-    """Return `edit_of` as JSON."""
-    return to_json(edit_of(run, data, by))

@@ -20,7 +20,7 @@ from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import step_name
-from fsm_agent.flows.run import FlowRun, edit_json, restore
+from fsm_agent.flows.run import FlowRun, edit_of, restore
 from fsm_agent.flows.states import D
 from fsm_agent.flows.table import NOTES
 from fsm_agent.functions.context import GivenDeps
@@ -421,7 +421,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         definition = self._to_read({"deps": deps, "clients": clients})
         run: FlowRun[D] = self.all.at(run_id, step, definition)
         assert run.journal is not None
-        edit = "" if data is None else edit_json(run, data, by)
+        edit = "" if data is None else to_json(edit_of(run, data, by))
         return self.all.fork(run_id, run.journal.n, new_run_id, definition, by=by, edit=edit)
 
 

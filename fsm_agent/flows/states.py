@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
@@ -86,6 +87,7 @@ class End(State[Any]):
         self.words = "failure" if is_failure else "end"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Row(Generic[D]):
     """One decision of a flow: from a state, for a trigger and a type of answer, if the guard holds, to another state.
 
@@ -100,27 +102,14 @@ class Row(Generic[D]):
         rule: A guard that the flow adds to rows for a cancellation or the deadline; see `fsm_agent.flows.table`.
     """
 
-    __slots__ = ("action", "case", "guard", "is_default", "rule", "source", "to", "trigger")
-
-    def __init__(
-        self,
-        source: State[D],
-        trigger: str,
-        to: State[D],
-        guard: Guard[D, Any] = None,
-        action: Action[D, Any] = None,
-        case: Any = ANY,
-        is_default: bool = False,
-        rule: str = "",
-    ) -> None:
-        self.source = source
-        self.trigger = trigger
-        self.case = case
-        self.to = to
-        self.guard = guard
-        self.action = action
-        self.is_default = is_default
-        self.rule = rule
+    source: State[D]
+    trigger: str
+    to: State[D]
+    guard: Guard[D, Any] = None
+    action: Action[D, Any] = None
+    case: Any = ANY
+    is_default: bool = False
+    rule: str = ""
 
     def __repr__(self) -> str:
         guard = f" [{getattr(self.guard, '__name__', repr(self.guard))}]" if self.guard else ""
@@ -244,13 +233,16 @@ class CallState(_Failing[D, A]):
         **options: Unpack[TimeOptions[D]],
     ) -> None:
         name = name or task.__name__
-        super().__init__(name, AnswerTypes(name, types), inspect.getdoc(task) or "", **options)
+        super().__init__(name, self._types_of_answers(name, types), inspect.getdoc(task) or "", **options)
         self.task = task
         self.agent = agent
         self.words = (
             f"role {agent}" if isinstance(agent, str) else f"agent {getattr(agent, 'name', '') or 'by the data'}"
         )
         self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
+
+    def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
+        return AnswerTypes(name, types)
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
@@ -360,16 +352,8 @@ class WholeCallState(CallState[D, CallResult[A]]):
         options: See `TimeOptions`.
     """
 
-    def __init__(
-        self,
-        task: Callable[[D], AnyTask],
-        agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
-        types: Sequence[Any],
-        name: str | None = None,
-        **options: Unpack[TimeOptions[D]],
-    ) -> None:
-        super().__init__(task, agent, types, name, **options)
-        self.answer_types = ResultTypes(self.name, types, lambda: self._asked_with)
+    def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
+        return ResultTypes(name, types, lambda: self._asked_with)
 
     @cached_property
     def _asked_with(self) -> Prompt[Any]:

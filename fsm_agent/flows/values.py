@@ -330,26 +330,30 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
         FlowError: If the function has no return annotation, or one that names an unknown type.
     """
     name = getattr(function, "__name__", repr(function))
-    try:
-        hint = get_type_hints(function).get("return", ANY)
-    except (NameError, TypeError):  # a type that is local to a function: look where it was written
-        hint = _local_hint(function)
-    if hint is ANY:
+    annotation = inspect.signature(function).return_annotation
+    if annotation is inspect.Signature.empty:
         raise FlowError(f"function {name!r}: expected a return type, got none; add one, such as -> str")
-    if isinstance(hint, str):
-        what = f"return type of the function {name!r}"
-        raise FlowError(f"{what}: expected a type that a module defines, got {hint!r}, which is not found")
+    try:
+        hint = _evaluated(annotation, function)
+    except (NameError, TypeError):  # a type that is local to another function
+        what = f"expected a type that a module defines, got {annotation!r}, which is not found"
+        raise FlowError(f"return type of the function {name!r}: {what}") from None
     return tuple(NoneType if kind is None else kind for kind in types_of(hint))
 
 
-def _local_hint(function: Callable[..., Any]) -> Any:
-    hint = inspect.signature(function).return_annotation
-    if not isinstance(hint, str):
-        return ANY if hint is inspect.Signature.empty else hint
-    known = inspect.getclosurevars(function)
-    names = {**known.globals, **known.nonlocals, **known.builtins}
-    builtins = {kind.__name__: kind for kind in (str, int, float, bool, bytes)}
-    return {**builtins, **names, "None": NoneType}.get(hint, hint)
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return a return annotation as a type, without those of the parameters, whose types may be unknown here."""
+
+    def alone() -> None: ...
+
+    alone.__annotations__ = {"return": annotation}
+    written = inspect.unwrap(getattr(function, "func", function))  # of a partial function, say
+    written = written if inspect.isroutine(written) else written.__call__
+    try:
+        names = dict(inspect.getclosurevars(written).nonlocals)
+    except (TypeError, ValueError):  # written in C, or with a name that is given a value later
+        names = {}
+    return get_type_hints(alone, getattr(written, "__globals__", None), names)["return"]
 
 
 def _is_exactly(value: Any, case: Any) -> bool:

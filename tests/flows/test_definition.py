@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -246,6 +247,22 @@ def test_types_that_cannot_be_found_are_refused() -> None:
 
     with pytest.raises(FlowError, match="Local"):
         flow(asked.done(over), data=Local)
+
+
+def test_types_that_are_local_to_a_function_may_be_those_of_a_function_there() -> None:
+    @dataclass(frozen=True)
+    class Local:
+        n: int = 0
+
+    def found(d: Local) -> Local:
+        return Local(d.n + 1)
+
+    def listed(d: Local) -> list[str]:
+        return [str(d.n)]
+
+    first, second = execute(found), execute(name="second")(partial(listed))
+    rows = [first.done(second, do=lambda d, got: got), second.done(end("over"))]
+    assert Flow("local", Local, start=first, rows=rows).call(Local()).output == Local(1)
 
 
 def test_what_is_left_open_has_rows_too() -> None:
