@@ -39,7 +39,7 @@ from fsm_agent.flows.states import (
     may_be_abandoned,
     states_inside,
 )
-from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, states_in, takes_answer
+from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, reached_from, states_in, takes_answer
 from fsm_agent.flows.timers import check_time
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
@@ -523,14 +523,7 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
 
 def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
     """Check that the start leads to each state, and each state to an end that the user declared."""
-    ways: dict[str, set[str]] = {}
-    for row in flow.own_rows:
-        ways.setdefault(row.source.name, set()).add(row.to.name)
-    reached, waiting = set[str](), [flow.start.name]
-    while waiting:
-        if (name := waiting.pop()) not in reached:
-            reached.add(name)
-            waiting += ways.get(name, ())
+    reached = reached_from([flow.start], flow.own_rows)
     if lost := [state.name for state in flow.live if state.name not in reached]:
         raise FlowError(f"{where}: expected a row that leads to {lost[0]}, got none; add one, or remove its rows")
     ending = {state.name for state in flow.states.values() if isinstance(state, End)}

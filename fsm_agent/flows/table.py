@@ -148,7 +148,8 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
         if row.source is not EVERY:
             continue
         own = {one.source.name for one in found if one.trigger == row.trigger}
-        before = _states_before(start, found, row.to)
+        ways = [one for one in found if one.trigger not in ENDS and one.source is not row.to]
+        before = reached_from([start], ways) & live.keys() - {row.to.name}
         if not before.difference(own):
             raise FlowError(f"{where}: row {row!r}: expected a state that other rows leave to it, got none; remove it")
         for name, state in live.items():
@@ -159,18 +160,16 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
     return (*_waits_for_results(found), *found)
 
 
-def _states_before(start: State[Any], rows: Iterable[Row[Any]], target: State[Any]) -> set[str]:
-    """Return the live states that the start leads to without ends of the run, and not through the target."""
-    ways: dict[str, list[State[Any]]] = {}
+def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[str]:
+    """Return the names of states, and of those that rows lead to from there."""
+    ways: dict[str, list[str]] = {}
     for row in rows:
-        if row.trigger not in ENDS:
-            ways.setdefault(row.source.name, []).append(row.to)
-    found, waiting = set[str](), [start]
+        ways.setdefault(row.source.name, []).append(row.to.name)
+    found, waiting = set[str](), [state.name for state in starts]
     while waiting:
-        state = waiting.pop()
-        if isinstance(state, LiveState) and state is not target and state.name not in found:
-            found.add(state.name)
-            waiting += ways.get(state.name, ())
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            waiting += ways.get(name, ())
     return found
 
 

@@ -11,7 +11,7 @@ from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, Ones, as_json, ended, step, strategy
 
 from fsm_agent import Agent
-from fsm_agent.flows import FlowError, FlowSuspended, ask, end, wait
+from fsm_agent.flows import FlowError, FlowSuspended, ask, cancelled, end, execute, wait
 from fsm_agent.flows.orchestrator import (
     Job,
     OrchestrationResult,
@@ -130,6 +130,20 @@ def test_rows_are_added_in_turn() -> None:
     assert "confirming" not in twice.changed(name="other").flow.states
     asks = team.extended([team.deciding.done(team.given_up, of=Remedy.TACTICAL)])
     assert {"deciding --done FULL--> confirming", "deciding --done TACTICAL--> given_up"} < {*asks.flow.row_names}
+
+
+def test_a_row_for_every_state_stays_when_others_are_added() -> None:
+    @execute
+    def undoing(j: Job) -> str:
+        return "undone"
+
+    team = made("A").orchestrator
+    first = team.extended([cancelled(undoing), undoing.done(end("undone"))])
+    second = first.extended([team.deciding.done(team.asking, of=Remedy.FULL)])
+    for one in (first, second, second.changed(name="other")):
+        assert {row.to.name for row in one.flow.own_rows if row.trigger == "cancelled" and not row.is_default} == {
+            "undoing"
+        }
 
 
 @pytest.mark.parametrize(

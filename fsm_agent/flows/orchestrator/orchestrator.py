@@ -40,7 +40,7 @@ from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowRun
 from fsm_agent.flows.runs import Clients
 from fsm_agent.flows.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
-from fsm_agent.flows.table import cases_of
+from fsm_agent.flows.table import EVERY, cases_of, reached_from
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.functions.function import Function
@@ -316,13 +316,8 @@ def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: Live
     """
     taken = {(event, row.guard) for row in own for event in _events(row)}
     left = [row for row in rows if not all(taken & {(event, None), (event, row.guard)} for event in _events(row))]
-    reached: set[State[Any]] = set()
-    waiting: list[State[Any]] = [start]
-    while waiting:
-        if (state := waiting.pop()) not in reached:
-            reached.add(state)
-            waiting += [row.to for row in (*own, *left) if row.source is state]
-    return [*own, *[row for row in left if row.source in reached]]
+    reached = reached_from([start, EVERY], [*own, *left])
+    return [*own, *[row for row in left if row.source.name in reached]]
 
 
 def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:

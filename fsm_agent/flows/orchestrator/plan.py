@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from fsm_agent._internal.structs import is_finite, is_whole
@@ -150,13 +151,11 @@ class Strategy:
             raise FlowError(
                 "loops: expected one step or more in each loop, and each step in one loop; loops cannot be nested"
             )
-        done: set[str] = set()
-        before = {name: self.before(name) for name in ids}
-        while ready := [name for name in ids if name not in done and not before[name] - done]:
-            done.update(ready)
-        if left := [name for name in ids if name not in done]:
-            names = ", ".join(map(repr, left))
-            raise FlowError(f"depends_on: expected no cycle, got steps that wait for each other: {names}")
+        try:
+            TopologicalSorter({name: self.before(name) for name in ids}).prepare()
+        except CycleError as error:
+            names = ", ".join([repr(name) for name in ids if name in error.args[1]])
+            raise FlowError(f"depends_on: expected no cycle, got steps that wait for each other: {names}") from None
 
     def step(self, step_id: str) -> Step:
         """Return a step by its name."""
