@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ import pytest
 from flow_runs import Driver, everywhere
 from orchestrations import FAIL, PASS, Ones, as_json, ended, new_steps, step, strategy
 
-from fsm_agent import Agent, AgentBase
+from fsm_agent import Agent, AgentBase, UsageError
 from fsm_agent.call import Begun, Slept
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import FlowError, FlowSuspended
+from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import (
     Accept,
     Blueprint,
@@ -23,6 +25,8 @@ from fsm_agent.flows.orchestrator import (
     Orchestrator,
     OrchestratorConfig,
     Reject,
+    Step,
+    Strategy,
     Supply,
 )
 from fsm_agent.prompts import PromptModel
@@ -485,6 +489,8 @@ def test_agents_are_chosen_by_what_they_can_do() -> None:
 
 # Mistakes, pictures
 
+ORCHESTRATOR = [name for name in inspect.signature(Orchestrator).parameters if name not in ("agents", "blueprint")]
+
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
@@ -504,8 +510,25 @@ def test_agents_are_chosen_by_what_they_can_do() -> None:
         (lambda: OrchestratorConfig(parallel=True), "parallel"),
         (lambda: OrchestratorConfig(step_timeout_s=0), "step_timeout_s"),
         (lambda: OrchestratorConfig(unmatched="x"), "unmatched"),
+        *[(partial(OrchestratorConfig, **{one.name: "x"}), one.name) for one in dataclasses.fields(OrchestratorConfig)],
+        *[(partial(dataclasses.replace, step("a"), **{one.name: 5}), one.name) for one in dataclasses.fields(Step)],
+        (lambda: step("a", depends_on="b"), "depends_on"),
+        (lambda: Loop("ab", 2), "step_ids"),  # type: ignore[arg-type]
+        (lambda: Loop(("a",), 2, until=5), "until"),  # type: ignore[arg-type]
+        (lambda: Strategy("x", ("a",)), "steps"),  # type: ignore[arg-type]
+        (lambda: Strategy("x", (step("a"),), ("a",)), "loops"),  # type: ignore[arg-type]
+        (lambda: Strategy(5, (step("a"),)), "goal"),  # type: ignore[arg-type]
+        (lambda: Blueprint(5), "description"),  # type: ignore[arg-type]
+        *[(partial(Orchestrator, [Agent(Script())], **{name: 5}), name) for name in ORCHESTRATOR],
+        *[(partial(Orchestrator, [Agent(Script())], **{name: []}), name) for name in ("config", "environment")],
+        (lambda: Orchestrator([Agent(Script())], descriptions={"agent": 5}), "descriptions"),  # type: ignore[dict-item]
     ],
 )
 def test_mistakes_are_named(wrong: Any, message: str) -> None:
-    with pytest.raises(FlowError, match=message):
+    with pytest.raises(UsageError, match=message):
         wrong()
+
+
+def test_a_plan_of_lists_is_one_of_tuples() -> None:
+    plan = Strategy("x", [step("a"), step("b", depends_on=["a"])], [Loop(["b"], 2)])  # type: ignore[arg-type]
+    assert plan == Strategy("x", (step("a"), step("b", depends_on=("a",))), (Loop(("b",), 2),))

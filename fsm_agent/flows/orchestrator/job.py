@@ -515,6 +515,9 @@ class Team:
         self._models: list[Client | str] = []
         self.answer_types: dict[str, AnswerTypes] = {}  # by agent, since types of several may have the same shape
         require("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
+        is_right = isinstance(descriptions, Mapping) and all(isinstance(one, str) for one in descriptions.values())
+        right = "a mapping of names of agents to texts"
+        require("descriptions", descriptions, is_right, right, FlowError)
         for member in members:
             agent, can = agent_and_skill(member)
             if agent.name in self.agents:

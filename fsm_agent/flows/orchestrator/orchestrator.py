@@ -52,7 +52,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
-from fsm_agent.validation import invalid, require, safe_repr
+from fsm_agent.validation import require, safe_repr
 
 AnyJob: TypeAlias = str | Payload | Job
 
@@ -387,17 +387,15 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         del self._arguments["self"]
         check_class_attributes(self, Orchestrator, self._arguments)
         self.name = name
-        self.config = config or OrchestratorConfig()
-        if not isinstance(self.config, OrchestratorConfig):
-            raise invalid(
-                "config", config, "an OrchestratorConfig such as OrchestratorConfig(max_step_remediations=3)", FlowError
-            )
+        self.config = OrchestratorConfig() if config is None else config
+        right = "an OrchestratorConfig such as OrchestratorConfig(max_step_remediations=3)"
+        require("config", config, isinstance(self.config, OrchestratorConfig), right, FlowError)
         require("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a string or a Blueprint", FlowError)
         require("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy or None", FlowError)
         for role, agent in (("planner", planner), (VALIDATOR, validator)):
             require(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
-        self.team = Team(agents, descriptions or {})
+        self.team = Team(agents, {} if descriptions is None else descriptions)
         self.strategy = strategy
         if strategy is not None:
             self.team.checked(strategy, self.config)
@@ -425,8 +423,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
             store=store,
             approve=approve,
             answer=answer,
-            hooks=tuple(hooks),
-            environment=dict(environment or {}),
+            hooks=hooks,
+            environment={} if environment is None else environment,
         )
 
     def __repr__(self) -> str:

@@ -11,11 +11,11 @@ from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
-from fsm_agent._internal.structs import is_finite, is_whole
+from fsm_agent._internal.structs import is_amount, is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.message import Message
-from fsm_agent.validation import invalid
+from fsm_agent.validation import Rules, invalid, require
 
 MOST_STEPS = 200  # of a strategy
 MOST_TEXT = 50_000  # characters of each text of a step
@@ -26,6 +26,18 @@ _WORD = re.compile(r"[^\W_]+")
 _COMMON = frozenset(["content", "output", "result", "data", "text", "value", "step", "the", "a", "of", "and", "to"])
 _TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
 _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
+
+
+def _keep_tuple(plan: Any, field: str, kind: type, things: str) -> None:
+    """Keep a list in a field as a tuple.
+
+    Raises:
+        FlowError: If it is no list, or has something of another kind; the message names the field.
+    """
+    value = getattr(plan, field)
+    is_right = isinstance(value, list | tuple) and all(isinstance(one, kind) for one in value)
+    require(f"{field} of a {type(plan).__name__}", value, is_right, f"a list of {things}", FlowError)
+    object.__setattr__(plan, field, tuple(value))
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,12 @@ class Blueprint:
 
     description: str
     graph: str | None = None  # in Mermaid, say
+
+    def __post_init__(self) -> None:
+        require(
+            "description of a Blueprint", self.description, isinstance(self.description, str), "a string", FlowError
+        )
+        require("graph of a Blueprint", self.graph, isinstance(self.graph, str | None), "a string or None", FlowError)
 
     def __str__(self) -> str:
         return self.description if self.graph is None else f"{self.description}\n\n{self.graph}"
@@ -79,17 +97,22 @@ class Step:
     ends_if: str = ""
 
     def __post_init__(self) -> None:
-        if not self.step_id:
-            raise FlowError("step_id: expected a name, got ''")
-        if not self.intent_template.strip():
-            raise invalid(
-                f"intent_template of {self.step_id!r}", self.intent_template, "text that asks for something", FlowError
-            )
         names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
         texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
         for name, most in {**names, **texts}.items():
-            if (size := len(getattr(self, name))) > most:
-                raise invalid(f"{name} of a step", size, f"{most} characters or fewer", FlowError)
+            value = getattr(self, name)
+            require(f"{name} of a step", value, isinstance(value, str), "a string", FlowError)
+            if len(value) > most:
+                raise invalid(f"{name} of a step", len(value), f"{most} characters or fewer", FlowError)
+        for name in ("requires_validation", "requires_approval"):
+            value = getattr(self, name)
+            require(f"{name} of {self.step_id!r}", value, isinstance(value, bool), "True or False", FlowError)
+        require("step_id", self.step_id, bool(self.step_id), "a name", FlowError)
+        intent = self.intent_template
+        right = "text that asks for something"
+        require(f"intent_template of {self.step_id!r}", intent, bool(intent.strip()), right, FlowError)
+        if self.depends_on is not None:
+            _keep_tuple(self, "depends_on", str, "names of steps")
 
 
 @dataclass(frozen=True)
@@ -116,8 +139,10 @@ class Loop:
         return ", ".join(map(repr, self.step_ids))
 
     def __post_init__(self) -> None:
-        if not is_whole(self.max_iterations) or self.max_iterations < 1:
-            raise invalid("max_iterations of a loop", self.max_iterations, "a whole number from 1 on", FlowError)
+        _keep_tuple(self, "step_ids", str, "names of steps")
+        times, until = self.max_iterations, self.until
+        require("max_iterations of a loop", times, is_whole(times, 1), "a whole number from 1 on", FlowError)
+        require("until of a loop", until, isinstance(until, str), "a word", FlowError)
 
 
 @dataclass(frozen=True)
@@ -135,6 +160,9 @@ class Strategy:
     loops: tuple[Loop, ...] = ()
 
     def __post_init__(self) -> None:
+        require("goal of a strategy", self.goal, isinstance(self.goal, str), "a string", FlowError)
+        _keep_tuple(self, "steps", Step, "Steps")
+        _keep_tuple(self, "loops", Loop, "Loops")
         ids = [step.step_id for step in self.steps]
         if not ids:
             raise FlowError(f"strategy {self.goal!r:.80}: expected one step or more, got none")
@@ -258,6 +286,26 @@ class GiveUp:
     because: str
 
 
+def _is_time(value: Any) -> bool:
+    return value is None or (is_finite(value) and value > 0)
+
+
+_TIME, _BOOL = "a number of seconds above 0, or None", "True or False"
+_LIMITS: Rules = (
+    ("max_step_remediations", lambda v: is_whole(v, 1), "a whole number from 1 on"),
+    ("max_total_redesigns", lambda v: is_whole(v, 0), "a whole number from 0 on"),
+    ("max_loop_iterations", lambda v: is_whole(v, 0), "a whole number from 0 on"),
+    ("parallel", lambda v: is_whole(v, 1), "a whole number from 1 on"),
+    ("step_timeout_s", _is_time, _TIME),
+    ("deadline_s", _is_time, _TIME),
+    ("min_step_interval_s", is_amount, "a number of seconds from 0 on"),
+    ("llm_names", lambda v: isinstance(v, bool), _BOOL),
+    ("llm_intents", lambda v: isinstance(v, bool), _BOOL),
+    ("escalate", lambda v: isinstance(v, bool), _BOOL),
+    ("unmatched", lambda v: v in ("error", "empty"), "'error' or 'empty'"),
+)
+
+
 @dataclass(frozen=True)
 class OrchestratorConfig:
     """The limits of an orchestrator.  ``dataclasses.replace`` makes a variant.
@@ -294,25 +342,8 @@ class OrchestratorConfig:
     escalate: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in [
-            ("max_step_remediations", 1),
-            ("max_total_redesigns", 0),
-            ("max_loop_iterations", 0),
-            ("parallel", 1),
-        ]:
-            if not is_whole(value := getattr(self, name)) or value < least:
-                raise invalid(name, value, f"a whole number from {least} on", FlowError)
-        for name in ("step_timeout_s", "deadline_s"):
-            value = getattr(self, name)
-            if value is not None and not (is_finite(value) and value > 0):
-                raise invalid(name, value, "a number of seconds above 0, or None", FlowError)
-        if not is_finite(self.min_step_interval_s) or self.min_step_interval_s < 0:
-            raise invalid("min_step_interval_s", self.min_step_interval_s, "a number of seconds from 0 on", FlowError)
-        for name in ("llm_names", "llm_intents", "escalate"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise invalid(name, value, "True or False", FlowError)
-        if self.unmatched not in ("error", "empty"):
-            raise invalid("unmatched", self.unmatched, "'error' or 'empty'", FlowError)
+        for name, is_right, right in _LIMITS:
+            require(name, getattr(self, name), is_right(getattr(self, name)), right, FlowError)
 
 
 # Placeholders of intents: the outputs of earlier steps, found by name, or by common words, without a model
