@@ -9,7 +9,7 @@ from fsm_agent.providers import Provider, providers
 
 PAGE = Path(__file__).parents[1] / "docs" / "providers.md"
 
-COLUMNS = ("provider", "wire", "key", "schema for answers", "beside functions", "images", "log probabilities")
+COLUMNS = ("provider", "wire", "key", "schema for answers", "with functions", "images", "log probabilities")
 
 
 def row(entry: Provider) -> tuple[str, ...]:
@@ -17,7 +17,7 @@ def row(entry: Provider) -> tuple[str, ...]:
     key = " or ".join(f"`{variable}`" for variable in entry.key_variables) or "none"
     says = {True: "yes", False: "no"}
     schema = "natively" if profile.native_schema else "in words"
-    beside = "natively" if profile.native_schema and profile.schema_with_functions else "in words"
+    combined = "natively" if profile.native_schema and profile.schema_with_functions else "in words"
     has_choice = entry.other_wire is not None and not entry.is_wire_fixed
     wires = f"{entry.codec.name} or {entry.other_wire.codec.name}" if has_choice else entry.codec.name
     facts = (says[profile.images], says[profile.logprobs])
@@ -26,7 +26,7 @@ def row(entry: Provider) -> tuple[str, ...]:
         wires,
         f"{key}{' (optional)' * entry.key_is_optional}",
         schema,
-        beside,
+        combined,
         *facts,
     )
 
