@@ -32,12 +32,12 @@ WAITING = "a function does not wait for a person"
 
 _SHARED = ("limits", "approve")  # in words, what a run has from the call around it, and may be other the next time
 
-_SHARED_FIELDS = {"limits": None, "is_attended": None, "lent": None}  # of its seed
+_SHARED_FIELDS = {"limits": None, "is_attended": None, "budget_left": None}  # of its seed
 
 
 def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
     """Return a call that has not begun as one inside of another: with its limits, and its approver."""
-    call.record = around.lent(call.record)
+    call.record = around.inner_record(call.record)
     if call.has_approver or not around.has_approver:
         return call
     parts = {name: getattr(call, name) for name in CALL_PARTS}

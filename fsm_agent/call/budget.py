@@ -71,10 +71,10 @@ def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
     if limits.cost_usd is not None:
         left["cost_usd"] = max(0, round(limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
     if not isinstance(record, CallRecord):
-        return record.changed(lent=Limits(**left))
+        return record.changed(budget_left=Limits(**left))
     own = {name: getattr(record.limits, name) for name in left}
-    lent = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
-    return record.changed(limits=record.limits.changed(**lent), lent=tuple(lent))
+    outer = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
+    return record.changed(limits=record.limits.changed(**outer), outer_limits=tuple(outer))
 
 
 def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
@@ -87,7 +87,7 @@ def describe_overrun(record: CallRecord, overrun: Overrun) -> str:
     """Return which budget was exceeded, what was used, and how much of it each inner call used."""
     name = reached(record, overrun)[0]
     limit = str(record.limits.tokens) if name == "tokens" else _dollars(round((record.limits.cost_usd or 0) * PICO))
-    whose = ", all that the call around this one had left" if name in record.lent else ""
+    whose = ", all that the call around this one had left" if name in record.outer_limits else ""
     text = f"limits.{name} is {limit}{whose}, and {_spent(name, record.total_usage + overrun.usage)} were used"
     inside = _inside(record, overrun)
     named = [f"{_spent(name, usage)} by {who}" for who, usage in inside[:_MOST_NAMED]]

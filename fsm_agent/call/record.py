@@ -272,7 +272,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
-    lent: tuple[str, ...] = ()  # names of the limits that come from the rest of the outer call's budgets
+    outer_limits: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
     by: str = ""  # who asked, according to the caller; empty if unknown
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON

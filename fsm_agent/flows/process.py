@@ -306,8 +306,8 @@ class FlowProcess(CompositeProcess):
         return None if environment is None else environment()
 
     def begin(self, record: Any, name: str, child: Any) -> None:
-        if record.lent is not None:
-            child.record = with_limits_left(child.record, record.lent, record.total_usage)
+        if record.budget_left is not None:
+            child.record = with_limits_left(child.record, record.budget_left, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> StateResult:

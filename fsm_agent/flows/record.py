@@ -122,7 +122,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
     once: Mapping[str, OnceRun] = field(default_factory=dict)
     children: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNUSED  # of agent calls that have ended
-    lent: Limits | None = None  # what the agent call around it had left of its budgets
+    budget_left: Limits | None = None  # what the agent call around it had left of its budgets
     ending: FlowEnding | None = None
     trace: Vector[Stepped] = Vector()
 

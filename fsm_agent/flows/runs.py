@@ -38,7 +38,7 @@ class FlowSeed(Value, frozen=True, kw_only=True):
     version: int  # of the flow
     data: msgspec.Raw
     depth: int = 0
-    lent: Limits | None = None  # what the call around it had left of its budgets
+    budget_left: Limits | None = None  # what the call around it had left of its budgets
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
@@ -49,7 +49,12 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
         name: The name of the run in the store, or empty for a new name.
     """
     r, flow = run.record, run.flow
-    seed = FlowSeed(version=flow.version, data=msgspec.Raw(flow.data_json(r.data).encode()), depth=r.depth, lent=r.lent)
+    seed = FlowSeed(
+        version=flow.version,
+        data=msgspec.Raw(flow.data_json(r.data).encode()),
+        depth=r.depth,
+        budget_left=r.budget_left,
+    )
     format: Literal[1] = VERSION
     header = Header(
         version=format,
@@ -117,12 +122,14 @@ def _seeded(flow: FlowDefinition[Any], header: Header) -> Any:
         what = f"header of the journal: expected a run of the flow {flow.name!r}, version {flow.version}, got another"
         raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
-    return flow.record_of(data, seed.depth, extra, header.by).changed(version=flow.version, lent=seed.lent)
+    return flow.record_of(data, seed.depth, extra, header.by).changed(
+        version=flow.version, budget_left=seed.budget_left
+    )
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
     """Return, in words, how the requests of two runs differ."""
-    seeds = [{**from_json(bytes(header.seed), Any), "lent": None} for header in (one, other)]
+    seeds = [{**from_json(bytes(header.seed), Any), "budget_left": None} for header in (one, other)]
     compared: dict[str, list[Any]] = {
         "data": seeds,
         "extra": [one.extra, other.extra],

@@ -278,7 +278,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         _check_known(options, ("deps", "clients", "extra", "by", "run_id"))
         made = self._unstored(data, options)
         made.run_context.join(around)
-        run = FlowRun(made.flow, around.lent(made.record), made.run_context)
+        run = FlowRun(made.flow, around.inner_record(made.record), made.run_context)
         if around.recorder is None:
             return self._kept_in_store(run, options)
         attach_journal(run, run_name(options) or around.next_name())

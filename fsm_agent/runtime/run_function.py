@@ -118,10 +118,10 @@ class InnerCalls:
         """Count the tokens of a process from now on."""
         self._processes.append(process)
 
-    def lent(self, record: Any) -> Any:
+    def inner_record(self, record: Any) -> Any:
         """Return the record of a new process with the depth of a call inside, and with what is left for it."""
         outer = self._outer.record
-        limits = outer.limits if isinstance(outer, CallRecord) else outer.lent or Limits()
+        limits = outer.limits if isinstance(outer, CallRecord) else outer.budget_left or Limits()
         if record.depth < self.depth:  # it was made in a thread of the function's own
             record = record.changed(depth=self.depth)
         if has_budget(limits):

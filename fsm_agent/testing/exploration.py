@@ -47,7 +47,7 @@ _RAISED = ("raised", "wrong type")  # reasons of functions
 _Answers: TypeAlias = Mapping[Any, Sequence[Any]]  # by state; mappings are invariant in their keys
 # The parts of a record that decide nothing, and those that the key of a configuration has in another form.
 _NOT_IN_KEYS = {
-    *("id", "state", "depth", "once", "children", "usage", "lent", "ending", "trace", "flow", "version", "data"),
+    *("id", "state", "depth", "once", "children", "usage", "budget_left", "ending", "trace", "flow", "version", "data"),
     *("limits", "extra", "steps", "former_names", "entered_at_s", "started_at_s", "due_at_s", "first_due_at_s"),
 }
 
