@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from transitions import EventData, Machine, State, Transition
+from transitions import EventData, Machine, Transition
 from transitions.core import Condition
 
 from fsm_agent._internal.structs import Value
@@ -55,13 +55,6 @@ class Cursor:
         self.guard = ""
 
 
-class _QuietState(State):
-    """A state without callbacks, since only rows have actions."""
-
-    def enter(self, event_data: EventData) -> None: ...
-    def exit(self, event_data: EventData) -> None: ...
-
-
 class _Guard(Condition):
     """The guard of a row, which takes the arguments of an action."""
 
@@ -72,6 +65,11 @@ class _Guard(Condition):
 
 class _RowTransition(Transition):
     condition_cls = _Guard
+
+    def _change_state(self, event_data: EventData) -> None:
+        """Set the state: those of a table have no callbacks, for which the library would look each of them up."""
+        model: Any = event_data.model
+        model.state = self.dest
 
 
 class RowMachine(Machine):
@@ -88,7 +86,6 @@ class RowMachine(Machine):
         {'off': <Light.OFF: 'off'>, 'on': <Light.ON: 'on'>}
     """
 
-    state_cls = _QuietState
     transition_cls = _RowTransition
     members: Mapping[str, StrEnum]
     rows: tuple[Row, ...]
