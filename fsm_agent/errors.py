@@ -18,7 +18,7 @@ FsmAgentError
 │   └── ProgramError           the user's: code in place of a model, such as `answer`, raised
 ├── SnapshotError              a snapshot that cannot be read
 ├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
-│   └── KeyMissing             a signed journal that is read without a key, in `machine.signing`
+│   └── KeyMissing             a signed journal that is read without a key, in `call.journal`
 ├── ReplayError(ValueError)    a journal on which this code takes other steps
 ├── CallFailed                 an agent call ended without an output; in `call`
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give; in `call`

@@ -230,12 +230,10 @@ class CompositeProcess(BaseProcess, ABC):
 
     def owner(self, key: str) -> Owner:
         """Return the process that waits for the effect with this key: this one, or a descendant."""
-        name, is_inside, rest = key.partition(SEPARATOR)
-        if not is_inside:
+        inner, rest = self._inner(key)
+        if inner is None:
             return Owner(self, "", ())
-        if name not in self.record.children:
-            raise OutcomeError(self._unwanted_text(key))
-        owner = self.child_process(self.record, name).owner(rest)
+        owner, name = inner.owner(rest), key.partition(SEPARATOR)[0]
         environment = self.environment_of(name)
         environments = owner.environments if environment is None else (*owner.environments, environment)
         return Owner(owner.process, _join_path(name, owner.path), environments)
@@ -417,11 +415,10 @@ class CompositeProcess(BaseProcess, ABC):
         if record.ending is not None:
             raise IllegalTrigger(f"{outcome.kind!r} is not possible in {record.state}: {self} has ended")
         ended: list[str] = []
-        name, is_inside, rest = key.partition(SEPARATOR)
-        if is_inside:
-            if name not in record.children:
-                raise OutcomeError(self._unwanted_text(key))
-            return self._child_step(record, name, rest, outcome, steps, ended), ended
+        inner, rest = self._inner(key)
+        if inner is not None:
+            inner.advance(rest, outcome)
+            return self._replace_child(record, key.partition(SEPARATOR)[0], inner, steps, ended), ended
         if key == "" and outcome.kind in _PASSED_DOWN:
             for name in () if self.outlasts(outcome) else record.children:
                 child = self.child_process(record, name)
@@ -454,11 +451,6 @@ class CompositeProcess(BaseProcess, ABC):
             raise UsageError(f"the name of a child: expected a text without {SEPARATOR!r}, got {name!r:.80}")
         child = self.child_process(record, name)
         self.begin(record, name, child)
-        return self._replace_child(record, name, child, steps, ended)
-
-    def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
-        child = self.child_process(record, name)
-        child.advance(key, outcome)
         return self._replace_child(record, name, child, steps, ended)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:

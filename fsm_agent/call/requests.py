@@ -244,7 +244,7 @@ class View(Protocol):
 
     warning: str
 
-    def news(self) -> Sequence[Event]:
+    def new_events(self) -> Sequence[Event]:
         """Return what observers are told of the last request."""
 
     def is_idle(self, record: CallRecord) -> bool:

@@ -73,7 +73,7 @@ class Summarize(Value, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"summarize(keep={self.keep})"
 
-    def wish(self, record: CallRecord, keep: int | None = None) -> int | None:
+    def messages_due(self, record: CallRecord, keep: int | None = None) -> int | None:
         """Return how many messages of the dialog the next summary should stand for, or None if no summary is due.
 
         Args:

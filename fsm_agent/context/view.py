@@ -161,7 +161,7 @@ class View:
         messages: Sequence[Message] = self._summarized(record)
         for number, one in enumerate(plan.passes):
             if isinstance(one, Summarize):
-                if (covers := one.wish(record)) is not None:
+                if (covers := one.messages_due(record)) is not None:
                     most = (self.plan.window or _SOME_WINDOW) * _CHARACTERS // 2
                     return Shown(request, summary=one.effect(record, covers, most))
                 messages = self._without_summary(one, record, messages)
@@ -307,7 +307,7 @@ class View:
         # If there was a request before and it was not counted, it showed the whole dialog.
         if not len(record.requests):
             places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
-            answer = next((i for i in places if _is_reply(record, i)), None)
+            answer = next((i for i in places if record.dialog[i].role == "assistant"), None)
             return answer is not None and list(messages[:answer]) == list(record.dialog[:answer])
         before = record.requests[-1]
         length = before.messages or 0
@@ -418,20 +418,20 @@ class View:
         whole = next((m for m in reversed(record.dialog) if _has_result(m, id)), None)
         return whole is not None and all(m is not whole for m in reversed(self._last[2].request.messages))
 
-    def news(self) -> list[ObservationsMasked | ContextShortened]:
+    def new_events(self) -> list[ObservationsMasked | ContextShortened]:
         """Return what the latest request newly masks, and by how much it was shortened."""
         if self._last is None:
             return []
-        news: list[ObservationsMasked | ContextShortened] = []
+        events: list[ObservationsMasked | ContextShortened] = []
         counts = [memo["masked"] for memo in self._memos.values() if "masked" in memo]
         masked = (sum(count for count, _ in counts), sum(saved for _, saved in counts))
         before, self._reported = self._reported, masked
         if masked[0] > before[0]:
-            news.append(ObservationsMasked(masked[0] - before[0], masked[1] - before[1]))
+            events.append(ObservationsMasked(masked[0] - before[0], masked[1] - before[1]))
         use = self._last[2].use
         if use is not None and use.passes and use.before is not None and use.estimated is not None:
-            news.append(ContextShortened(use.before, use.estimated, use.passes))
-        return news
+            events.append(ContextShortened(use.before, use.estimated, use.passes))
+        return events
 
     def _memo(self, number: Any, one: AnyPass) -> Memo:
         return self._memos.setdefault((number, one) if isinstance(one, Pass) else number, {})
@@ -459,7 +459,7 @@ def _summary_due(
         if one.max_tokens + tokens(shown) <= soft * _AFTER_SUMMARY:
             break
         keep //= 2
-    covers = one.wish(record, keep)
+    covers = one.messages_due(record, keep)
     return (
         None if covers is None else one.effect(record, covers, int(min(room, record.shorten_to or room)) * _CHARACTERS)
     )
@@ -471,10 +471,6 @@ def _replies(messages: Sequence[Message]) -> list[Message]:
 
 def _rounded_up(tokens: float) -> int:
     return ceil(tokens - 1e-6)  # a product of floats may be a little more than a whole number
-
-
-def _is_reply(record: CallRecord, index: int) -> bool:
-    return record.dialog[index].role == "assistant"
 
 
 def _has_result(message: Message, id: str) -> bool:

@@ -305,7 +305,7 @@ class ModelActivity(Activity):
         started = RequestStarted(self.process.record.turn + 1, len(shown), shown)
         if self.process.view is None:
             return (started,)
-        return (*self.process.view.news(), *([] if self.effect.refusal else [started]))
+        return (*self.process.view.new_events(), *([] if self.effect.refusal else [started]))
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         call, driver = self.process, self.driver
