@@ -12,10 +12,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from pydantic_core import from_json
 
+from fsm_agent._internal.redaction import MASK
 from fsm_agent._internal.structs import field_names, from_data
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.record import Limits
@@ -116,12 +118,16 @@ def store_option(store: str) -> str:
 
 
 def shown_store(store: str) -> str:
-    """Return the path or address of a store without a password."""
+    """Return the path or address of a store without a password, which an address may also have in its query."""
     scheme, colon, rest = store.partition("://")
-    if not (colon and "@" in rest):
+    if not colon:
         return store
-    login, _, place = rest.rpartition("@")
-    return f"{scheme}://{login.partition(':')[0]}@{place}"
+    login, at, place = rest.rpartition("@")
+    if "?" in login:  # of a password, before the host or in the query: neither end of it is certain
+        return f"{scheme}://{MASK}"
+    address, mark, query = f"{login.partition(':')[0]}{at}{place}".partition("?")
+    shown = "&".join([part for part in query.split("&") if "password" not in unquote(part.partition("=")[0])])
+    return f"{scheme}://{address}{mark if shown else ''}{shown}"
 
 
 def load_object(named: str, kind: str = "object") -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import sqlite3
 import sys
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,10 @@ class TestShow:
             ("my runs.db", "--store 'my runs.db'"),
             ("postgresql://ann:s3c:r@t@db:5/x?schema=s", "--store 'postgresql://ann@db:5/x?schema=s'"),
             ("postgresql://db/x", "--store postgresql://db/x"),
+            ("postgresql://db/x?password=s3cret", "--store postgresql://db/x"),
+            ("postgresql://db:5/x?password=s3cr@t", "--store 'postgresql://***'"),
+            ("postgresql://ann:s3c?r@db/x", "--store 'postgresql://***'"),
+            ("postgresql:///x?schema=s&sslpass%77ord=y&host=/run", "--store 'postgresql:///x?schema=s&host=/run'"),
         ],
     )
     def test_a_command_to_copy_holds_no_password(self, store: str, shown: str):
@@ -441,6 +446,45 @@ class TestExport:
         assert [json.loads(line)["n"] for line in lines] == [1, 2, 3, 4]
         runs("export", "one", "--output", "one.jsonl")
         assert (here / "one.jsonl").read_text().splitlines() == [header, *lines]
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="modes are those of POSIX")
+    @pytest.mark.parametrize(("before", "after"), [(None, 0o600), (0o644, 0o600), (0o400, 0o400), (0o777, 0o600)])
+    @pytest.mark.parametrize("umask", [0o000, 0o777], ids=oct)
+    def test_its_file_is_replaced_whole_and_for_its_owner_alone(
+        self, store: Path, here: Path, umask: int, before: int | None, after: int
+    ):
+        begin(store, "one")
+        file = here / "out" / "one.jsonl"
+        file.parent.mkdir()
+        if before is not None:
+            file.write_text("old")
+            file.chmod(before)
+        was = os.umask(umask)
+        try:
+            with file.open() if before is not None else nullcontext() as old:
+                runs("export", "one", "--output", "out/one.jsonl")
+                assert old is None or old.read() == "old"
+        finally:
+            os.umask(was)
+        assert file.stat().st_mode & 0o777 == after
+        assert os.listdir(file.parent) == ["one.jsonl"]
+
+    def test_a_file_that_cannot_be_written_is_left_as_it_was(
+        self, store: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        begin(store, "one")
+        (here / "out" / "folder").mkdir(parents=True)
+        (here / "out" / "old").write_text("old")
+        assert "folder" in not_done("export", "one", "--output", "out/folder")
+        assert "nowhere" in not_done("export", "one", "--output", "nowhere/one.jsonl")
+
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        assert "space" in not_done("export", "one", "--output", "out/old")
+        assert sorted(os.listdir(here / "out")) == ["folder", "old"]
+        assert (here / "out" / "old").read_text() == "old"
 
     def test_a_redacted_one_hides_and_has_no_digests(self, store: Path, here: Path):
         begin(store, "one")
