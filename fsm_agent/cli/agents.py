@@ -165,30 +165,18 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
 
 
 class _Steps:
-    """A hook that shows the steps of calls."""
+    """A hook that shows the steps of calls; one for each call knows which call it is."""
 
-    def __init__(self, screen: Screen, lines: LineWriter) -> None:
-        self._screen = screen
-        self._lines = lines
+    def __init__(self, screen: Screen, lines: LineWriter, where: Where | None = None) -> None:
+        self._screen, self._lines, self._where = screen, lines, where
 
-    def of_call(self, where: Where) -> _StepsOfCall:
-        return _StepsOfCall(self, where)
-
-    def show(self, event: Event, where: Where) -> None:
-        self._screen.pause()
-        self._lines.take(event, where)
-        self._screen.take(event)
-
-
-class _StepsOfCall:
-    """The hook of one call."""
-
-    def __init__(self, steps: _Steps, where: Where) -> None:
-        self._steps = steps
-        self._where = where
+    def of_call(self, where: Where) -> _Steps:
+        return _Steps(self._screen, self._lines, where)
 
     def on_event(self, event: Event) -> None:
-        self._steps.show(event, self._where)
+        self._screen.pause()
+        self._lines.take(event, self._where)
+        self._screen.take(event)
 
 
 @contextmanager

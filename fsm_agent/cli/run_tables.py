@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fsm_agent._internal.text import format_moment, plain
+from fsm_agent._internal.text import format_duration, format_moment, plain
 from fsm_agent.call.outcomes import (
     Begun,
     Cancelled,
@@ -424,13 +424,7 @@ def _ago(since_s: float, now_s: float) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Return a span of time in at most its two largest units."""
+    """Return a span of time in at most its two largest units; "?" if a clock was set back."""
     if not 0 <= seconds < 1e12:
         return "?"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min {int(seconds % 60)} s"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"
+    return f"{seconds:.1f} s" if seconds < 1 else format_duration(seconds, with_days=True)  # a column of one unit

@@ -6,11 +6,13 @@ All but `replay`, `resume` and some forks need no code of an agent: they read jo
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,7 +56,6 @@ from fsm_agent.cli.options import (
     user_or,
 )
 from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, error_text, json_text, option, reporting
-from fsm_agent.cli.private_files import write_private
 from fsm_agent.cli.questions import fill_in, how_to_answer, is_at_terminal, question_of
 from fsm_agent.cli.run_tables import (
     OPTIONS,
@@ -352,9 +353,29 @@ def export(
             return
         try:
             is_device = output.exists() and not output.is_file()  # never replace a device such as /dev/null
-            output.write_bytes(text.encode()) if is_device else write_private(output.resolve(), text.encode())
+            output.write_bytes(text.encode()) if is_device else _replace(output.resolve(), text.encode())
         except OSError as error:
             raise UsageError(f"{str(output)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file at once and whole; only its owner may read it, and a stricter mode of the old one stays.
+
+    Raises:
+        OSError: If it cannot be replaced; then it is left as it was.
+    """
+    descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # which only its owner may read
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.chmod(fresh, 0o600 & (path.stat().st_mode if path.exists() else 0o600))
+        os.replace(fresh, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
 
 
 def _escape(text: str) -> str:
