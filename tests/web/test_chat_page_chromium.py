@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from fsm_agent.web import serve
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.system, pytest.mark.timeout(300)]
 WAIT_MS = 30_000  # the machine may be busy
+DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 EVIL = (
     '<img src=x onerror="alert(1)"><script>alert(2)</script> <b onclick=alert(3)>onerror</b> '
     "[a](javascript:alert(4)) [b](JaVaScRiPt&#58;alert(5)) [c](data:text/html,x) ![d](https://elsewhere.example/d.png)\n\n"
@@ -229,6 +231,46 @@ def test_a_message_that_was_refused_is_not_lost(browser: Any, tmp_path: Path) ->
         tab.say("weather")
         tab.page.locator(".user.refused").get_by_text("Not sent").wait_for()
         assert tab.page.input_value("#text") == "weather"
+
+
+def test_a_picture_is_removed_and_one_that_was_refused_stays(browser: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(DOT)
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.page.set_input_files("#picture", picture)
+        tab.sees("dot.png", "#named")
+        tab.page.click("#remove")
+        assert tab.page.inner_text("#named") == ""
+        tab.say("hello")
+        tab.sees("Hello there")
+        assert tab.page.locator(".user img").count() == 0
+        other = Tab(browser, tab.page.url)
+        other.say("refund")
+        other.page.locator("button.yes").wait_for()
+        tab.page.set_input_files("#picture", picture)
+        tab.say("weather")
+        tab.page.locator(".user.refused").get_by_text("Not sent").wait_for()
+        assert (tab.page.input_value("#text"), tab.page.inner_text("#named")) == ("weather", "dot.png")
+        other.page.click("button.no")
+        other.page.locator(".asked").wait_for(state="detached")
+        tab.page.click("#send")
+        tab.page.locator(".user:not(.refused) img").wait_for()
+        assert tab.complaints == []
+
+
+def test_an_error_of_a_form_leaves_its_buttons_in_sight(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base, viewport={"width": 390, "height": 700})
+        tab.say("hello " * 300)
+        tab.sees("Hello there")
+        tab.say("refund")
+        tab.page.get_by_label("Euros", exact=True).fill("5.5")
+        tab.page.click("button.yes")
+        tab.page.locator("label .error").wait_for()
+        tab.page.wait_for_function(
+            "document.querySelector('button.yes').getBoundingClientRect().bottom <= log.getBoundingClientRect().bottom"
+        )
 
 
 def test_a_form_begins_with_the_default_of_an_argument(browser: Any, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ function clear(isEmpty) {
 // One question at a time: as long as one is open, nothing else is said.
 function compose() {
   const isAsked = log.querySelector(".asked") !== null;
-  for (const id of ["text", "send", "picture"]) $(id).disabled = isAsked;
+  for (const id of ["text", "send", "picture", "remove"]) $(id).disabled = isAsked;
   $("text").placeholder = isAsked ? "Answer the question above first" : "Message";
 }
 function shown(value) {
@@ -247,6 +247,7 @@ function asks(interrupts) {
 }
 function blame(where, message) {
   where.append(make("span", "error", message));
+  where.closest(".asked")?.scrollIntoView({ block: "nearest" });  // the buttons below it as well
   where.querySelector("input, select, textarea")?.focus();
 }
 // Put an error at the field that it names, as "euros: …" does; else at the first field.
@@ -476,7 +477,7 @@ $("ask").addEventListener("submit", async (event) => {
     pictures.push(`data:${file.type};base64,${value}`);
   }
   $("ask").reset();
-  $("named").textContent = "";
+  attached();
   const message = said({ text, pictures });
   send({ messages: [{ id: newId(), role: "user", content }] }, {
     taken() {},
@@ -484,6 +485,7 @@ $("ask").addEventListener("submit", async (event) => {
       message.classList.add("refused");
       message.append(make("span", "error", `Not sent: ${trouble(error.code, error.message)}`));
       if (!$("text").value) $("text").value = text;
+      if (file && !$("picture").files.length) attach(file);
       return true;
     },
   });
@@ -494,7 +496,19 @@ $("text").addEventListener("keydown", (event) => {
     $("ask").requestSubmit();
   }
 });
-$("picture").addEventListener("change", () => { $("named").textContent = $("picture").files[0]?.name ?? ""; });
+function attach(file) {
+  const files = new DataTransfer();  // what else a page may put into the field
+  files.items.add(file);
+  $("picture").files = files.files;
+  attached();
+}
+function attached() {
+  const file = $("picture").files[0];
+  $("named").textContent = file?.name ?? "";
+  $("remove").hidden = !file;
+}
+$("picture").addEventListener("change", attached);
+$("remove").addEventListener("click", () => { $("picture").value = ""; attached(); $("text").focus(); });
 $("stop").addEventListener("click", cancel);
 $("new").addEventListener("click", () => {
   reading?.abort();
