@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent.cli.options import Debug, Json, load_object
+from fsm_agent.cli.options import Debug, Json, load_object, modules_here
 from fsm_agent.cli.output import FAILED, json_text, option, reporting
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
@@ -89,13 +88,9 @@ def _open_prompts(directory: list[Path] | None, package: str | None, names: str 
     """Yield the prompts that the options name; modules in the working directory are found, too."""
     if missing := [str(path) for path in directory or () if not path.is_dir()]:
         raise typer.BadParameter(f"expected a directory, got {missing[0]!r}", param_hint="--directory")
-    here = str(Path.cwd())
-    sys.path.append(here)
-    try:
+    with modules_here():
         mapping = None if names is None else option("--names", _mapping, names)
         yield option("--package", lambda: Prompts(directory=directory or None, package=package, names=mapping))
-    finally:
-        sys.path.remove(here)
 
 
 def _mapping(named: str) -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ def _needing(extra: str) -> Iterator[None]:
     """Report a missing library of an extra with the command that installs it."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ConfigError(f"{extra} needs {error.name}; run pip install 'fsm-agent[{extra}]'") from None
 
 

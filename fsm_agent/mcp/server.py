@@ -168,8 +168,8 @@ def serve(
     )
     for item in agent.functions:
         for offered in item.functions if isinstance(item, Toolset) else (item,):
-            if isinstance(offered, Function):
-                _check(offered)
+            if isinstance(offered, Function) and (problem := why_not_served(offered)):
+                raise UsageError(problem)
     right = "a number of seconds above 0"
     require("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
     key = os.urandom(32) if signing_key is None else key_bytes(signing_key)
@@ -286,16 +286,6 @@ class ToolServer:
 
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-
-
-def _check(function: Function) -> None:
-    """Refuse a function that cannot be served.
-
-    Raises:
-        UsageError: If it cannot be served; the error says why.
-    """
-    if problem := why_not_served(function):
-        raise UsageError(problem)
 
 
 def _is_loopback(host: str) -> bool:

@@ -236,11 +236,6 @@ async def _shield(work: Awaitable[None]) -> None:
         await asyncio.ensure_future(work)
 
 
-async def cancel_resting(calls: Calls, name: str, by: str) -> None:
-    """Cancel a call that is not driven, also in a task that was cancelled."""
-    await _shield(calls.cancel(name, by))
-
-
 LOG = logging.getLogger("fsm_agent.mcp")
 MAX_ARGUMENT_CHARS = 1_000_000
 ANSWERED = "this question was answered before, or its call has ended"
@@ -376,7 +371,8 @@ class ToolCall(NamedTuple):
         return answers
 
     async def _give_up(self, name: str) -> None:
-        await cancel_resting(self.calls, name, self.by)
+        """Cancel a call that is not driven, also in a task that was cancelled."""
+        await _shield(self.calls.cancel(name, self.by))
 
 
 def _can_ask(context: ServerRequestContext[Any, Any]) -> bool:

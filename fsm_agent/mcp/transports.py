@@ -186,8 +186,6 @@ class Http:
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        from fsm_agent.mcp.transports import MAX_BYTES, check_body
-
         headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
         trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
 

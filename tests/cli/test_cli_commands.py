@@ -143,6 +143,17 @@ class TestServers:
         monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
         assert ran("serve", "host:agent", "--port", "7").stdout.endswith(f"/?token={token}\n")
 
+    @pytest.mark.parametrize("missing", ["uvicorn", "starlette.applications"])
+    def test_the_chat_page_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch, missing: str):
+        (here / "host.py").write_text(
+            "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+        )
+        monkeypatch.delitem(sys.modules, "fsm_agent.web.chat_page", raising=False)
+        monkeypatch.setitem(sys.modules, missing, None)
+        told = refused("serve", "host:agent")
+        assert "fsm-agent[serve]" in told
+        assert "bug" not in told
+
     def test_the_inspector_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch):
         with closing(Runs(here / "runs.db")):
             pass
