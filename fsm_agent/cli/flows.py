@@ -16,7 +16,6 @@ import typer
 from pydantic import ValidationError
 
 from fsm_agent._internal.text import format_moment, plain
-from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.options import (
@@ -34,10 +33,10 @@ from fsm_agent.cli.options import (
     open_store,
     store_option,
 )
-from fsm_agent.cli.output import SUSPENDED, Approver, LineWriter, add_answers, error_text, json_text, option, reporting
+from fsm_agent.cli.output import SUSPENDED, Approver, LineWriter, error_text, json_text, option, reporting, tell_waits
 from fsm_agent.cli.questions import fill_in, is_at_terminal, question_of
 from fsm_agent.cli.run_tables import whereabouts
-from fsm_agent.cli.terminal import Screen, error_line, one_line
+from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.diagram import flow_diagram
@@ -51,6 +50,7 @@ from fsm_agent.named_objects import within
 from fsm_agent.prompts.type_text import name_of, prompt_schema
 from fsm_agent.store.store import Run
 
+NOT_KEPT = "the run was not kept; pass --store runs.db to continue it later"
 app = typer.Typer(no_args_is_help=True, help="Flows: check, draw and run them, answer their questions.")
 
 Module = Annotated[str, typer.Argument(help="A module with flows, or module:name.")]
@@ -321,8 +321,7 @@ def _drive(
         waits_for = [effect.key for effect in waiting.run.effects]
         told = {"waits_for": waits_for, "answer_with": answers}
         lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, **told)
-        error_line(error_text(waiting))
-        raise typer.Exit(SUSPENDED) from None
+        raise
     screen.pause()
     told = result.to_dict()
     if lines:
@@ -353,23 +352,19 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
     """
     screen.pause()
     name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
-    commands = dict[str, str]()
-    for effect in waiting.run.effects:
-        if isinstance(effect, AwaitAnswer):
-            screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
-            commands[effect.key] = f"fsm-agent flows answer {named} {name} {effect.state.name} JSON{where}"
-        elif isinstance(effect, AskApproval):
-            screen.tell(f"{effect.key} waits for approval")
-            commands[effect.key] = f"fsm-agent runs answer {name} {shlex.quote(effect.key)} --approve{where}"
-    due = "" if waiting.wake_at_s is None else format_moment(waiting.wake_at_s)
-    if not again:
-        commands.clear()
-        otherwise = "the run was not kept; pass --store runs.db to continue it later"
-    else:
-        otherwise = f"a worker continues it{f' at {due}' if due else ''}, or: {again}"
-        if due and commands:
-            screen.tell(f"without an answer it continues at {due}")
-        if commands:
-            screen.tell(f"to continue: {again}")
-    add_answers(waiting, screen, commands, otherwise)
+
+    def of_state(effect: Any) -> str:
+        if not isinstance(effect, AwaitAnswer):
+            return ""
+        screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
+        return f"fsm-agent flows answer {named} {name} {effect.state.name} JSON{where}"
+
+    due = "" if waiting.wake_at_s is None else f" at {format_moment(waiting.wake_at_s)}"
+    otherwise = f"a worker continues it{due}, or: {again}" if again else NOT_KEPT
+    command = f"fsm-agent runs answer {name}{where}" if again else ""
+    commands = tell_waits(waiting, screen, command, otherwise, of_state)
+    if due and commands:
+        screen.tell(f"without an answer it continues{due}")
+    if commands:
+        screen.tell(f"to continue: {again}")
     return commands

@@ -8,11 +8,11 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -28,6 +28,9 @@ from fsm_agent.messages.events import Done, Event, Suspended, Where
 from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.environment import Verdict
+
+if TYPE_CHECKING:
+    from fsm_agent.flows import FlowSuspended
 
 T = TypeVar("T")
 
@@ -172,36 +175,39 @@ def _call_fields(model: str, call: AgentCall) -> dict[str, Any]:
     return {"model": model, **CallResult(call).to_dict()}
 
 
-def tell_waits(error: CallSuspended, screen: Screen, command: str, otherwise: str = "") -> dict[str, str]:
-    """Show each function call that waits for approval, in full; the error tells how to answer.
+def tell_waits(
+    error: CallSuspended | FlowSuspended,
+    screen: Screen,
+    command: str,
+    otherwise: str = "",
+    of_state: Callable[[Any], str] = lambda _: "",
+) -> dict[str, str]:
+    """Show each function call that waits for approval, in full, and make the error tell how its question is answered.
 
     Args:
-        error: What the call waits for.
+        error: What the call or the flow waits for.
         screen: The output.
         command: The command that answers a question, before its key and the answer; "" without a store.
         otherwise: What to do without a command.
+        of_state: Shows what a state of a flow asks, and returns the command that answers it.
 
     Returns:
         The command for each question, by its key.
     """
     commands = dict[str, str]()
-    for effect in error.call.effects:
+    for effect in _waiting(error).effects:
         if isinstance(effect, AskApproval):
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
         answer = next((words for kind, words in _ANSWERS.items() if isinstance(effect, kind)), "")
-        if command and answer:
-            commands[effect.key] = f"{command} {shlex.quote(effect.key)} {answer}"
-    add_answers(error, screen, commands, otherwise)
-    return commands
-
-
-def add_answers(error: Exception, screen: Screen, commands: Mapping[str, str], otherwise: str = "") -> None:
-    """Make an error tell how its question is answered; for several questions, also write a line about each."""
+        whole = f"{command} {shlex.quote(effect.key)} {answer}" if answer else of_state(effect)
+        if command and whole:
+            commands[effect.key] = whole
     if len(commands) > 1:
-        for command in commands.values():
-            screen.tell(f"    {command}")
-    if how := next((f"answer with {command}" for command in commands.values()), otherwise):
+        for whole in commands.values():
+            screen.tell(f"    {whole}")
+    if how := next((f"answer with {whole}" for whole in commands.values()), otherwise):
         error.add_note(how)
+    return commands
 
 
 def is_ending() -> bool:

@@ -210,7 +210,8 @@ def test_a_question_of_an_older_version_is_brought_up_first(here: Path):
 def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     words = ("flows", "run", "post:words")
     key = "asking#1/ask:1.0"
-    *_, last = ran(*words, '{"about": "x"}', "--run-id", "w", *STORE, code=3).stderr.splitlines()
+    *told, last = ran(*words, '{"about": "x"}', "--run-id", "w", *STORE, code=3).stderr.splitlines()
+    assert f"waits for approval as {key}: look_up(word='x')" in told, "a person sees what it would do"
     assert f"'{key}'" in refused("flows", "answer", "post:words", "w", key, '"x"', *STORE)
     ran(*shlex.split(last.partition("answer with ")[2])[1:])
     assert ran(*words, "--run-id", "w", *STORE).stdout.startswith("sent\n")
