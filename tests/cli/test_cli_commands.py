@@ -148,7 +148,8 @@ class TestServers:
         (here / "host.py").write_text(
             "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
         )
-        monkeypatch.delitem(sys.modules, "fsm_agent.web.chat_page", raising=False)
+        for name in [name for name in sys.modules if name.startswith("fsm_agent.web.") and name.endswith("_page")]:
+            monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, missing, None)
         told = refused("serve", "host:agent")
         assert "fsm-agent[serve]" in told
