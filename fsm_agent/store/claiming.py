@@ -22,21 +22,17 @@ from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.system import at_fork
-from fsm_agent.call.effects import Begin
 from fsm_agent.call.header import earlier_messages, request_differences
 from fsm_agent.call.journal import (
     Chain,
-    Entry,
     Header,
     Journal,
     KeyMissing,
-    Line,
     PastJournal,
-    entry_of,
     header_of,
     with_traceparent,
 )
-from fsm_agent.call.outcomes import Begun, Cancelled, Outcome
+from fsm_agent.call.outcomes import Cancelled, Outcome
 from fsm_agent.call.process import Process
 from fsm_agent.call.replaying import replay
 from fsm_agent.call.snapshots import loses, lost_approval, missing_function
@@ -50,7 +46,7 @@ from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, StoreRecorder
-from fsm_agent.store.store import Head, Lease, Loaded, Run, Signal, Start, Suspension
+from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Run, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
@@ -158,7 +154,9 @@ class Claims:
             journal.run = next(new_names(definition, head))
             create = partial(self._create_with, journal, definition.agent, head)
             now_s = self.clock_of(definition).now()
-            lease = Lease(journal.run, definition.agent, "", 1, now_s, now_s, 0, 1)  # until the store gives another
+            lease = Lease(
+                journal.run, definition.agent, "", FIRST_FENCE, now_s, now_s, 0, 1
+            )  # until the store gives another
         elif journal.run:
             lease = self._create_named(journal, definition)
         else:
@@ -307,19 +305,15 @@ class Claims:
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [post for post in loaded.signals if post.key == STUCK]
-        # The order of these checks is a protocol.  Entries that a dead `fork` owes come first, since all else reads
-        # them.  A run that has ended is never asked about, so no check may come before that.  The edit of a fork is a
-        # step, and may be the approval that is looked for below.  The last three find why a process that could be made
-        # is not driven, and one is told: that drivers died comes before what the code lacks, since a driver that found
-        # the latter would have asked, not died; and an approval that is lost comes before a change that explains it.
+        # The order of these checks is a protocol.  A run that has ended is never asked about, so no check may come
+        # before that.  The last three find why a process that could be made is not driven, and one is told: that
+        # drivers died comes before what the code lacks, since a driver that found the latter would have asked, not
+        # died; and an approval that is lost comes before a change that explains it.
         try:
-            if (copied := self.copy_entries(lease, loaded)) is not lease:
-                lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
                 self.give_back(lease, loaded)
                 return fold_run(self.journals, loaded, definition), None
             process = fold_run(self.journals, loaded, definition)
-            self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
             problem = _find_lost_approval(process, loaded.signals)
@@ -477,27 +471,6 @@ class Claims:
         """
         return lasting(definition.clock) if checks.keeps_real_time(self.store) else definition.clock
 
-    def _complete_fork(self, process: Process, loaded: Loaded, definition: ProcessFactory) -> None:
-        """Take the step of the edit of a fork that has no more than the common entries."""
-        # As `copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
-        header = header_of(loaded.header)
-        if header.forked is not None and header.forked[1] == loaded.run.n:
-            apply_edit(process, header, self.clock_of(definition))
-
-    def copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
-        """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
-        # `fork` creates the run and copies the entries in two commits.  If it dies in between, the first holder of the
-        # fork copies them.
-        forked = None if lease.n else header_of(fork.header).forked
-        if forked is None or forked[1] == 0:
-            return lease
-        source = self.store.load(forked[0])
-        before, after = Chain(source.header, self.journals.key), Chain(fork.header, self.journals.key)
-        taken = [before.verified(line) for line in source.lines[: forked[1]]]
-        lines = after.written([renamed_entry(line, lease.run) for line in taken], lease.fence)
-        self.store.append(lease, 0, lines)
-        return lease.changed(n=len(lines))
-
 
 def new_names(definition: ProcessFactory, head: Head | None) -> Iterator[str]:
     """Yield a new name for a run, then the same with numbers."""
@@ -585,20 +558,6 @@ def typed(error: BaseException) -> str:
     """Return an exception as a text that every store can hold, with its type."""
     text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS]
     return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")
-
-
-def renamed_entry(line: Line, name: str) -> Entry:
-    """Return an entry for the copy of a run: its start holds the name of the copy."""
-    entry = entry_of(line)
-    if line.key == Begin.prefix:
-        return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))
-    return entry
-
-
-def apply_edit(process: Process, header: Header, clock: Clock) -> None:
-    """Take the step that a person has put behind the common entries of a fork."""
-    if edit := bytes(header.edit):
-        process.advance("", process.decode("", edit).changed(at_s=clock.now()))
 
 
 def holder_name() -> str:

@@ -12,16 +12,18 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.structs import defaults_of, is_whole, to_json
+from fsm_agent._internal.structs import defaults_of, from_json, is_whole, to_json
+from fsm_agent.call.effects import Begin
 from fsm_agent.call.header import on_its_own
-from fsm_agent.call.journal import Chain, Header, Journal, Line, PastJournal, header_of
+from fsm_agent.call.journal import Chain, Entry, Header, Journal, Line, PastJournal, entry_of, header_of
+from fsm_agent.call.outcomes import Begun
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.store.claiming import Claims, ProcessFactory, apply_edit, fold_run, new_names, renamed_entry
+from fsm_agent.store.claiming import Claims, ProcessFactory, fold_run, new_names
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.recorder import packed_snapshot, suspension_of
-from fsm_agent.store.store import Loaded, Suspension
+from fsm_agent.store.store import FIRST_FENCE, Lease, Loaded, Suspension
 from fsm_agent.store.turns import messages_before
 
 _UNEDITED = defaults_of(Header)["edit"]  # which is left out of JSON by its identity
@@ -74,13 +76,16 @@ def fork(
         header = header.changed(edit=msgspec.Raw(edit.encode()))
     if header.conversation:
         header = on_its_own(header, messages_before(journals, header))
-    if definition is None:
-        assert name is not None
-        return _copy(claims, loaded, header, name)
-    past = _past(journals, until, definition)
-    check_forkable(past, f"the run {run!r} cannot be forked at step {n}")
     before = Chain(loaded.header, journals.key)
     common = [before.verified(line) for line in loaded.lines[:n]]
+    if definition is None:
+        assert name is not None
+        copied, _ = _create(claims, name, loaded.run.agent, to_json(header), common)
+        if copied is not None:
+            claims.store.append(copied, n, (), Suspension(state="Forked"))
+        return name
+    past = _past(journals, until, definition)
+    check_forkable(past, f"the run {run!r} cannot be forked at step {n}")
     past.journal = None  # by which messages of earlier turns would be left out
     document = definition.save(past) if past.record.id else ""
     if name is not None:
@@ -106,25 +111,33 @@ def _store_fork(
     line, key = to_json(header), claims.journals.key
     process = definition.process_of(header, with_id(document, name) if document else None)
     process.journal = Journal(process.record, name, line)
-    apply_edit(process, header, claims.clock_of(definition))
-    lease = claims.create_claimed(name, line, agent)
+    if edit := bytes(header.edit):  # a step that a person has put behind the common entries
+        now_s = claims.clock_of(definition).now()
+        process.advance("", process.decode("", edit).changed(at_s=now_s))
+    lease, digest = _create(claims, name, agent, line, common, process.journal.entries)
     if lease is None:
         return False
-    chain = Chain(line, key)
-    lines = chain.written([*[renamed_entry(entry, name) for entry in common], *process.journal.entries], lease.fence)
     process.journal = None
-    snapshot = packed_snapshot(line, chain.digest, definition.save(process), key) if lines else None
-    claims.store.append(lease, 0, lines, suspension_of(process, is_stopped=False), snapshot=snapshot)
+    snapshot = packed_snapshot(line, digest, definition.save(process), key) if lease.n else None
+    claims.store.append(lease, lease.n, (), suspension_of(process, is_stopped=False), snapshot=snapshot)
     return True
 
 
-def _copy(claims: Claims, loaded: Loaded, header: Header, name: str) -> str:
-    """Copy the entries of a run unchanged, and return the name of the copy."""
-    lease = claims.create_claimed(name, to_json(header), loaded.run.agent)
-    if lease is not None:
-        lease = claims.copy_entries(lease, claims.store.load(name, after=None))
-        claims.store.append(lease, lease.n, (), Suspension(state="Forked"))
-    return name
+def _create(
+    claims: Claims, name: str, agent: str, header: str, common: Sequence[Line], added: Sequence[Entry] = ()
+) -> tuple[Lease | None, str]:
+    """Create a fork with its entries, in one commit; return its lease, or None if it exists, and the last digest."""
+    chain = Chain(header, claims.journals.key)
+    lines = chain.written([*[_renamed(entry, name) for entry in common], *added], FIRST_FENCE)
+    return claims.create_claimed(name, header, agent, lines=lines), chain.digest
+
+
+def _renamed(line: Line, name: str) -> Entry:
+    """Return an entry for the copy of a run: its start holds the name of the copy."""
+    entry = entry_of(line)
+    if line.key == Begin.prefix:
+        return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))
+    return entry
 
 
 def _until(loaded: Loaded, step: int | str | None) -> Loaded:

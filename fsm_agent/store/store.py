@@ -39,6 +39,7 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost
 
+FIRST_FENCE = 1  # of the lease that `Store.create` gives
 MAX_PRIORITY = 100
 MAX_NAME_BYTES = 1000  # of names, states and kinds of questions, in UTF-8: an index of Postgres holds no longer ones
 MAX_KEY_BYTES = 2000  # of the key of a question, which has the path of the process that asks

@@ -138,7 +138,7 @@ class Engine(ABC):
             try:
                 self.worker.release_stuck()
                 older_s, free = min(LOST_S, time.monotonic() - self.hears_since_s), threads - self.worker.held
-                self.store.remind(self.worker.agent_names, older_s=older_s, limit=max(1, free))
+                self.store.remind(self.worker.agents, older_s=older_s, limit=max(1, free))
             except Exception as error:
                 self.worker.stopping.wait(patience.pause_s(error))
             else:

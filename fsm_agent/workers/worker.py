@@ -158,11 +158,6 @@ class Worker:
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
 
     @property
-    def agent_names(self) -> list[str]:
-        """The names by which runs are claimed."""
-        return [*self._agents]
-
-    @property
     def is_stopping(self) -> bool:
         """True once `stop` was called."""
         return self.stopping.is_set()

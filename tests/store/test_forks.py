@@ -18,8 +18,8 @@ from fsm_agent.errors import JournalError, RateLimited, UsageError
 from fsm_agent.functions import function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
-from fsm_agent.store import Lease, MemoryStore, RunExists, Runs, RunUnknown, SqliteStore, Suspension
-from fsm_agent.testing import Script, as_json, function_call
+from fsm_agent.store import MemoryStore, RunExists, Runs, RunUnknown, SqliteStore, Suspension
+from fsm_agent.testing import FakeClock, Script, as_json, function_call
 
 WALKS = 40
 
@@ -257,9 +257,12 @@ def test_nothing_is_undone_that_a_store_has():
 class Unfinished(MemoryStore):
     """A store in which whoever copies a run dies just after the copy was created, and the lease is over."""
 
-    def create(self, *args: Any, **options: Any) -> Lease | bool:
-        super().create(*args, **{**options, "holder": None})
-        raise KeyboardInterrupt
+    is_dying = False
+
+    def append(self, *args: Any, **options: Any) -> int:
+        if self.is_dying:
+            raise KeyboardInterrupt
+        return super().append(*args, **options)
 
 
 def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
@@ -271,17 +274,18 @@ def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
         paid.append(amount)
         return "paid"
 
-    store = Unfinished()
-    MemoryStore.create(store, "unused", "{}", agent="nobody")
+    clock = FakeClock()
+    store = Unfinished(clock.now)
     agent = Agent(
         Script(function_call("pay", amount=3), "Done.", "Done again."), functions=[pay], store=store, name="payer"
     )
-    call_ = agent.prepare("Go.", run_id="one")
-    MemoryStore.create(store, "one", call_.journal.header, agent="payer")
-    assert agent.runs.resume("one").output == "Done."
+    assert agent.call("Go.", run_id="one").output == "Done."
+    store.is_dying = True
     with pytest.raises(KeyboardInterrupt):
         agent.runs.all.fork("one", 4, "two")
-    assert (loaded(store, "two").lines, paid) == ((), [3])
+    store.is_dying = False
+    clock.advance(60.0)
+    assert (len(loaded(store, "two").lines), paid) == (4, [3])
     result = agent.runs.resume("two")
     assert (result.output, result.record.id, paid) == ("Done again.", "two", [3])
     agent.runs.replay("two")

@@ -17,7 +17,19 @@ from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import Group, RunQuery, asks_of, behind, health_of, page_of, paged
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunsHealth, Signal, Start, Suspension
+from fsm_agent.store.store import (
+    FIRST_FENCE,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Run,
+    RunCount,
+    RunsHealth,
+    Signal,
+    Start,
+    Suspension,
+)
 
 _ROW = (
     "key, id, agent, n, state, is_ended, due, holder, until, created, touched, title, is_failed, asks, priority,"
@@ -164,8 +176,8 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
         **{"id": new.run, "agent": new.agent, "due": due_s, "wake": until_s or due_s or c.now_s, "until": until_s},
         **{"wakes_on": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
         **{"service": new.start.service, "fingerprint": checks.fingerprint_in(new.header), "now": c.now_s},
-        **{"n": len(new.lines), "fence": 0 if taker is None else 1, "tries": 0 if taker is None or new.lines else 1},
-        **{"since": 0.0 if taker is None else c.now_s},
+        **{"n": len(new.lines), "tries": 0 if taker is None or new.lines else 1},
+        **{"fence": 0 if taker is None else FIRST_FENCE, "since": 0.0 if taker is None else c.now_s},
         **{"holder": "" if taker is None else taker.holder, "instance": "" if taker is None else taker.instance},
     )
     if not made:
@@ -178,7 +190,7 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     if new.follows is not None:
         _follow(c, new.follows, new.run)
     if taker is not None and until_s is not None:
-        return Lease(new.run, new.agent, taker.holder, 1, c.now_s, until_s, len(new.lines), 1)
+        return Lease(new.run, new.agent, taker.holder, FIRST_FENCE, c.now_s, until_s, len(new.lines), 1)
     is_awaiting = _await(c, key, new.run, new.start) if new.start.after else False
     return math.inf if is_awaiting else due_s or c.now_s
 
