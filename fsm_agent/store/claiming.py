@@ -125,7 +125,7 @@ class Claims:
         self.patience_s = patience_s
         self._is_behind = False  # the clock of this machine, as the last claim has shown
 
-    def begin(self, process: Process, definition: ProcessFactory) -> Claimed:
+    def begin(self, process: Process, factory: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names; create it if it is new.
 
         A run that exists with the same header is resumed.  One with a random name is created with its first entries,
@@ -141,40 +141,40 @@ class Claims:
         assert journal is not None
         if isinstance(journal, PastJournal):
             raise UsageError(journal.refusal)
-        self.clock_of(definition)
+        self.clock_of(factory)
         if journal.chain is not None:
-            return self._reclaim(process, journal.chain, definition)
+            return self._reclaim(process, journal.chain, factory)
         journal.is_lasting = not self.store.is_volatile
         if probes.installed is not None:
-            journal.header = with_traceparent(journal.header, probes.traceparent_of(process, definition.agent))
+            journal.header = with_traceparent(journal.header, probes.traceparent_of(process, factory.agent))
         create = None
         lease: Lease | None
-        if self._is_created_later(journal, definition):
+        if self._is_created_later(journal, factory):
             head = _head_before(journal)
-            journal.run = next(new_names(definition, head))
-            create = partial(self._create_with, journal, definition.agent, head)
-            now_s = self.clock_of(definition).now()
+            journal.run = next(new_names(factory, head))
+            create = partial(self._create_with, journal, factory.agent, head)
+            now_s = self.clock_of(factory).now()
             lease = Lease(
-                journal.run, definition.agent, "", FIRST_FENCE, now_s, now_s, 0, 1
+                journal.run, factory.agent, "", FIRST_FENCE, now_s, now_s, 0, 1
             )  # until the store gives another
         elif journal.run:
-            lease = self._create_named(journal, definition)
+            lease = self._create_named(journal, factory)
         else:
-            lease = self._create_unnamed(journal, definition)
+            lease = self._create_unnamed(journal, factory)
         if lease is None:
-            return self.resume(journal.run, definition)
+            return self.resume(journal.run, factory)
         journal.chain = Chain(journal.header, self.journals.key)
-        return process, self._make_recorder(lease, process, definition, create=create)
+        return process, self._make_recorder(lease, process, factory, create=create)
 
-    def is_instant(self, process: Process, definition: ProcessFactory) -> bool:
+    def is_instant(self, process: Process, factory: ProcessFactory) -> bool:
         """Return whether `begin` waits neither for a disk nor for a server."""
         journal = process.journal
         assert journal is not None
-        return self.store.is_volatile or self._is_created_later(journal, definition)
+        return self.store.is_volatile or self._is_created_later(journal, factory)
 
-    def _is_created_later(self, journal: Journal, definition: ProcessFactory) -> bool:
+    def _is_created_later(self, journal: Journal, factory: ProcessFactory) -> bool:
         """Return whether the first write is to create the run: it has not begun, and its name cannot be taken."""
-        return not journal.run and journal.chain is None and definition.new_id is random_id
+        return not journal.run and journal.chain is None and factory.new_id is random_id
 
     def _create_with(self, journal: Journal, agent: str, head: Head | None, lines: Sequence[str]) -> Lease:
         """Create and claim a run with its first entries."""
@@ -182,7 +182,7 @@ class Claims:
         assert lease is not None  # its name is random
         return lease
 
-    def submit(self, process: Process, definition: ProcessFactory, start: Start) -> str:
+    def submit(self, process: Process, factory: ProcessFactory, start: Start) -> str:
         """Create the run of a process, for a worker to drive; return its name.
 
         A run that exists with the same header stays as it is.
@@ -194,16 +194,16 @@ class Claims:
         """
         journal = process.journal
         assert journal is not None
-        self.clock_of(definition)
+        self.clock_of(factory)
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_here())
         head = _head_before(journal)
         name, is_named = journal.run, bool(journal.run)
-        for run in [name] if is_named else new_names(definition, head):
+        for run in [name] if is_named else new_names(factory, head):
             try:
                 is_new = self.store.create(
                     *(run, journal.header),
-                    agent=definition.agent,
+                    agent=factory.agent,
                     title=title_of(journal.header),
                     follows=head,
                     start=start,
@@ -211,7 +211,7 @@ class Claims:
             except RunExists:
                 if not is_named:
                     continue
-                self._check_same(run, journal.header, definition)
+                self._check_same(run, journal.header, factory)
                 return run
             if is_new or is_named:
                 return run
@@ -233,31 +233,31 @@ class Claims:
         assert lease is not True
         return lease or None
 
-    def _create_named(self, journal: Journal, definition: ProcessFactory) -> Lease | None:
+    def _create_named(self, journal: Journal, factory: ProcessFactory) -> Lease | None:
         """Create and claim the run that a journal names; return None if it exists already."""
         try:
-            return self.create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
+            return self.create_claimed(journal.run, journal.header, factory.agent, _head_before(journal))
         except RunExists:
-            self._check_same(journal.run, journal.header, definition)
+            self._check_same(journal.run, journal.header, factory)
             return None
 
-    def _check_same(self, run: str, header: str, definition: ProcessFactory) -> None:
+    def _check_same(self, run: str, header: str, factory: ProcessFactory) -> None:
         """Refuse a run that was begun with other arguments; if only the code differs, it is the same run."""
         there = header_of(self.store.load(run, after=None).header)
-        if differs := definition.differences(there, header_of(header)):
+        if differs := factory.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None
 
-    def _create_unnamed(self, journal: Journal, definition: ProcessFactory) -> Lease:
+    def _create_unnamed(self, journal: Journal, factory: ProcessFactory) -> Lease:
         """Create and claim a run under a new name."""
         head = _head_before(journal)
-        for journal.run in new_names(definition, head):
+        for journal.run in new_names(factory, head):
             with suppress(RunExists):
-                lease = self.create_claimed(journal.run, journal.header, definition.agent, head)
+                lease = self.create_claimed(journal.run, journal.header, factory.agent, head)
                 if lease is not None:
                     return lease
         raise AssertionError("there is always another name")
 
-    def _reclaim(self, process: Process, chain: Chain, definition: ProcessFactory) -> Claimed:
+    def _reclaim(self, process: Process, chain: Chain, factory: ProcessFactory) -> Claimed:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
         journal = process.journal
         assert journal is not None
@@ -269,9 +269,9 @@ class Claims:
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}; call runs.resume({journal.run!r}) to continue it")
-        return process, self._make_recorder(lease, process, definition, loaded.signals, waits=loaded.run.waits)
+        return process, self._make_recorder(lease, process, factory, loaded.signals, waits=loaded.run.waits)
 
-    def resume(self, run: str, definition: ProcessFactory) -> Claimed:
+    def resume(self, run: str, factory: ProcessFactory) -> Claimed:
         """Claim a run and make its process, from its last snapshot on.
 
         Raises:
@@ -282,11 +282,11 @@ class Claims:
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
-            return fold_run(self.journals, loaded, definition), None
-        self.clock_of(definition)
-        return self.load_claimed(self.claim(run), definition)
+            return fold_run(self.journals, loaded, factory), None
+        self.clock_of(factory)
+        return self.load_claimed(self.claim(run), factory)
 
-    def load_claimed(self, lease: Lease, definition: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
+    def load_claimed(self, lease: Lease, factory: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
         """Make the process of a run that was claimed, and its recorder.
 
         If that fails with one of these errors, the run is given back with a question, and is not due before it is
@@ -294,7 +294,7 @@ class Claims:
 
         Args:
             lease: The lease.
-            definition: How the process is made.
+            factory: How the process is made.
             on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
                 is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
                 the run.
@@ -304,7 +304,7 @@ class Claims:
             ReplayError: As `resume` does.
         """
         loaded = self.store.load(lease.run, after=None)
-        answers = [post for post in loaded.signals if post.key == STUCK]
+        answers = [signal for signal in loaded.signals if signal.key == STUCK]
         # The order of these checks is a protocol.  A run that has ended is never asked about, so no check may come
         # before that.  The last three find why a process that could be made is not driven, and one is told: that
         # drivers died comes before what the code lacks, since a driver that found the latter would have asked, not
@@ -312,8 +312,8 @@ class Claims:
         try:
             if loaded.run.is_ended:
                 self.give_back(lease, loaded)
-                return fold_run(self.journals, loaded, definition), None
-            process = fold_run(self.journals, loaded, definition)
+                return fold_run(self.journals, loaded, factory), None
+            process = fold_run(self.journals, loaded, factory)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
             problem = _find_lost_approval(process, loaded.signals)
@@ -325,18 +325,18 @@ class Claims:
             if on_change == "stop" and is_of_code(error):
                 self.give_back(lease, loaded, counts=False)
             else:
-                self._fail(lease, loaded, error, answers, definition)
+                self._fail(lease, loaded, error, answers, factory)
             raise
-        others = [post for post in loaded.signals if post.key != STUCK]
-        cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
+        others = [signal for signal in loaded.signals if signal.key != STUCK]
+        cancellations = [found for signal in answers if (found := _read_cancellation(signal)) is not None]
         changed_to = process.fingerprint if process.fingerprint != header_of(loaded.header).fingerprint else ""
         signals = [*cancellations, *others]
-        recorder = self._make_recorder(lease, process, definition, signals, changed_to, loaded.run.waits)
-        recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
+        recorder = self._make_recorder(lease, process, factory, signals, changed_to, loaded.run.waits)
+        recorder.mark_used({signal.id for signal in answers}.difference([signal.id for signal in cancellations]))
         return process, recorder
 
     def _fail(
-        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], definition: ProcessFactory
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], factory: ProcessFactory
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
         is_cancelled = any(map(_read_cancellation, answers))
@@ -345,7 +345,7 @@ class Claims:
             # may succeed, so the run is not stuck yet.
             self.give_back(lease, loaded)
         else:
-            stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
+            stuck = Stuck(str(error), self.fingerprint(loaded.header, factory))
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
@@ -376,19 +376,19 @@ class Claims:
             rest = Suspension(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
 
-    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, definition: ProcessFactory) -> None:
+    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, factory: ProcessFactory) -> None:
         """Give back a run that driver after driver has failed at, with a question that says why.
 
         Args:
             lease: The lease.
             loaded: The run as it is now.
             error: What the last driver raised.
-            definition: How its process is made.
+            factory: How its process is made.
         """
         problem = (
             f"{lease.tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
         )
-        stuck = Stuck(problem, self.fingerprint(loaded.header, definition))
+        stuck = Stuck(problem, self.fingerprint(loaded.header, factory))
         self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
@@ -396,7 +396,7 @@ class Claims:
 
         Other signals stay in the store for a driver that can read them, and do not make the run due.
         """
-        took = [post.id for post in answers]
+        took = [signal.id for signal in answers]
         is_ended = any(map(_read_cancellation, answers))
         question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
@@ -405,10 +405,10 @@ class Claims:
         rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, wakes_on=STUCK)
         self.store.append(lease, lease.n, (), rest)
 
-    def fingerprint(self, header: str, definition: ProcessFactory) -> str:
+    def fingerprint(self, header: str, factory: ProcessFactory) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
         with suppress(Exception):
-            fingerprint: str = definition.process_of(header_of(header), None).fingerprint
+            fingerprint: str = factory.process_of(header_of(header), None).fingerprint
             return fingerprint
         return ""
 
@@ -441,7 +441,7 @@ class Claims:
         self,
         lease: Lease,
         process: Process,
-        definition: ProcessFactory,
+        factory: ProcessFactory,
         signals: Sequence[Signal] = (),
         changed_to: str = "",
         waits: Sequence[Question] = (),
@@ -451,30 +451,30 @@ class Claims:
             self.store,
             lease,
             process,
-            save=definition.save,
+            save=factory.save,
             signals=signals,
             lease_s=self.lease_s,
             patience_s=self.patience_s,
             redact=self.redact,
             signing_key=self.journals.key,
             fingerprint=changed_to,
-            ahead_s=lease.since_s - self.clock_of(definition).now(),
+            ahead_s=lease.since_s - self.clock_of(factory).now(),
             waits=waits,
             create=create,
         )
 
-    def clock_of(self, definition: ProcessFactory) -> Clock:
+    def clock_of(self, factory: ProcessFactory) -> Clock:
         """Return the clock that times a run: the drivers', but never a test's if the run outlives the OS process.
 
         Raises:
             UsageError: A test has asked for its clock, and no other.
         """
-        return lasting(definition.clock) if checks.keeps_real_time(self.store) else definition.clock
+        return lasting(factory.clock) if checks.keeps_real_time(self.store) else factory.clock
 
 
-def new_names(definition: ProcessFactory, head: Head | None) -> Iterator[str]:
+def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
     """Yield a new name for a run, then the same with numbers."""
-    name = definition.new_id()
+    name = factory.new_id()
     if head is not None:
         name = f"{head.conversation}:{head.version + 1}-{name}"
     yield name
@@ -482,7 +482,7 @@ def new_names(definition: ProcessFactory, head: Head | None) -> Iterator[str]:
         yield f"{name}-{number}"
 
 
-def fold_run(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> Any:
+def fold_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any:
     """Return the process of a run, with a journal that continues that of the run."""
     journals.check_key(loaded)
     header = header_of(loaded.header)
@@ -490,11 +490,11 @@ def fold_run(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> 
     document = None if saved is None else saved.document
     earlier = messages_before(journals, header) if header.follows else ()
     turns = (earlier,) if earlier else ()
-    process = definition.process_of(header, document, *turns)
+    process = factory.process_of(header, document, *turns)
     chain = Chain(loaded.header, journals.key, n, None if saved is None else saved.digest)
     before = None
     if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
-        before = saved.before.step, definition.process_of(header, saved.before.document, *turns).record
+        before = saved.before.step, factory.process_of(header, saved.before.document, *turns).record
     replay(process, loaded.lines, chain, header.fingerprint, before)
     if chain.n != loaded.run.n:
         raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
@@ -539,12 +539,12 @@ def _read_cancellation(answer: Signal) -> Signal | None:
     return None
 
 
-def _find_lost_approval(process: Process, posts: Sequence[Signal]) -> str | None:
+def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | None:
     """Return why the code cannot act on an approval that is in the journal or posted; None: it can act on all."""
     found = lost_approval(process)
-    for post in posts if found is None else ():
+    for signal in signals if found is None else ():
         with suppress(ValueError):  # the signal cannot be read; the driver refuses it later
-            posted = from_json(post.body, Posted)
+            posted = from_json(signal.body, Posted)
             found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
     return found
 

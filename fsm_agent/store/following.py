@@ -35,7 +35,7 @@ class Follower:
     Args:
         runs: The runs.
         run: The name of the run.
-        definition: How its process is made.
+        factory: How its process is made.
         has_functions: Whether `FunctionEnded` is told as well, with the result that the model got.
 
     Raises:
@@ -43,8 +43,8 @@ class Follower:
         JournalError: As `Runs.resume` does.
     """
 
-    def __init__(self, runs: Runs, run: str, definition: ProcessFactory, has_functions: bool = False) -> None:
-        self._runs, self._definition = runs, definition
+    def __init__(self, runs: Runs, run: str, factory: ProcessFactory, has_functions: bool = False) -> None:
+        self._runs, self._factory = runs, factory
         self._has_functions = has_functions
         first = runs.store.load(run, after=0)
         self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
@@ -54,7 +54,7 @@ class Follower:
 
     def _begin(self, loaded: Loaded) -> None:
         """Begin with a process that has no entries yet but those before its snapshot."""
-        self.process = fold_run(self._runs.journals, loaded, self._definition)
+        self.process = fold_run(self._runs.journals, loaded, self._factory)
         self._chain = self.process.journal.chain
 
     @property

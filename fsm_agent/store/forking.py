@@ -29,16 +29,16 @@ from fsm_agent.store.turns import messages_before
 _UNEDITED = defaults_of(Header)["edit"]  # which is left out of JSON by its identity
 
 
-def past_of(journals: Journals, run: str, step: int | str | None, definition: ProcessFactory) -> Any:
+def past_of(journals: Journals, run: str, step: int | str | None, factory: ProcessFactory) -> Any:
     """Return the process of a run as it was after an entry; see `Runs.at`."""
     loaded = journals.store.load(run, after=None if step is None else 0)
     if step is None:
-        return _past(journals, loaded, definition)
-    if isinstance(step, str) and definition.entry_of is not None:
-        step = definition.entry_of(_past(journals, _until(loaded, None), definition), loaded.lines, step)
+        return _past(journals, loaded, factory)
+    if isinstance(step, str) and factory.entry_of is not None:
+        step = factory.entry_of(_past(journals, _until(loaded, None), factory), loaded.lines, step)
     until = _until(loaded, step)
     try:
-        return _past(journals, until, definition)
+        return _past(journals, until, factory)
     except (JournalError, ReplayError) as error:
         if loaded.snapshot is None or until.snapshot is not None:
             raise
@@ -46,8 +46,8 @@ def past_of(journals: Journals, run: str, step: int | str | None, definition: Pr
         raise type(error)(f"{error}; {rested}") from error
 
 
-def _past(journals: Journals, loaded: Loaded, definition: ProcessFactory) -> Any:
-    process = fold_run(journals, loaded, definition)
+def _past(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any:
+    process = fold_run(journals, loaded, factory)
     journal: Journal = process.journal
     past = PastJournal(process.record, journal.run, journal.header, journal.chain)
     past.earlier = journal.earlier
@@ -60,7 +60,7 @@ def fork(
     run: str,
     step: int | None,
     name: str | None,
-    definition: ProcessFactory | None,
+    factory: ProcessFactory | None,
     *,
     by: str,
     edit: str,
@@ -78,22 +78,22 @@ def fork(
         header = on_its_own(header, messages_before(journals, header))
     before = Chain(loaded.header, journals.key)
     common = [before.verified(line) for line in loaded.lines[:n]]
-    if definition is None:
+    if factory is None:
         assert name is not None
         copied, _ = _create(claims, name, loaded.run.agent, to_json(header), common)
         if copied is not None:
             claims.store.append(copied, n, (), Suspension(state="Forked"))
         return name
-    past = _past(journals, until, definition)
+    past = _past(journals, until, factory)
     check_forkable(past, f"the run {run!r} cannot be forked at step {n}")
     past.journal = None  # by which messages of earlier turns would be left out
-    document = definition.save(past) if past.record.id else ""
+    document = factory.save(past) if past.record.id else ""
     if name is not None:
-        _store_fork(claims, name, loaded.run.agent, header, document, common, definition)
+        _store_fork(claims, name, loaded.run.agent, header, document, common, factory)
         return name
-    for new in new_names(definition, None):
+    for new in new_names(factory, None):
         with suppress(RunExists):
-            if _store_fork(claims, new, loaded.run.agent, header, document, common, definition):
+            if _store_fork(claims, new, loaded.run.agent, header, document, common, factory):
                 return new
     raise AssertionError("there is always another name")
 
@@ -105,20 +105,20 @@ def _store_fork(
     header: Header,
     document: str,
     common: Sequence[Line],
-    definition: ProcessFactory,
+    factory: ProcessFactory,
 ) -> bool:
     """Store a fork at rest; return False if it was made before."""
     line, key = to_json(header), claims.journals.key
-    process = definition.process_of(header, with_id(document, name) if document else None)
+    process = factory.process_of(header, with_id(document, name) if document else None)
     process.journal = Journal(process.record, name, line)
     if edit := bytes(header.edit):  # a step that a person has put behind the common entries
-        now_s = claims.clock_of(definition).now()
+        now_s = claims.clock_of(factory).now()
         process.advance("", process.decode("", edit).changed(at_s=now_s))
     lease, digest = _create(claims, name, agent, line, common, process.journal.entries)
     if lease is None:
         return False
     process.journal = None
-    snapshot = packed_snapshot(line, digest, definition.save(process), key) if lease.n else None
+    snapshot = packed_snapshot(line, digest, factory.save(process), key) if lease.n else None
     claims.store.append(lease, lease.n, (), suspension_of(process, is_stopped=False), snapshot=snapshot)
     return True
 

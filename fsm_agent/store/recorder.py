@@ -204,7 +204,7 @@ class StoreRecorder:
         # posted, so that the new holder need not run the functions a second time.
         for entry in self._journal.since(self._n):
             if entry.key in driver.begun and entry.key not in self._late:
-                self._post_late(entry.key, entry.outcome)
+                self._send_late(entry.key, entry.outcome)
 
     def finish(self, *, is_stopped: bool) -> None:
         if self._is_stopped is None:
@@ -404,7 +404,7 @@ class StoreRecorder:
         # recognizes it.
         self._n, self._digest = batch.n + len(batch.lines), batch.digest
         if batch.took:
-            self._took = [post for post in self._took if post not in batch.took]
+            self._took = [used for used in self._took if used not in batch.took]
             self._written.update(batch.took)
         if batch.suspension is not None:
             self._is_back = True
@@ -494,26 +494,26 @@ class StoreRecorder:
             outcome = self.redact(outcome)
         driver = None if self._driver is None else self._driver()
         has_begun = driver is not None and key in driver.begun  # of a function that must not run twice
-        self._post(with_prefix(key, Reconcile.prefix) if has_begun else key, self._process.encode(key, outcome))
+        self._signal(with_prefix(key, Reconcile.prefix) if has_begun else key, self._process.encode(key, outcome))
 
     def report_later(self, key: str, future: Any) -> None:
         """Post the outcome of a function that keeps running although the run was lost."""
 
-        def post(ended: Any) -> None:
+        def send(ended: Any) -> None:
             if not ended.cancelled() and ended.exception() is None:
                 outcome = ended.result() if self.redact is None else self.redact(ended.result())
                 document = self._process.encode(key, outcome)
-                ThreadTask[None](lambda _: self._post_late(key, document)).start()
+                ThreadTask[None](lambda _: self._send_late(key, document)).start()
 
         self._late.add(key)
-        future.add_done_callback(post)
+        future.add_done_callback(send)
 
-    def _post_late(self, key: str, document: str) -> None:
+    def _send_late(self, key: str, document: str) -> None:
         # To the new holder the function is in doubt: it was started, and has no outcome.  So the outcome answers the
         # question what became of it.
-        self._post(with_prefix(key, Reconcile.prefix), document)
+        self._signal(with_prefix(key, Reconcile.prefix), document)
 
-    def _post(self, key: str, document: str) -> None:
+    def _signal(self, key: str, document: str) -> None:
         """Leave an outcome to the next driver."""
         body = msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
         try:

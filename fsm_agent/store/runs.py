@@ -82,7 +82,7 @@ class Runs:
 
     # Reading
 
-    def look_at(self, run: str, definition: ProcessFactory) -> Any:
+    def look_at(self, run: str, factory: ProcessFactory) -> Any:
         """Return the process of a run as it is in the store, without claiming the run.
 
         Raises:
@@ -90,9 +90,9 @@ class Runs:
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and takes other steps than the journal.
         """
-        return fold_run(self.journals, self.store.load(run, after=None), definition)
+        return fold_run(self.journals, self.store.load(run, after=None), factory)
 
-    def replay(self, run: str, definition: ProcessFactory) -> Any:
+    def replay(self, run: str, factory: ProcessFactory) -> Any:
         """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
 
         Raises:
@@ -100,9 +100,9 @@ class Runs:
             ReplayError: If the code has changed and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
-        return fold_run(self.journals, loaded.changed(snapshot=None), definition)
+        return fold_run(self.journals, loaded.changed(snapshot=None), factory)
 
-    def at(self, run: str, step: int | str | None, definition: ProcessFactory) -> Any:
+    def at(self, run: str, step: int | str | None, factory: ProcessFactory) -> Any:
         """Return the process of a run as it was after an entry, for reading.  It takes no steps.
 
         The run is not claimed, so another holder may drive it meanwhile.
@@ -112,7 +112,7 @@ class Runs:
             step: The number of the entry, with 0 before the first; or the name of the step to which the entry led, if
                 the process names its steps; or None for the run as it is stored.  A store in memory is written when
                 the run rests.
-            definition: How the process is made.
+            factory: How the process is made.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -120,22 +120,22 @@ class Runs:
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and takes other steps than the journal up to this entry.
         """
-        return past_of(self.journals, run, step, definition)
+        return past_of(self.journals, run, step, factory)
 
     def fork(
         self,
         run: str,
         step: int | None,
         name: str | None,
-        definition: ProcessFactory | None = None,
+        factory: ProcessFactory | None = None,
         *,
         by: str = "",
         edit: str = "",
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a definition, the fork rests as its run did there.  It is due when one of its questions is answered, when
-        one of its times has come, or when it is resumed.  Without a definition, the entries are copied unchanged, and
+        With a factory, the fork rests as its run did there.  It is due when one of its questions is answered, when
+        one of its times has come, or when it is resumed.  Without a factory, the entries are copied unchanged, and
         the fork is due only once it is resumed.
 
         Making the same fork again changes nothing.
@@ -144,9 +144,9 @@ class Runs:
             run: The name of the run.
             step: The number of the last common entry, or None for the last entry of the run.
             name: The name of the fork, or None for a new name.
-            definition: How the process is made, or None to fork without the code of the agent.
+            factory: How the process is made, or None to fork without the code of the agent.
             by: The person who forks the run; shown to people.
-            edit: An outcome after the common entries, as JSON without a time, or empty.  It needs a definition.
+            edit: An outcome after the common entries, as JSON without a time, or empty.  It needs a factory.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -155,7 +155,7 @@ class Runs:
             JournalError: If the journal is damaged.
             ReplayError: If the code has changed and takes other steps than the journal up to this entry.
         """
-        return fork(self.claims, run, step, name, definition, by=by, edit=edit)
+        return fork(self.claims, run, step, name, factory, by=by, edit=edit)
 
     # Signals
 
@@ -274,7 +274,7 @@ class Runs:
             self.claims.give_back(lease, loaded)
             raise
         entry = Entry("", to_json(Retried(step=step, at_s=time.time() if at_s is None else at_s)), "[]", None, by)
-        late = [post.id for post in loaded.signals if is_end_request(post)]  # they meant the run that has failed
+        late = [signal.id for signal in loaded.signals if is_end_request(signal)]  # they meant the run that has failed
         self.store.append(
             lease, lease.n, chain.written([entry], lease.fence), Suspension(state=state, due_s=0.0), took=late
         )

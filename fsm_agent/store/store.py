@@ -445,10 +445,10 @@ class Store(Protocol):
             run: The name of the run.
             key: The key of the open question that the signal answers, or empty if it answers no question.
             body: The text of the signal.
-            by: The person who posts it; shown to people.
+            by: The person who sends it; shown to people.
             signal_id: An id, or empty.  A signal with an id is made once in the life of the run.  Repeating it changes
                 nothing and raises none of the errors below.
-            content: What a repeated post must have in common with the first; by default, the body.
+            content: What a repeated signal must have in common with the first; by default, the body.
 
         Raises:
             RunUnknown: If the run does not exist.

@@ -375,11 +375,11 @@ class Worker:
         if self._known is not None and fingerprint_in(header) not in self._known:
             return False
         try:
-            definition = self._definition(agent, header_of(header))
+            factory = self._factory(agent, header_of(header))
         except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck and cannot be tried: %s", run.id, error)
             return None
-        return self.runs.claims.fingerprint(header, definition) not in ("", fingerprint)
+        return self.runs.claims.fingerprint(header, factory) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
         """Give back a run that could not be driven, so that it is tried again later.  Its questions stay open.
@@ -387,7 +387,7 @@ class Worker:
         If driver after driver fails, for example because the store refuses the entries, the run asks a person.  A
         driver that reached an entry did not fail in vain.
 
-        Earlier posts do not make the run due.  Otherwise it would be due at once, before all others, and would soon
+        Earlier signals do not make the run due.  Otherwise it would be due at once, before all others, and would soon
         count as a run at which every driver fails.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
@@ -396,8 +396,8 @@ class Worker:
             self.runs.claims.give_back(lease, loaded)
             return
         if is_in_vain and lease.tries >= MAX_TRIES:
-            definition = self._definition(self._agents[lease.agent], header_of(loaded.header))
-            self.runs.claims.give_up(lease, loaded, error, definition)
+            factory = self._factory(self._agents[lease.agent], header_of(loaded.header))
+            self.runs.claims.give_up(lease, loaded, error, factory)
             return
         due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
         wakes_on = UNTIL_DUE if loaded.signals else None
@@ -422,8 +422,8 @@ class Worker:
 
     def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        definition = self._definition(self._agents[lease.agent], header)
-        process, recorder = self.runs.claims.load_claimed(lease, definition, self.on_change)
+        factory = self._factory(self._agents[lease.agent], header)
+        process, recorder = self.runs.claims.load_claimed(lease, factory, self.on_change)
         if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
             recorder.patience_s = self.patience_s
         return process, recorder
@@ -530,6 +530,6 @@ class Worker:
         with suppress(LeaseLost, RunUnknown):  # then it was given back already
             self._give_back(lease, error, is_in_vain)
 
-    def _definition(self, agent: Runnable, header: Header) -> ProcessFactory:
+    def _factory(self, agent: Runnable, header: Header) -> ProcessFactory:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)
         return agent._definition_of_run(header, Made(deps), self._prompts)

@@ -169,7 +169,7 @@ class SqliteStore(SqlStore):
         return self._writer.submit((work, True))
 
     def _read(self, work: Work) -> Any:
-        with self._lent(self._connections) as connection:
+        with self._connection(self._connections) as connection:
             connection.execute("BEGIN")
             result = work(SqliteSql(connection, self._clock()))
             connection.execute("COMMIT")
@@ -179,7 +179,7 @@ class SqliteStore(SqlStore):
         """Do all work in one transaction, which waits for the disk if that is promised; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
-        with self._lent(self._connections if is_synced else self._unsynced) as connection:
+        with self._connection(self._connections if is_synced else self._unsynced) as connection:
             connection.execute("BEGIN IMMEDIATE")
             c = SqliteSql(connection, self._clock())
             outcomes = [works[0][0](c)] if len(works) == 1 else [self._try(connection, c, work) for work, _ in works]
@@ -202,7 +202,7 @@ class SqliteStore(SqlStore):
                 connection.execute("RELEASE work")
 
     @contextmanager
-    def _lent(self, connections: Connections) -> Iterator[sqlite3.Connection]:
+    def _connection(self, connections: Connections) -> Iterator[sqlite3.Connection]:
         """Lend a connection to the file that was opened."""
         self._check_place()
         with self._named(), connections.one() as connection:
@@ -241,7 +241,7 @@ class SqliteStore(SqlStore):
         return is_worth
 
     def _version(self) -> object:
-        with self._lent(self._watching) as connection:
+        with self._connection(self._watching) as connection:
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
     def _instance(self) -> str:
@@ -272,7 +272,7 @@ class SqliteStore(SqlStore):
             StoreError: The file exists or cannot be written, or the store is damaged.
         """
         checks.check_path(path)
-        with self._lent(self._connections) as connection:
+        with self._connection(self._connections) as connection:
             return _copy(connection, Path(path).absolute())
 
     def close(self) -> None:
@@ -393,7 +393,7 @@ class Connections:
         self._closed = closed
         self._changed = threading.Condition()
         self._idle: list[sqlite3.Connection] = []
-        self._lent = 0
+        self._in_use = 0
         self._forks = 0  # under way
         self.is_closed = False
         # Those of a store that was not closed would warn, from Python 3.13 on.  A `__del__` may come after theirs where
@@ -408,7 +408,7 @@ class Connections:
                 self._changed.wait()
             if self.is_closed:
                 raise self._closed()
-            self._lent += 1
+            self._in_use += 1
             connection = self._idle.pop() if self._idle else None
         try:
             if connection is None:
@@ -427,7 +427,7 @@ class Connections:
         """Wait until all connections are returned, close them, and lend none until the fork is over."""
         with self._changed:
             self._forks += 1
-            while self._lent:
+            while self._in_use:
                 self._changed.wait()
             _close_all(self._idle)
 
@@ -450,7 +450,7 @@ class Connections:
                         self._idle.append(connection)
                     else:
                         connection.close()
-                self._lent -= 1
+                self._in_use -= 1
                 if self._forks:
                     self._changed.notify_all()
 
