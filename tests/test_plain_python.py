@@ -51,10 +51,6 @@ def test_each_verb_shows_its_options_in_its_source_its_signature_and_its_hints(c
 
 
 FACES = ["fsm_agent.errors", *[one.name for one in pkgutil.iter_modules(fsm_agent.__path__, "fsm_agent.") if one.ispkg]]
-# What names a type that its module does not import: take away each as it is mended.
-UNRESOLVED = {
-    "PostgresStore.__init__",
-}
 
 
 def hinted(face: str) -> Iterator[tuple[str, Any]]:
@@ -62,19 +58,16 @@ def hinted(face: str) -> Iterator[tuple[str, Any]]:
     room = importlib.import_module(face)
     for name in getattr(room, "__all__", []):
         public = getattr(room, name)
-        if inspect.isclass(public):
-            members = {
-                key: getattr(one, "fget", getattr(one, "__func__", one)) for key, one in dict(vars(public)).items()
-            }
-            yield from ((f"{name}.{key}", one) for key, one in members.items() if key == "__init__" or key[0] != "_")
-        if inspect.isclass(public) or inspect.isfunction(public):
-            yield name, public
+        yield name, public
+        for key, member in dict(vars(public)).items() if inspect.isclass(public) else ():
+            if key == "__init__" or not key.startswith("_"):
+                yield f"{name}.{key}", getattr(member, "fget", getattr(member, "__func__", member))
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_the_hints_of_every_public_name_are_types(face: str) -> None:
     for name, public in hinted(face):
-        if name not in UNRESOLVED and (inspect.isclass(public) or inspect.isfunction(public)):
+        if inspect.isclass(public) or inspect.isfunction(public):
             assert isinstance(typing.get_type_hints(public), dict), name
 
 

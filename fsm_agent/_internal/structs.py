@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache, lru_cache
-from inspect import Parameter, Signature, get_annotations
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NewType, Self, Union, get_args, get_origin
 
@@ -123,28 +122,7 @@ def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-class ValueType(msgspec.StructMeta):
-    """The metaclass of values; their signatures show annotations unevaluated, since some names are not imported."""
-
-    @property
-    def __signature__(cls) -> Signature:  # noqa: N805
-        written = {name: kind for base in reversed(cls.__mro__) for name, kind in get_annotations(base).items()}
-        defaults = defaults_of(cls)
-        positional, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-        return Signature(
-            [
-                Parameter(
-                    name,
-                    positional if name in cls.__match_args__ else by_name,
-                    default=defaults.get(name, Parameter.empty),
-                    annotation=written[name],
-                )
-                for name in cls.__struct_fields__
-            ]
-        )
-
-
-class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, metaclass=ValueType):
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An immutable value; two are equal if their class and their fields are equal.
 
     JSON leaves out fields with default values, so to change a default takes a new version of the documents.
