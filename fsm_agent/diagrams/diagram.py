@@ -12,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -320,13 +321,8 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
         title: The title above the diagram.
     """
     table = table or FlowTable(trace[0].to if trace else "", {}, ())
-    visits, spent = Counter[str](), dict[str, float]()
-    since_s = 0.0
-    for step in trace:
-        if since_s and step.at_s:
-            spent[step.source] = spent.get(step.source, 0.0) + _elapsed_s(since_s, step.at_s)
-        since_s = step.at_s
-        visits[step.to] += is_entry(step)
+    notes = stay_notes(trace)
+    visits = visits_in(trace)
     ways = [Way(source, event, to, guard) for source, event, guard, to in table.rows]
     ends = {name: word == "failure" for name, word in table.states.items() if word in _ENDS}
     lines = dict(lines_of(without_done(ways), level_for(None, len(ways)), ends))
@@ -344,7 +340,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
             is_final=word in _ENDS,
             is_current=name == current,
             visits=visits[name],
-            note=(*([word] if word and word not in _ENDS else ()), *_stay_note(name, visits, spent)),
+            note=(*([word] if word and word not in _ENDS else ()), *notes.get(name, ())),
         )
         for name in drawn
         if name
@@ -367,9 +363,21 @@ def is_entry(step: Stepped) -> bool:
     return step.trigger not in ("started", "interrupted", "run_again", "kept")
 
 
-def _stay_note(name: str, visits: Counter[str], spent: Mapping[str, float]) -> list[str]:
-    noted = [_format_count(visits[name], "visit")] if visits[name] else []
-    return [*noted, format_duration(spent[name])] if name in spent else noted
+def visits_in(trace: Iterable[Stepped]) -> Counter[str]:
+    """Return how often a run of a flow has entered each state."""
+    return Counter([step.to for step in trace if is_entry(step)])
+
+
+def stay_notes(trace: Sequence[Stepped]) -> dict[str, tuple[str, ...]]:
+    """Return, by state, how often a run of a flow has entered it, and how long it was there, in words."""
+    spent: dict[str, float] = {}
+    for before, step in pairwise(trace):
+        if before.at_s and step.at_s:
+            spent[step.source] = spent.get(step.source, 0.0) + _elapsed_s(before.at_s, step.at_s)
+    return {
+        name: (_format_count(times, "visit"), *([format_duration(spent[name])] if name in spent else ()))
+        for name, times in visits_in(trace).items()
+    }
 
 
 def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:

@@ -64,16 +64,10 @@ def _kept(plain: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
         return plain
     adapter = copy(plain)
     adapter.core_schema = schema
-    adapter.validator = _compiled(pydantic_core.SchemaValidator, schema)
-    adapter.serializer = _compiled(pydantic_core.SchemaSerializer, schema)
+    # Without the flag, models inside bring their own validators, without what is wrapped here.
+    adapter.validator = pydantic_core.SchemaValidator(schema, _use_prebuilt=False)
+    adapter.serializer = pydantic_core.SchemaSerializer(schema, _use_prebuilt=False)
     return adapter
-
-
-def _compiled(make: Any, schema: Any) -> Any:
-    try:
-        return make(schema, _use_prebuilt=False)  # else models inside bring their own, without what is wrapped here
-    except TypeError:  # no such argument in another version: then deques in models are refused by name
-        return make(schema)
 
 
 def _keeping(schema: Any) -> Any:

@@ -18,10 +18,11 @@ from fsm_agent.diagrams.diagram import (
     ANY_NODE,
     Level,
     Way,
-    is_entry,
     level_for,
     lines_of,
+    stay_notes,
     steps_on,
+    visits_in,
     with_else,
     without_done,
 )
@@ -134,15 +135,14 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     flow, trace = run.flow, run.record.trace
     drawn = _Drawing()
     _draw(flow, drawn, "", "")
-    visits = Counter(step.to for step in trace if is_entry(step))
+    visits, notes = visits_in(trace), stay_notes(trace)
     edited = {step.to for step in trace if step.trigger == EDITED}
-    spent = _spent(trace)
     current = _current(run, "")
     known = {node.id for node in drawn.nodes} | {box.id for box in drawn.boxes}
     drawn.nodes += [_node(flow.states[name], name, "", flow) for name in visits if name not in known]
 
     def of_run(state: _N) -> _N:
-        note = (*state.note, *_note(visits[state.id], spent.get(state.id)))
+        note = (*state.note, *notes.get(state.id, ()))
         times = None if "/" in state.id else visits[state.id]
         return replace(state, visits=times, note=note, is_current=state.id in current)
 
@@ -332,24 +332,6 @@ def _current(run: FlowProcess, prefix: str) -> set[str]:
             is_deeper = not isinstance(run, FlowRun) and isinstance(cell, FlowProcess)
             ids |= _current(cell, f"{inner}{run.state_of(name)[0].name}/" if is_deeper else inner)
     return ids
-
-
-def _spent(trace: Sequence[Stepped]) -> dict[str, float]:
-    """Return the seconds that a run spent in each state that it has left."""
-    spent: dict[str, float] = {}
-    since_s: float | None = None
-    for step in trace:
-        if since_s is not None and step.at_s >= since_s:
-            spent[step.source] = spent.get(step.source, 0.0) + step.at_s - since_s
-        since_s = step.at_s
-    return spent
-
-
-def _note(visits: int, spent_s: float | None) -> list[str]:
-    if not visits:
-        return []
-    times = [f"{visits} visit{'s' if visits != 1 else ''}"]
-    return times if spent_s is None else [*times, _duration(spent_s)]
 
 
 def _duration(seconds: float) -> str:

@@ -123,10 +123,6 @@ class RunContext:
             self.approve, self.has_approver = environment.approve, around.has_approver
         self.own_environment = self.own_environment.changed(clock=environment.clock, approve=self.approve)
 
-    def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
-        """Return the agent that a state asks."""
-        return state.agent_for(data, self.agents)
-
     def inside(self, flow: Flow[Any]) -> RunContext:
         """Return the context of a flow inside, which may have its own agents, `answer` and `approve`."""
         if not flow.agents and flow.approve is None and flow.answer is None:
@@ -208,7 +204,7 @@ class CallChild(StateChild):
     """An agent call."""
 
     def record_of(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
-        agent, task = run_context.agent(state, data), state.task(data)
+        agent, task = state.agent_for(data, run_context.agents), state.task(data)
         try:
             resolved = resolve_task(agent, task, {"deps": run_context.deps})
         except UsageError as error:
@@ -219,7 +215,7 @@ class CallChild(StateChild):
     def process(
         self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext
     ) -> ChildHandle:
-        agent = run_context.agent(state, data)
+        agent = state.agent_for(data, run_context.agents)
         prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
         parts = agent._call_parts(prompt, None, run_context.deps)
         parts["has_approver"] = parts["has_approver"] or run_context.has_approver

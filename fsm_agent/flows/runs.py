@@ -69,7 +69,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     run.journal = Journal(run.record, name, to_json(header))
 
 
-def definition_of(flow: FlowDefinition[Any], run_context: RunContext) -> ProcessFactory:
+def factory_of(flow: FlowDefinition[Any], run_context: RunContext) -> ProcessFactory:
     """Return how runs of a flow are rebuilt from a store."""
     environment = run_context.own_environment
 
@@ -425,11 +425,11 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now decides differently up to this step.
         """
-        definition = self._to_read({"deps": deps, "clients": clients})
-        run: FlowRun[D] = self.all.at(run_id, step, definition)
+        factory = self._to_read({"deps": deps, "clients": clients})
+        run: FlowRun[D] = self.all.at(run_id, step, factory)
         assert run.journal is not None
         edit = "" if data is None else to_json(edit_of(run, data, by))
-        return self.all.fork(run_id, run.journal.n, new_run_id, definition, by=by, edit=edit)
+        return self.all.fork(run_id, run.journal.n, new_run_id, factory, by=by, edit=edit)
 
 
 def _names(after: Any) -> tuple[str, ...]:

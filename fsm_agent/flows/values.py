@@ -109,11 +109,12 @@ class AnswerTypes:
         return (True, False) if kind is bool else (ANY,)
 
     def case_of(self, value: Any) -> Any:
-        """Return the case to which a value belongs.  The value's own class comes before its base classes."""
-        for is_case in (_is_exactly, _is_of):
-            for case in self.cases:
-                if case is ANY or value is case or value == case or is_case(value, case):
-                    return case
+        """Return the case to which a value belongs."""
+        if self.cases is self.types:
+            return self.types[self._index(value)]
+        for case in self.cases:  # the only one, or those of an enum or a bool
+            if case is ANY or value is case or value == case:
+                return case
         raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     @cached_property
@@ -135,6 +136,7 @@ class AnswerTypes:
         return text if len(self.types) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
 
     def _index(self, value: Any) -> int:
+        """Return the number of a value's type.  The value's own class comes before its base classes."""
         if len(self.types) == 1:
             return 0
         for is_kind in (_is_exactly, _is_of):

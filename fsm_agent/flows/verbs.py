@@ -36,7 +36,7 @@ from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.run import FlowRun, restore
-from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, definition_of
+from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of
 from fsm_agent.flows.states import D, State
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.messages.events import Event
@@ -308,10 +308,10 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         _check_known(options, ("deps", "clients"))
-        return definition_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
+        return factory_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
 
     def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:
-        return definition_of(self._flow, process.run_context)
+        return factory_of(self._flow, process.run_context)
 
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         return self._definition({"deps": deps})
@@ -329,13 +329,13 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return {self._flow.fingerprint}
 
-    def _outcomes(self, run_id: str, answers: Answers, definition: ProcessFactory) -> Mapping[str, Outcome]:
+    def _outcomes(self, run_id: str, answers: Answers, factory: ProcessFactory) -> Mapping[str, Outcome]:
         runs = self.runs.all
         row = runs.store.get(run_id)
         if row.is_ended and answers:
             raise ended_run(run_id)
         asked = [question.key for question in row.waits]
-        return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, definition))
+        return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, factory))
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
         """Do a task as part of the call around, and return its result."""

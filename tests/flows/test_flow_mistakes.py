@@ -283,6 +283,7 @@ ABOUT: list[tuple[Callable[[Any], object], str]] = [
     (lambda run: run.give(None, 5), "state of give.*None"),
     (lambda run: run.advance(run.flow.states["person"], Returned(text="5")), "key of advance.*person"),
     (lambda run: run.explain(5), "event of explain.*5"),
+    (lambda run: run.forked(run.data, by=5), "by.*5"),
 ]
 
 
