@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import EnumType
+from enum import Enum, EnumType
 from functools import lru_cache
 from os import PathLike
 from types import NoneType
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 import msgspec
 import pydantic
 
-from fsm_agent._internal.structs import field_names, is_whole, type_adapter
+from fsm_agent._internal.structs import field_names, is_whole, type_adapter, without_notes
 from fsm_agent._internal.text import guess, nearest
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.machine import row_name
@@ -466,7 +466,7 @@ def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
 def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
     """Refuse a row of a type that its state does not give."""
     cases = source.answer_types.cases
-    if row.case is ANY or any(row.case is case or row.case == case for case in cases):
+    if row.case is ANY or any(row.case is case or without_notes(row.case) == without_notes(case) for case in cases):
         return
     known, right = ", ".join(map(case_name, cases)), ""
     if cases == (ANY,):
@@ -510,7 +510,8 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
         event = event_name(trigger, case)
         rows = takers.get((state.name, event), [])
         if not rows:
-            of = f", of={case_name(case)}" if case is not ANY else ""
+            written = f"{type(case).__name__}.{case.name}" if isinstance(case, Enum) else case_name(case)
+            of = "" if case is ANY else f", of={'None' if case is NoneType else written}"
             right = f"add {state.name}.{trigger}(…{of})"
             raise FlowError(f"{where}: expected a row of {state.name} that takes {event!r}, got none; {right}")
         if rows[-1].guard is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -238,6 +238,14 @@ def _done(state: Any, name: str) -> Flow[Any]:
 def test_mistakes_are_refused_and_named(make: Callable[[], Any], name: str) -> None:
     with pytest.raises(FlowError, match=name):
         make()
+
+
+@pytest.mark.parametrize(("kind", "of"), [(Color, "of=Color.BLUE"), (bool, "of=False"), (int | None, "of=None")])
+def test_the_error_of_a_missing_row_says_how_it_is_written(kind: Any, of: str) -> None:
+    deciding = wait(*(get_args(kind) or [kind]), name="deciding")(lambda d: "?")
+    first = {Color: Color.RED, bool: True}.get(kind, int)
+    with pytest.raises(FlowError, match=of):
+        Flow("f", N, start=deciding, rows=[deciding.done(over, of=first)])
 
 
 def test_types_that_cannot_be_found_are_refused() -> None:
