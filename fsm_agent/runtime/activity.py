@@ -5,7 +5,9 @@ Each kind of effect has a subclass of `Activity`, registered with `activity_of`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner
@@ -13,11 +15,13 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.run_function import raise_own_cancellation
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
 
 A = TypeVar("A", bound="type[Activity]")
+MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of them it waits
 
 
 class Activity:
@@ -135,6 +139,41 @@ class Activity:
     def own_key(self) -> str:
         """The key for outcomes that answer no effect of its process, such as its expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
+
+
+async def perform(activity: Activity) -> Any:
+    """Perform an activity in a task: put the events of a stream into the driver's inbox, and return the outcome."""
+    work: Any = activity.perform()
+    is_stream = isinstance(work, AsyncGeneratorType)
+    room = MAX_BACKLOG
+    try:
+        if not is_stream:
+            return await work
+        async for item in work:
+            if type(item) in activity.effect.outcomes:
+                return item
+            room -= 1
+            if room:
+                activity.driver.put(activity, item)
+                continue
+            room, gate = MAX_BACKLOG, asyncio.get_running_loop().create_future()
+            activity.driver.put(activity, item, gate)
+            await gate
+    except asyncio.CancelledError as error:
+        raise_own_cancellation(error)
+        raise cancelled_inside(activity) from error
+    finally:
+        if is_stream:
+            await work.aclose()
+    raise AssertionError(f"{activity.key}: it ended without an outcome")
+
+
+def cancelled_inside(activity: Activity) -> RuntimeError:
+    """Return the error for an activity that has awaited something which was cancelled, such as a user's future.
+
+    As a cancellation it would pass for one of the task around it, and a task group would drop it in silence.
+    """
+    return RuntimeError(f"what {activity.key!r} waited for was cancelled")
 
 
 ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; `Activity` itself stands for all others

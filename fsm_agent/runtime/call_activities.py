@@ -483,7 +483,7 @@ class FunctionActivity(Activity):
         )
         if self.run.inner is not None:
             at = len(self.key) + len(SEPARATOR)
-            self.run.inner.posts = [post.changed(key=post.key[at:]) for post in self.driver.posts_inside(self.key)]
+            self.run.inner.posts = [post.changed(key=post.key[at:]) for post in self.driver.posts_inside.of(self.key)]
         self.since_s = time.monotonic()
 
     def at_once(self) -> Interrupted:
@@ -507,11 +507,11 @@ class FunctionActivity(Activity):
             ]
         )
         used = {post.id for post in inner.used_posts}
-        driver.use_posts_inside([post for post in driver.posts_inside(self.key) if post.id in used])
+        driver.posts_inside.remove([post for post in driver.posts_inside.of(self.key) if post.id in used])
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         if not self.is_instant:
-            self.driver.use_posts_inside(self.driver.posts_inside(self.key))
+            self.driver.posts_inside.remove(self.driver.posts_inside.of(self.key))
         if type(outcome) is FunctionFailed and not self.is_instant:  # first, as a `CallFailed` needs it as its cause
             self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)

@@ -32,16 +32,15 @@ to do until something happens.  The driver then waits (`wait`), in its own way, 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heappop, heappush
-from types import AsyncGeneratorType
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.system import at_fork
@@ -53,13 +52,12 @@ from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register 
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder, lasting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
+from fsm_agent.runtime.nested import Owners, PostsInside
 from fsm_agent.runtime.portal import Place, is_collecting, open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
-from fsm_agent.runtime.run_function import raise_own_cancellation
 from fsm_agent.runtime.threads import ThreadTask
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
-MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of them it waits
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
@@ -92,8 +90,6 @@ class Driver(ABC):
     _record: Any = None  # the record whose effects were taken up; None: read the effects again
     is_to_write: bool = False  # the next wait is a write of the journal
     _is_last_look: bool = False  # for answers to them, before their time is over
-    _owner_path: str = ""  # the path of the last owner
-    _owner: Any = None
     _deadline: Deadline | None = None
     _is_mixed: bool = False  # activities of several kinds are waiting
     is_timed: bool = False  # waits have a limit
@@ -127,11 +123,8 @@ class Driver(ABC):
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
         self._open: dict[str, AnyEffect] = {}  # what it could not answer, and others can
         self._asked: set[str] = set()  # keys of those that others have been asked while it drives
-        self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
-        # Of nested processes, by the ids of the environments on their path: those environments, which keeps the ids
-        # valid, and the one that performs their effects.
-        self._environments: dict[tuple[int, ...], tuple[tuple[Environment, ...], Environment]] = {}
-        self._owner_environment = environment
+        self.posts_inside = PostsInside(recorder)
+        self._owners = Owners(process, environment)
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
@@ -160,40 +153,12 @@ class Driver(ABC):
     def report(self, key: str, event: Event) -> None:
         """Put an event of an activity into the inbox, from any thread."""
 
-    # Performing
-
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         """Put an item into the inbox, in the event loop in which the activity is performed."""
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
         self.ring()
-
-    async def perform(self, activity: Activity) -> Any:
-        """Perform an activity in a task: put the events of a stream into the inbox, and return the outcome."""
-        work: Any = activity.perform()
-        is_stream = isinstance(work, AsyncGeneratorType)
-        room = MAX_BACKLOG
-        try:
-            if not is_stream:
-                return await work
-            async for item in work:
-                if type(item) in activity.effect.outcomes:
-                    return item
-                room -= 1
-                if room:
-                    self.put(activity, item)
-                    continue
-                room, gate = MAX_BACKLOG, asyncio.get_running_loop().create_future()
-                self.put(activity, item, gate)
-                await gate
-        except asyncio.CancelledError as error:
-            raise_own_cancellation(error)
-            raise cancelled_inside(activity) from error
-        finally:
-            if is_stream:
-                await work.aclose()
-        raise AssertionError(f"{activity.key}: it ended without an outcome")
 
     # Claiming the process
 
@@ -253,7 +218,7 @@ class Driver(ABC):
                 continue
             elif self.inbox or is_late:
                 events = self._take_next(is_late)
-            elif self._sleeps or self.active:
+            elif self.active or self._sleeps:
                 yield from self._idle()
                 continue
             else:
@@ -290,8 +255,7 @@ class Driver(ABC):
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         """Write the last entries and give the run back, if there is a recorder."""
         if self.recorder is not None:
-            for post in self._posts_inside:
-                self.recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} any longer"))
+            self.posts_inside.refuse()
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
@@ -348,53 +312,11 @@ class Driver(ABC):
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
         """Keep a post for the run that a function has begun, and run the function again; return whether it is one."""
-        if SEPARATOR not in post.key:
-            return False
-        function = next((e.key for e in self.process.effects if post.key.startswith(f"{e.key}{SEPARATOR}")), None)
-        if function is None:
-            return False
-        self._posts_inside.append(post)
+        function = self.posts_inside.keep(post, self.process.effects)
         if function in self._unanswered:
             self._unanswered.discard(function)
             self.reread()
-        return True
-
-    def posts_inside(self, key: str) -> list[PostedOutcome]:
-        """Return the posts for runs that the function with this key has begun; they stay until they are used."""
-        return [post for post in self._posts_inside if post.key.startswith(f"{key}{SEPARATOR}")]
-
-    def use_posts_inside(self, posts: Collection[PostedOutcome]) -> None:
-        """Remove posts that the runs inside have taken, or will never take."""
-        if posts and self.recorder is not None:
-            self._posts_inside = [post for post in self._posts_inside if post not in posts]
-            self.recorder.mark_used([post.id for post in posts])
-
-    def _assign(self, activity: Activity) -> None:
-        """Assign an activity to the nested process that waits for it."""
-        path = activity.key.rpartition(SEPARATOR)[0]
-        if path != self._owner_path:  # the owner of a path stays the same
-            owner = self._owner = self.process.owner(activity.key)
-            self._owner_path, self._owner_environment = path, self._environment_of(owner.environments)
-        activity.assign(self._owner, self._owner_environment)
-
-    def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
-        """Return the innermost of these environments, with the driver's clock.
-
-        Without an approver of its own, it gets the approver of the nearest environment around it.
-        """
-        # One clock for all, since the driver compares all deadlines with its own.
-        if not environments:
-            return self.environment
-        key = tuple(map(id, environments))
-        if key not in self._environments:
-            approve = next(
-                (environment.approve for environment in environments if environment.approve), self.environment.approve
-            )
-            self._environments[key] = (
-                environments,
-                environments[0].changed(clock=self.environment.clock, approve=approve),
-            )
-        return self._environments[key][1]
+        return function is not None
 
     def _reconcile(self) -> bool:
         """Read all effects: take up the new ones, drop those that are gone; return False if the process has ended."""
@@ -444,7 +366,7 @@ class Driver(ABC):
             else:
                 activity = ACTIVITIES.get(type(effect), Activity)(effect, self)
                 if SEPARATOR in effect.key:
-                    self._assign(activity)
+                    self._owners.assign(activity)
                 if not activity.prepare() or effect.key in self._unanswered:
                     if self.recorder is not None and effect.question is not None:
                         self._open[effect.key] = effect
@@ -519,14 +441,12 @@ class Driver(ABC):
         """Take the first item of the inbox; after the deadline, only if an outcome is in it, which still counts."""
         if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # threads append to it meanwhile
             returned = next((one for one in self.active.values() if one.returned_outcome() is not None), None)
-            return self._expire() if returned is None else self._take_returned(returned)
+            if returned is None:
+                return self._expire()
+            returned.is_dropped = True  # its outcome is taken before it arrives in the inbox
+            del self.active[returned.key]
+            return returned.finish(returned.returned_outcome())
         return self._take(*self.inbox.popleft())
-
-    def _take_returned(self, activity: Activity) -> Iterable[Event]:
-        """Take the outcome of an activity before it arrives in the inbox."""
-        activity.is_dropped = True
-        del self.active[activity.key]
-        return activity.finish(activity.returned_outcome())
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Take an item of the inbox; return its events, none for an activity that was dropped."""
@@ -631,7 +551,7 @@ class Driver(ABC):
         ]
         if not limits:
             return None
-        left_s, self._limit = min(limits, key=_seconds)
+        left_s, self._limit = min(limits, key=itemgetter(0))
         return max(0.0, left_s)
 
     def handle_limit(self) -> None:
@@ -725,15 +645,3 @@ class Driver(ABC):
             what = f"{name}: outcomes that arrived before the driver was stopped could not be kept: {error}"
             raised.add_note(what)
             LOG.warning("%s", what)
-
-
-def _seconds(limit: tuple[float, Deadline | Activity]) -> float:
-    return limit[0]
-
-
-def cancelled_inside(activity: Activity) -> RuntimeError:
-    """Return the error for an activity that has awaited something which was cancelled, such as a user's future.
-
-    As a cancellation it would pass for one of the task around it, and a task group would drop it in silence.
-    """
-    return RuntimeError(f"what {activity.key!r} waited for was cancelled")

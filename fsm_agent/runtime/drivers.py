@@ -16,8 +16,8 @@ from typing import Any, Self, TypeAlias, TypeVar
 from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at_s
 from fsm_agent.messages.events import Done, Event, Inside, Suspended
 from fsm_agent.runtime import portal
-from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.driver import GRACE_S, Driver, cancelled_inside
+from fsm_agent.runtime.activity import Activity, cancelled_inside, perform
+from fsm_agent.runtime.driver import GRACE_S, Driver
 from fsm_agent.runtime.environment import Environment, Recorder
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.probes import MeasuredDrive
@@ -206,7 +206,7 @@ class AsyncDriver(Driver):
             return
         entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
         try:
-            activity.handle = self._loop.create_task(self.perform(activity), name=activity.key)
+            activity.handle = self._loop.create_task(perform(activity), name=activity.key)
         finally:
             if self.probe is not None:
                 self.probe.leave(entered)
@@ -398,7 +398,7 @@ class SyncDriver(Driver):
             return
         if self._loop is None:
             self._loop = portal.loop()
-        task = portal.LoopTask(self._loop, partial(self.perform, activity), partial(self.put, activity, None))
+        task = portal.LoopTask(self._loop, partial(perform, activity), partial(self.put, activity, None))
         activity.handle = task
         entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
         try:

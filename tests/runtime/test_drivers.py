@@ -70,7 +70,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Environment, SystemClock, adrive, arun, drive, run
-from fsm_agent.runtime.driver import MAX_BACKLOG
+from fsm_agent.runtime.activity import MAX_BACKLOG
 from fsm_agent.testing import Delayed, Script, ScriptError, function_call
 
 
