@@ -373,31 +373,25 @@ async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
     """
     token = _run.set(run)
     try:
-        with _left_if_waiting(run):
-            run.ended = await _ended(run, place)
-        return run.ended
-    finally:
-        _run.reset(token)
-
-
-@contextmanager
-def _left_if_waiting(run: FunctionExecution) -> Iterator[None]:
-    """Drop the outcome of a function that waits, however it has taken the `Aborted` by which it was left."""
-    try:
-        yield
+        run.ended = await _ended(run, place)
     except (Aborted, BaseExceptionGroup):  # a group, of a function with tasks
         if not run.is_waiting or run.is_cancelled:
             raise
-    if run.is_waiting:
+    finally:
+        _run.reset(token)
+    if run.is_waiting:  # however it has taken the `Aborted` by which it was left
         run.ended = None
+    return run.ended
 
 
 async def _ended(run: FunctionExecution, place: Place) -> Ended:
     """Return the outcome of the last attempt, after the pipeline."""
     while True:
-        ended = await (_awaited(_called(run), run) if place is Place.LOOP else place.call(partial(_attempt, run)))
-        if inspect.isawaitable(ended):
-            ended = await place.wait_for(_awaited(ended, run))
+        if place is Place.LOOP:
+            ended = await _awaited(_called(run), run)
+        else:
+            value: Any = await place.call(partial(_attempt, run))
+            ended = await place.wait_for(_awaited(value, run)) if inspect.isawaitable(value) else value
         if not isinstance(ended, float):
             break
         await place.wait_for(run.environment.clock.asleep(ended))
@@ -433,16 +427,14 @@ def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
 
 async def _called(run: FunctionExecution) -> Any:
     """Call a function with its middleware in this task; return its value."""
-    return await _value_of(run.ainvoke(run.effect.call)) if run.is_plain else await _acall_through_middleware(run)
+    value = run.ainvoke(run.effect.call) if run.is_plain else _acall_through_middleware(run)
+    return await value if inspect.isawaitable(value) else value
 
 
 async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | float:
     """Await the value of a function; return the outcome, or the seconds until the next attempt."""
     try:
         value = await _value_of(pending)
-    except asyncio.CancelledError as error:
-        raise_own_cancellation(error)
-        return _after_error(_cancellation_error(error), run)
     except Exception as error:
         return _after_error(error, run)
     return _kept(_result_outcome(value, run), run)
