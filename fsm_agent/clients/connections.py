@@ -106,22 +106,30 @@ class LoopClient:
         if response.is_closed:  # a mock or an event hook has read it
             self._free.release()
         else:
-            response.stream = _Body(response.stream, self, exchange)
+            response.stream = _Body(response.stream, self, exchange, is_bounded=self._bounds_reads(exchange))
         return response
 
+    def _bounds_reads(self, exchange: HttpExchange) -> bool:
+        """Return whether aiohttp bounds the wait for each piece of a reply: all in the same way, and no upload."""
+        is_short = not exchange.is_stream and len(exchange.content) <= PIECE_BYTES
+        return is_short and self._connections is not None
+
     async def _send(self, exchange: HttpExchange) -> httpx.Response:
-        limit_s = math.inf
-        if self._connections is not None:
-            request, upload = _own_request(exchange)
-            if upload is None:  # aiohttp has no end for a head whose bytes keep coming
-                limit_s = exchange.limits["connect"] + exchange.limits["read"]
+        limit_s, limits = math.inf, exchange.limits
+        upload: _Upload | None = None
+        if self._bounds_reads(exchange):
+            request = _own_request(exchange, httpx.ByteStream(exchange.content), limits["read"])
+            limit_s = limits["connect"] + limits["read"]  # aiohttp has no end for a head whose bytes keep coming
+        elif self._connections is not None:
+            upload = _Upload(exchange)
+            request = _own_request(exchange, upload, None)
         else:  # with what a user's client adds to all requests
             request = self._client.build_request(
                 "POST",
                 exchange.url,
                 headers=exchange.headers,
                 content=exchange.content,
-                extensions={"timeout": exchange.limits},
+                extensions={"timeout": limits},
             )
             request.stream = upload = _Upload(exchange)
         sending = self._client.send(request, stream=True, follow_redirects=False)
@@ -194,22 +202,17 @@ class LoopClient:
             self._connections.forget()
 
 
-def _own_request(exchange: HttpExchange) -> tuple[httpx.Request, _Upload | None]:
-    """Return a request over aiohttp, which bounds the wait for a reply, but no upload."""
-    content, limits = exchange.content, exchange.limits
-    is_short = not exchange.is_stream and len(content) <= PIECE_BYTES
-    upload = None if is_short else _Upload(exchange)
-    # The pieces of a stream have another time than its beginning.
-    timeouts = {"connect": limits["connect"], "read": limits["read"] if is_short else None}
+def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: float | None) -> httpx.Request:
+    """Return a request over aiohttp; ``read_s`` bounds the wait for each piece of the reply."""
     request = httpx.Request(
         "POST",
         exchange.url,
         headers=exchange.headers,
-        stream=upload or httpx.ByteStream(content),
-        extensions={"timeout": timeouts},
+        stream=body,
+        extensions={"timeout": {"connect": exchange.limits["connect"], "read": read_s}},
     )
-    request.headers["content-length"] = str(len(content))
-    return request, upload
+    request.headers["content-length"] = str(len(exchange.content))
+    return request
 
 
 class _Upload(httpx.AsyncByteStream):
@@ -247,11 +250,12 @@ class _Upload(httpx.AsyncByteStream):
 class _Body(httpx.AsyncByteStream):
     """The body of a response: each piece comes in its time, before the deadline."""
 
-    def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange) -> None:
+    def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange, *, is_bounded: bool) -> None:
         self._body: httpx.AsyncByteStream = body
         self._pieces = aiter(self._body)
         self._client: LoopClient | None = client
         self._exchange = exchange
+        self._is_bounded = is_bounded
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -260,9 +264,8 @@ class _Body(httpx.AsyncByteStream):
         exchange = self._exchange
         assert self._client is not None
         with masked_logs(exchange.find_secrets):
-            data: bytes | None = await self._client.wait(
-                anext(self._pieces, None), exchange.deadline, exchange.limits["read"]
-            )
+            limit_s = math.inf if self._is_bounded else exchange.limits["read"]
+            data: bytes | None = await self._client.wait(anext(self._pieces, None), exchange.deadline, limit_s)
         if data is None:
             raise StopAsyncIteration
         return data

@@ -19,6 +19,8 @@ class Owners:
         environment: Its environment.
     """
 
+    __slots__ = ("_environment", "_known", "_last", "_last_environment", "_last_path", "_process")
+
     def __init__(self, process: Process, environment: Environment) -> None:
         self._process = process
         self._environment = environment
@@ -60,6 +62,8 @@ class PostsInside:
     Args:
         recorder: The recorder of the drive; without one, there are no posts.
     """
+
+    __slots__ = ("_posts", "_recorder")
 
     def __init__(self, recorder: Recorder | None) -> None:
         self._recorder = recorder
