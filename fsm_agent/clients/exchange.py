@@ -187,9 +187,7 @@ READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-
 
 
 class HttpExchange:
-    """A request to a model as HTTP sends it, and the errors of its failures.
-
-    Call `encode` first: `url`, `headers`, `content`, `codec`, `adapted` and `output_mode` are unset before.
+    """A request to a model as HTTP sends it, over the first wire of the provider that expresses it; and its failures.
 
     Args:
         endpoint: The destination.
@@ -207,20 +205,15 @@ class HttpExchange:
         output_mode: How the request asks for a typed answer.
         limits: Seconds for each piece of the steps connect, read, write and pool.
         deadline: A copy of the given deadline, which `linger` moves.
-    """
 
-    url: httpx.URL
-    headers: httpx.Headers
-    content: bytes
-    codec: Codec
-    adapted: tuple[str, ...]
-    output_mode: OutputMode | None
+    Raises:
+        UsageError: If the request cannot be expressed in this format or for this model.
+        TimedOut: If the deadline has passed already.
+    """
 
     def __init__(
         self, endpoint: Endpoint, request: Request, network: Network, deadline: Deadline, is_stream: bool
     ) -> None:
-        self._endpoint = endpoint
-        self._request = request
         self.network = network
         self.deadline = deadline.copy()
         self.is_stream = is_stream
@@ -231,25 +224,9 @@ class HttpExchange:
             "pool": network.pool_s,
         }
         self._lingers = False
-
-    def encode(self) -> None:
-        """Write the request, over the first wire of the provider that expresses it.
-
-        Raises:
-            UsageError: If the request cannot be expressed in this format or for this model.
-            TimedOut: If the deadline has passed already.
-        """
-        endpoint, request, is_stream = self._endpoint, self._request, self.is_stream
         choice: tuple[str, ...] = ()
-        provider = endpoint.provider
         try:
-            content = provider.codec.encode(
-                request,
-                model=endpoint.model,
-                profile=endpoint.profile,
-                stream=is_stream,
-                provider=provider.name,
-            )
+            content = _encode(endpoint, request, is_stream)
         except UsageError as refusal:
             endpoint, request, content, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
@@ -260,10 +237,12 @@ class HttpExchange:
                 self.headers[name] = f"{self.headers[name]},{value}" if self.headers.get(name) else value
         self._endpoint = endpoint
         self._request = request
-        self.codec = codec
+        self.codec: Codec = codec
         self.content = content
         self.adapted = choice + codec.adapted(request, profile)
-        self.output_mode = None if request.output.is_text else codec.request_form(request, profile).mode
+        self.output_mode: OutputMode | None = (
+            None if request.output.is_text else codec.request_form(request, profile).mode
+        )
         if self.deadline.is_over:
             raise self.late()
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Access, Endpoint
@@ -23,12 +23,6 @@ from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     import httpx
-
-    from fsm_agent.clients.local.functions.steps import Guided
-    from fsm_agent.clients.local.functions.wire import Step
-
-
-R = TypeVar("R")
 
 
 class HttpClient(SyncVerbs):
@@ -148,7 +142,8 @@ class HttpClient(SyncVerbs):
         self, request: Request, *, stream: bool, timeout_s: float | Deadline | None
     ) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        endpoint = await self._locate()
+        access = self._access
+        endpoint = await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
         ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
         try:
             async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
@@ -193,20 +188,22 @@ class HttpClient(SyncVerbs):
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
         """Make one reply of several requests, for a model that needs guidance."""
-        from fsm_agent.clients.local.functions.steps import driven
+        from fsm_agent.clients.local.functions.steps import Guided, driven
+        from fsm_agent.clients.local.functions.wire import Step
 
-        return driven(*_steps(self._ask_once, request, endpoint, timeout_s, is_stream=is_stream))
+        deadline = _deadline(timeout_s)  # of all of them
 
-    async def _locate(self) -> Endpoint:
-        access = self._access
-        return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
+        def ask(step: Step) -> AsyncGenerator[Delta | Reply]:
+            is_shown = is_stream and step.is_answer
+            return self._ask_once(step.request, step.at(endpoint), deadline, is_stream=is_shown)
+
+        return driven(Guided(request, endpoint.profile), ask)
 
     def _exchange(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> HttpExchange:
         self._check_open()
         exchange = HttpExchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
-        exchange.encode()
         if exchange.adapted:
             warn_of_left_out(exchange.adapted, self.name, self._warned)
         return exchange
@@ -267,18 +264,6 @@ def _needs_steps(request: Request, endpoint: Endpoint) -> bool:
     from fsm_agent.clients.local.functions.steps import needs_guidance
 
     return needs_guidance(request)
-
-
-def _steps(
-    ask: Callable[..., R], request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
-) -> tuple[Guided, Callable[[Step], R]]:
-    """Return the requests that make one reply, and how each is asked; all end at one deadline."""
-    from fsm_agent.clients.local.functions.steps import Guided
-
-    deadline = _deadline(timeout_s)
-    return Guided(request, endpoint.profile), lambda step: ask(
-        step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
-    )
 
 
 def _last(items: Sequence[Delta | Reply]) -> Reply:
