@@ -44,7 +44,7 @@ from fsm_agent.cli.output import (
     is_ending,
     reporting,
 )
-from fsm_agent.cli.run_tables import run_picture
+from fsm_agent.cli.run_tables import RunPicture
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
@@ -174,7 +174,7 @@ class Chat:
         if not self._run:
             self._screen.tell("nothing to draw: no turn was taken here")
             return
-        self._screen.show(run_picture(read(self._agent.runs.all, self._run), self._screen.out.width))
+        self._screen.show(RunPicture(read(self._agent.runs.all, self._run)))
 
 
 def chat_lines(screen: Screen) -> Iterator[str]:

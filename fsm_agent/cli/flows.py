@@ -19,6 +19,7 @@ from fsm_agent._internal.text import format_moment, plain
 from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.options import (
+    By,
     Debug,
     Deps,
     Json,
@@ -32,6 +33,7 @@ from fsm_agent.cli.options import (
     load_module,
     open_store,
     store_option,
+    user_or,
 )
 from fsm_agent.cli.output import SUSPENDED, Approver, LineWriter, error_text, json_text, option, reporting, tell_waits
 from fsm_agent.cli.questions import fill_in, is_at_terminal, question_of
@@ -159,7 +161,7 @@ def answer(
         str | None, typer.Argument(metavar="JSON", help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")
     ] = None,
     store: OptionalStore = None,
-    by: Annotated[str, typer.Option(help="Who answers.")] = "",
+    by: By = None,
     debug: Debug = False,
 ) -> None:
     """Answer a question of a run; its driver continues with the answer. Without an answer, a form asks for it."""
@@ -172,7 +174,7 @@ def answer(
         with _kept(found, store) as (kept, where):
             again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)}{where}"
             answers = _answers(kept, run, state, value, again, screen)
-            kept.runs.all.answer(run, answers, by=by, typed=answers)
+            kept.runs.all.answer(run, answers, by=user_or(by), typed=answers)
             for key in answers:
                 screen.line(f"posted an answer to {one_line(key)} of {one_line(run)}; its next driver takes it")
             screen.tell(f"to continue: {again}")

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from fsm_agent._internal.redaction import shown_url
 from fsm_agent.cli.options import Debug, Json
 from fsm_agent.cli.output import json_text, option, reporting
-from fsm_agent.cli.run_tables import text_table
+from fsm_agent.cli.run_tables import TextTable
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
@@ -65,7 +65,7 @@ def providers(as_json: Json = False, debug: Debug = False) -> None:
     """List the providers of models: whether their keys are set, their wires and addresses."""
     with reporting(debug), Screen() as screen:
         rows = [_row(PROVIDERS[name]) for name in sorted(PROVIDERS)]
-        screen.line(json_text(rows)) if as_json else screen.show(_table(rows, screen.columns))
+        screen.line(json_text(rows)) if as_json else screen.show(_table(rows))
 
 
 def _row(entry: Provider) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def _row(entry: Provider) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]], width: int | None) -> RenderableType:
+def _table(rows: list[dict[str, Any]]) -> RenderableType:
     cells = [(row["name"], _key(row), " or ".join(row["wires"]), _address(row)) for row in rows]
-    return text_table(("provider", "key", "wires", "address"), cells, width)
+    return TextTable(("provider", "key", "wires", "address"), cells)
 
 
 def _is_set(variable: str) -> bool:

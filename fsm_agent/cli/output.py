@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -28,9 +28,6 @@ from fsm_agent.messages.events import Done, Event, Suspended, Where
 from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.environment import Verdict
-
-if TYPE_CHECKING:
-    from fsm_agent.flows import FlowSuspended
 
 T = TypeVar("T")
 
@@ -176,7 +173,7 @@ def _call_fields(model: str, call: AgentCall) -> dict[str, Any]:
 
 
 def tell_waits(
-    error: CallSuspended | FlowSuspended,
+    error: Exception,
     screen: Screen,
     command: str,
     otherwise: str = "",

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -57,31 +57,35 @@ _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION:
 _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow
 
 
-def text_table(
-    headers: Sequence[str], rows: Iterable[Sequence[str]], width: int | None, *, numbers: Sequence[int] = ()
-) -> RenderableType:
-    """Return rows of untrusted text as a table, or as paragraphs on a terminal without room for one.
+class TextTable:
+    """Rows of untrusted text as a table, or as paragraphs on a terminal without room for one.
 
     The widest column is folded; no word of the other columns is broken, since names are there to be copied.
 
     Args:
         headers: The words above the columns.
         rows: The cells of each row.
-        width: Columns of the terminal, or None without a terminal.
         numbers: The columns with numbers.
     """
-    lines = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
-    folded = max(range(1, len(widths)), key=widths.__getitem__)
-    if width is not None and sum(widths) - widths[folded] + _GAP * len(widths) + _LEAST > width:
-        return Group(*[text for line in lines for text in _paragraph(headers, line)])
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
-    for n, header in enumerate(headers):
-        justify: Any = "right" if n in numbers else "left"
-        table.add_column(Text(header), overflow="fold", justify=justify, no_wrap=n != folded)
-    for line in lines:
-        table.add_row(*map(Text, line))
-    return table
+
+    def __init__(self, headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()) -> None:
+        self._headers, self._numbers = headers, numbers
+        self._lines = [[one_line(cell) for cell in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [max(map(cell_len, column)) for column in zip(self._headers, *self._lines, strict=True)]
+        folded = max(range(1, len(widths)), key=widths.__getitem__)
+        if sum(widths) - widths[folded] + _GAP * len(widths) + _LEAST > options.max_width:
+            for line in self._lines:
+                yield from _paragraph(self._headers, line)
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+        for n, header in enumerate(self._headers):
+            justify: Any = "right" if n in self._numbers else "left"
+            table.add_column(Text(header), overflow="fold", justify=justify, no_wrap=n != folded)
+        for line in self._lines:
+            table.add_row(*map(Text, line))
+        yield table
 
 
 def _paragraph(headers: Sequence[str], line: Sequence[str]) -> Iterator[RenderableType]:
@@ -90,17 +94,17 @@ def _paragraph(headers: Sequence[str], line: Sequence[str]) -> Iterator[Renderab
     yield Padding(Text(about), (0, 0, 0, 2), expand=False)
 
 
-def runs_table(runs: Sequence[Run], width: int | None) -> RenderableType:
+def runs_table(runs: Sequence[Run]) -> RenderableType:
     """Return a line for each run."""
     now_s = time.time()
     rows = [
         (run.id, run.agent, run.state or "-", str(run.n), f"{_ago(run.updated_s, now_s)} ago", waits_for(run, now_s))
         for run in runs
     ]
-    return text_table(("run", "agent", "state", "entries", "changed", "waits for"), rows, width, numbers=(3, 4))
+    return TextTable(("run", "agent", "state", "entries", "changed", "waits for"), rows, numbers=(3, 4))
 
 
-def questions_table(runs: Sequence[Run], width: int | None) -> RenderableType:
+def questions_table(runs: Sequence[Run]) -> RenderableType:
     """Return a line for each open question."""
     now_s = time.time()
     asked = [(run, question) for run in runs for question in run.waits]
@@ -114,10 +118,10 @@ def questions_table(runs: Sequence[Run], width: int | None) -> RenderableType:
     ]
     columns = 7 if any(row[-1] for row in rows) else 6
     headers = ("run", "agent", "question", "kind", "about", "for", "until")
-    return text_table(headers[:columns], [row[:columns] for row in rows], width, numbers=(5,))
+    return TextTable(headers[:columns], [row[:columns] for row in rows], numbers=(5,))
 
 
-def counts_table(counts: Sequence[RunCount], width: int | None) -> RenderableType:
+def counts_table(counts: Sequence[RunCount]) -> RenderableType:
     """Return a line for each agent and state, and a line for all."""
     now_s = time.time()
     groups: dict[tuple[str, str], list[RunCount]] = {}
@@ -126,7 +130,7 @@ def counts_table(counts: Sequence[RunCount], width: int | None) -> RenderableTyp
     rows = [(*names, *_counted(found, now_s)) for names, found in groups.items()]
     rows.append(("all", "", *_counted(counts, now_s)))
     headers = ("agent", "state", "runs", "failed", "asking", "stuck", "oldest")
-    return text_table(headers, rows, width, numbers=range(2, 7))
+    return TextTable(headers, rows, numbers=range(2, 7))
 
 
 def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
@@ -141,19 +145,17 @@ def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
     yield _ago(min([count.oldest_s for count in counts]), now_s)
 
 
-def processes_table(reading: RunHistory, width: int | None) -> RenderableType:
+def processes_table(reading: RunHistory) -> RenderableType:
     """Return a line for each process inside a run."""
     rows = [
         (path, one.name or one.kind, one.state, str(one.n), one.task) for path, one in reading.processes.items() if path
     ]
-    return text_table(("inside", "what", "state", "entry", "task"), rows, width, numbers=(3,))
+    return TextTable(("inside", "what", "state", "entry", "task"), rows, numbers=(3,))
 
 
-def differences_table(
-    names: tuple[str, str], found: Sequence[tuple[str, Any, Any]], width: int | None
-) -> RenderableType:
+def differences_table(names: tuple[str, str], found: Sequence[tuple[str, Any, Any]]) -> RenderableType:
     """Return a line for each value that differs."""
-    return text_table(("", *names), [(where, _value(a), _value(b)) for where, a, b in found], width)
+    return TextTable(("", *names), [(where, _value(a), _value(b)) for where, a, b in found])
 
 
 def _value(value: Any) -> str:
@@ -249,15 +251,27 @@ def option_for(question: Question, kind: str) -> str:
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 
 
-def run_picture(reading: RunHistory, width: int | None) -> RenderableType:
-    """Return the entries of a run, one a line, with its path through the states next to them.
+class RunPicture:
+    """The entries of a run, one a line, with its path through the states next to them.
 
     Below a refused reply stands the message that the model received.
 
     Args:
         reading: The run.
-        width: Columns of the terminal, or None without a terminal.
     """
+
+    def __init__(self, reading: RunHistory) -> None:
+        self._reading = reading
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in _run_lines(self._reading, options.max_width):
+            line.rstrip()
+            line.no_wrap, line.overflow = True, "ellipsis"
+            yield line
+
+
+def _run_lines(reading: RunHistory, width: int) -> list[Text]:
+    """Return the lines of a run for a terminal of so many columns."""
     lanes = _Lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [
@@ -286,13 +300,10 @@ def run_picture(reading: RunHistory, width: int | None) -> RenderableType:
         by = f"by {entry.by}" if entry.by else ""
         lines.append(drawn.append(one_line(": ".join(filter(None, [by, _about(entry)])), _ABOUT)))
         if why := why_of(entry):
-            room = 10 * _WHY if width is None else max(_LEAST_WHY, width - len(beside))
+            room = max(_LEAST_WHY, width - len(beside))
             parts = textwrap.wrap(why, room, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
             lines += [Text.assemble((beside, "dim"), (part, "yellow")) for part in parts]
-    for line in lines:
-        line.rstrip()
-        line.no_wrap, line.overflow = True, "ellipsis"
-    return Group(*lines)
+    return lines
 
 
 def _key(key: str) -> str:

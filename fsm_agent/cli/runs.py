@@ -60,13 +60,13 @@ from fsm_agent.cli.questions import fill_in, how_to_answer, is_at_terminal, ques
 from fsm_agent.cli.run_tables import (
     OPTIONS,
     UNDRIVEN,
+    RunPicture,
     counts_table,
     differences_table,
     head_lines,
     processes_table,
     questions_table,
     rest_of,
-    run_picture,
     runs_table,
     why_of,
 )
@@ -134,7 +134,7 @@ def list_runs(
             screen.line(json_text({**listed, "has_more": True} if has_more else listed))
             return
         if found:
-            screen.show((questions_table if asked else runs_table)(found, screen.columns))
+            screen.show((questions_table if asked else runs_table)(found))
         elif found.next is None:
             screen.tell("no question is open" if asked else "no such runs")
         if found.next is not None:
@@ -155,10 +155,10 @@ def show(store: StoreOption, run: RunName, as_json: Json = False, debug: Debug =
                 screen.prose(text, style)
             if reading.entries:
                 screen.line()
-                screen.show(run_picture(reading, screen.columns))
+                screen.show(RunPicture(reading))
             if len(reading.processes) > 1:
                 screen.line()
-                screen.show(processes_table(reading, screen.columns))
+                screen.show(processes_table(reading))
         if not reading.is_sound:
             raise UsageError(f"the journal of the run {run!r} is damaged: {reading.verdict}")
 
@@ -254,7 +254,7 @@ def fork(
             help="The module with the agent or flow, for --data, the name of a step, and questions of the fork.",
         ),
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Who forks it; by default the user of this OS process.")] = None,
+    by: By = None,
     debug: Debug = False,
 ) -> None:
     """Make another run that continues from an entry of this one."""
@@ -325,12 +325,12 @@ def diff(
             return
         if where.beginning:
             screen.line("they begin differently:")
-            screen.show(differences_table((run, other), where.beginning, screen.columns))
+            screen.show(differences_table((run, other), where.beginning))
         if where.n is None:
             screen.prose(f"their {len(a.entries)} entries are the same, but for times and names")
         else:
             screen.line(f"they part at entry {where.n}:")
-            screen.show(differences_table((run, other), where.entry, screen.columns))
+            screen.show(differences_table((run, other), where.entry))
 
 
 @app.command()
@@ -410,7 +410,7 @@ def answer(
     ] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the run.")] = False,
     reason: Annotated[str, typer.Option(help="Why, for --deny or --cancel.")] = "",
-    by: Annotated[str | None, typer.Option(help="Who answers; by default the user of this OS process.")] = None,
+    by: By = None,
     debug: Debug = False,
 ) -> None:
     """Post the answer to a question; the next driver continues with it. Without an answer, a form asks for it."""
@@ -557,7 +557,7 @@ def stats(store: StoreOption, as_json: Json = False, debug: Debug = False) -> No
         if as_json:
             screen.line(json_text(to_builtins(counts)))
         elif counts:
-            screen.show(counts_table(counts, screen.columns))
+            screen.show(counts_table(counts))
         else:
             screen.tell("no runs")
 

@@ -146,11 +146,6 @@ class Screen:
         self._entered = ExitStack()
         self._lock = threading.RLock()  # approvers and hooks write in threads of their own
 
-    @property
-    def columns(self) -> int | None:
-        """Columns of the terminal, or None if stdout is not a terminal."""
-        return self.out.width if self.out.is_terminal else None
-
     def __enter__(self) -> Self:
         self._entered.enter_context(redirect_stdout(sys.stderr))
         if not _LOG.handlers:

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import anyio
 import mcp_types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
@@ -41,9 +42,6 @@ from fsm_agent.messages.events import Event, FunctionProgress, Inside, Question,
 from fsm_agent.messages.message import Attachment, Document, Image
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown, StoreError
-
-if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
 
 Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 MAX_WAITING = 100  # reports of one call; a client that reads too slowly misses the oldest

@@ -148,11 +148,13 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
 def test_at_a_terminal_a_form_asks_for_the_answer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOGNAME", "ada")
     ran(*RUN, '{"about": "x"}', "--run-id", "l1", *STORE, code=3)
     assert "Approve | Change" in refused(*ANSWER, "l1", *STORE, code=2)
     told = at_terminal(monkeypatch, *ANSWER, "l1", *STORE, answers=["Change\n", "warmer\n"])
     assert "Dear friend" in told
     ran(*RUN, "--run-id", "l1", *STORE, code=3)
+    assert "by ada" in ran("runs", "show", "l1", *STORE).stdout
     at_terminal(monkeypatch, *ANSWER, "l1", "review", *STORE, answers=["app\n", "ann\n"])
     assert ran(*RUN, "--run-id", "l1", *STORE).stdout.startswith("sent")
 
