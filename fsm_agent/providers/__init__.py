@@ -1,8 +1,6 @@
-"""The wire formats of providers: requests and replies translated, without a connection.
+"""The wire formats of providers: writing requests and reading replies.  Nothing here opens a connection.
 
-A `Codec` writes requests, and makes a `Decoder` for each response; `catalog` is the list of named providers.  Each
-wire has one module for requests and one for replies.
-Nothing here opens a socket.
+A `Codec` writes requests and makes a `Decoder` for each response.  `providers` lists the named providers.
 """
 
 from fsm_agent.providers.anthropic import AnthropicCodec, AnthropicProfile

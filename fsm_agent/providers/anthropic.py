@@ -60,12 +60,12 @@ from fsm_agent.providers.schemas import ClosedSchema, SchemaLimits, closed_schem
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
-# The part of `max_tokens` for reasoning, where a model needs a number.
+# The share of `max_tokens` for reasoning, where a model needs a number.
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 Block = dict[str, Any]
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
-# Beta headers by type; some clouds still require headers that the service itself no longer does.
+# Beta headers by type; some clouds still require headers that the service itself no longer requires.
 BETAS = {
     "code_execution_20250522": "code-execution-2025-05-22",
     "code_execution_20250825": "code-execution-2025-08-25",
@@ -73,30 +73,30 @@ BETAS = {
     "computer_20251124": "computer-use-2025-11-24",
     "mcp_toolset": "mcp-client-2025-11-20",
 }
-TOOLSETS = "computer_toolset_"  # how types begin that have no name and no options
-MOST = 4  # breakpoints in one request; more are refused
-_TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never on reasoning
+TOOLSETS = "computer_toolset_"  # the prefix of types that have no name and no options
+MOST = 4  # breakpoints in one request; the service refuses more
+_TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never reasoning
 
 
 class AnthropicProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model beyond the common profile.
+    """The capabilities of a model of Anthropic's API, in addition to those in `Profile`.
 
     Examples:
         >>> AnthropicProfile(default_max_tokens=4_000).reasoning
         'adaptive'
     """
 
-    default_max_tokens: int = 16_000  # the wire requires a limit; longer replies need a stream
-    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # form of its effort; None: it does not reason
-    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: it cannot
-    temperature_with_top_p: bool = False  # False: top_p is left out if the temperature is set
+    default_max_tokens: int = 16_000  # the API requires a limit; longer replies need a stream
+    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how to set the effort; None: it does not reason
+    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: impossible
+    temperature_with_top_p: bool = False  # False: top_p is omitted if the temperature is set
     system_in_dialog: bool = False  # takes system messages after other messages
 
 
 class AnthropicCodec(Codec):
-    """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
+    """The codec of ``/messages``, for Anthropic and compatible services.
 
-    The API has no seed; one in the settings is omitted, like sampling settings that a model does not take.
+    The API has no seed: a seed in the settings is omitted.
 
     Examples:
         >>> AnthropicCodec().path("claude-opus-5", stream=False)
@@ -106,20 +106,13 @@ class AnthropicCodec(Codec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests, relative to the base URL."""
         return "/messages"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Return the headers that carry the key and the version of the API."""
         version = {"anthropic-version": VERSION}
         return {"x-api-key": api_key, **version} if api_key else version
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        """Return the request's body.
-
-        Raises:
-            UsageError: By the profile, the model does not support a need of the request.
-        """
         own = _own(profile)
         request, _, words, _ = self.request_form(request, own)
         settings, limits = request.settings, SchemaLimits()
@@ -150,23 +143,20 @@ class AnthropicCodec(Codec):
         return to_json(merged(body, extra))
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
         can_force = not _reasons_by_budget(request, _own(profile))
         return choose_form(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """Return descriptions of the changes to the request that the model or the API needs."""
         own = _own(profile)
         return adaptations(
             self.request_form(request, own), own, taken_settings=_accepted_settings(request.settings, own)
         )
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return the headers of beta tools."""
+        """Return the beta headers that the hosted tools need."""
         return dict(_betas(request.settings.hosted_tools, profile))
 
     def decoder(self, headers: Mapping[str, str]) -> AnthropicDecoder:
-        """Return a decoder for one response of status 200."""
         return AnthropicDecoder(headers)
 
 
@@ -177,7 +167,7 @@ def _own(profile: Profile) -> AnthropicProfile:
 
 
 def _takes(output: Output, limits: SchemaLimits) -> bool:
-    """Return whether the service enforces the answer's schema, and count it if so."""
+    """Return whether the service can enforce the answer's schema within the limits, and count it if so."""
     closed = kept(output, _closed_output)
     return closed is not None and limits.take(closed, of_function=False)
 
@@ -225,7 +215,7 @@ def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
 
 
 def _withdrawn_functions(dialog: _Turns, profile: AnthropicProfile) -> dict[str, Any]:
-    """Return the functions that were called but are no longer offered: the service requires their declarations."""
+    """Declare functions that the dialog calls but the request no longer offers, because the service requires that."""
     tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
     if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
         tools.append({"type": computer})
@@ -273,7 +263,7 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
 
 
 def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
-    """Return the sampling settings to send: none for a reasoning model, and never a seed."""
+    """Return the sampling settings to send: none while the model reasons, and never a seed."""
     if not profile.temperature or settings.reasoning_effort not in (None, "none"):
         return frozenset()
     has_both = settings.temperature is None or profile.temperature_with_top_p
@@ -298,8 +288,8 @@ class _Turns(NamedTuple):
     prompts: tuple[Sequence[Block], ...]
     function_names: tuple[str, ...]  # of all calls, in order
     container: str | None  # where the service runs code
-    breakpoints: int  # of the cache, in the parts themselves
-    uses_computer: bool  # it holds calls of the toolset of a computer
+    breakpoints: int  # cache breakpoints that the dialog has already
+    uses_computer: bool  # the dialog has calls of a computer toolset
 
     def system(self, words: str | None = None) -> str | list[Block] | None:
         """Return the system prompt with ``words`` appended, or None if it is empty."""
@@ -311,16 +301,16 @@ class _Turns(NamedTuple):
 
 
 class _DialogInTurns:
-    """Encodes a dialog as a system prompt, and turns of user and assistant.
+    """Encodes a dialog as a system prompt and turns of user and assistant.
 
-    Consecutive messages of one role are one turn.  Function results come first in theirs, directly after the calls.
-    Texts without a visible character are omitted, since the service refuses them, except among the service's own
-    content, which has to be sent back unchanged.
+    Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
+    the calls.  Texts without a visible character are omitted, because the service refuses them.  The service's own
+    content is sent back unchanged.
 
     Args:
         model: The model's name, for errors.
-        images: True if the model takes images and PDFs.
-        system_in_dialog: True if a system message may follow others; otherwise it goes to the system prompt.
+        images: Whether the model takes images and PDFs.
+        system_in_dialog: Whether system messages may follow other messages.  Otherwise they join the system prompt.
     """
 
     def __init__(self, model: str, images: bool, system_in_dialog: bool) -> None:
@@ -340,7 +330,7 @@ class _DialogInTurns:
         """Return the turn that the message completes, if any.
 
         Raises:
-            UsageError: If the message holds an unsupported part.
+            UsageError: If the message has an unsupported part.
         """
         blocks = list(self._blocks(message))
         if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
@@ -398,7 +388,7 @@ class _DialogInTurns:
                 return self._result(part)
             case FunctionCall() if role == "assistant":
                 return self._call(part, beside.get(TOOLSET))
-            case Reasoning():  # reasoning of another provider's model has no signature of this one
+            case Reasoning():  # reasoning from another provider's model has no signature for this one
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
             case Text() | Image() | Document() if role == "tool":
@@ -434,7 +424,7 @@ class _DialogInTurns:
         return {**block, "content": [*texts, *[self._media(part) for part in result.attachments]]}
 
     def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
-        """Yield the attachments of a result that is an error, which cannot hold them."""
+        """Yield the attachments of an error result, which cannot hold them."""
         if result.attachments:
             yield {"type": "text", "text": announced(result, block["tool_use_id"])}
             yield from [self._media(part) for part in result.attachments]
@@ -457,7 +447,7 @@ def _source(part: Image | Document) -> dict[str, str]:
 
 
 class _CallIds:
-    """Ids of calls for the service: unique, of allowed characters, and equal for a call and its result."""
+    """Makes call ids that are unique, have only allowed characters, and are equal for a call and its result."""
 
     def __init__(self) -> None:
         self._used: Counter[str] = Counter()
@@ -490,22 +480,24 @@ def _is_plain(blocks: Sequence[Block]) -> bool:
 
 
 def _unwrap_text(blocks: list[Block]) -> str | list[Block]:
-    """Return a single text as a string, other blocks unchanged."""
+    """Return a single text as a string, and other blocks unchanged."""
     return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks
 
 
 class _HostedTools(NamedTuple):
-    """The encoded tools, and the MCP servers of some of them."""
+    """The encoded tools, and the MCP servers among them."""
 
     tools: list[dict[str, Any]]
     servers: list[dict[str, Any]]
 
 
 def _hosted_tools(tools: tuple[HostedTool, ...], model: str, profile: Profile) -> _HostedTools:
-    """Return the encoded tools: https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the SDK's types.
+    """Return the encoded tools.
+
+    https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the types of the SDK
 
     Raises:
-        UsageError: If the model or the API does not support a tool or option.
+        UsageError: If the model or the API does not support a tool or an option.
     """
     found = _HostedTools([], [])
     for tool in tools:
@@ -555,18 +547,19 @@ def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
 
 
 def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any], *, there: int) -> dict[str, Any]:
-    """Return the request with breakpoints of the prompt cache, at the end of its messages, system prompt and functions.
+    """Return the request with prompt-cache breakpoints at the end of its messages, system prompt and functions.
 
-    The service caches the prefix up to a breakpoint, and looks it up at the breakpoints of later requests and up to 20
-    blocks before them.  The newest message covers everything, as long as nothing before it changes; the system prompt
-    and the functions have breakpoints of their own for other dialogs.
+    The service caches everything before a breakpoint.  A later request looks for cached content at its own breakpoints
+    and up to 20 blocks before each.  The breakpoint in the messages covers the whole request as long as nothing before
+    it changes.  The breakpoints after the system prompt and the functions serve other dialogs.
     https://platform.claude.com/docs/en/build-with-claude/prompt-caching (November 2026)
 
     Args:
-        body: The request; it is not modified.
+        body: The request.  It is not modified.
         ttl: Lifetime of the cache: "5m", which is the default, or "1h".
-        extra: Fields to be merged into it: a field that they replace gets no breakpoint, and theirs are counted.
-        there: Number of breakpoints that it has already; when few are left, they go to the first of the three.
+        extra: The extra body.  Fields that it replaces get no breakpoint, and its breakpoints are counted.
+        there: The number of breakpoints in the dialog already.  If few are left, messages come first, then the system
+            prompt.
     """
     mark = {"type": "ephemeral", "ttl": ttl} if ttl != "5m" else {"type": "ephemeral"}
     marked = dict(body)
@@ -579,7 +572,7 @@ def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any
 
 
 def _count(extra: Mapping[str, Any]) -> int:
-    """Return the number of breakpoints in it: at its top, on blocks of the three lists, and on those in messages."""
+    """Return the number of breakpoints in an extra body."""
     listed = [block for key in ("messages", "system", "tools") for block in _entries(extra.get(key))]
     blocks = [extra, *listed, *[block for entry in listed for block in _entries(entry.get("content"))]]
     return sum("cache_control" in block for block in blocks)
@@ -603,7 +596,7 @@ def _marked_turns(turns: Sequence[Block | Encoded], mark: Block) -> list[Block |
 
 
 def _marked_blocks(content: str | Sequence[Block], mark: Block) -> list[Block] | None:
-    """Return the blocks with a breakpoint on the last that can have one; None if none can, or it has one already."""
+    """Return the blocks with a breakpoint on the last one that can have it, or None if that is not possible."""
     blocks = _blocks(content)
     last = _last(blocks)
     if last is None or "cache_control" in blocks[last]:
@@ -621,7 +614,7 @@ def _blocks(content: str | Sequence[Block]) -> Sequence[Block]:
 
 
 def _last(blocks: Sequence[Block]) -> int | None:
-    """Return the index of the last block that can have a breakpoint; texts need a visible character."""
+    """Return the index of the last block that can have a breakpoint.  Texts need a visible character."""
     return next((index for index in reversed(range(len(blocks))) if _is_fit(blocks[index])), None)
 
 

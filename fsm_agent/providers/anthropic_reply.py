@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: replies, whole or event by event."""
+"""Replies of Anthropic's Messages API, complete or streamed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "anthropic"
-# An `Opaque` with this key is no block.  It holds further fields of the next part's block (a signature, citations, a
-# caller) or, for a "request", fields that the next request must repeat.
+# An `Opaque` with this key is not a block.  It holds extra fields for the next part's block (signature, citations,
+# caller) or, with the value "request", fields that the next request must repeat.
 ADDS_TO = "adds_to"
-# The key of calls of a toolset, whose functions no request declares, and of their results; the toolset of a computer
-# is named "computer".  The types of the SDK 2.12 (November 2026).
+# The key that marks calls of a toolset, and their results.  No request declares the functions of a toolset.  A
+# computer's toolset is named "computer".  From the types of the SDK 2.12 (November 2026).
 TOOLSET = "toolset_name"
 
 FINISHES: dict[str, Finish] = {
@@ -38,9 +38,9 @@ FINISHES: dict[str, Finish] = {
     "tool_use": "tool_calls",
     "refusal": "refusal",
 }
-_READ_KEYS = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # by our parts
+_READ_KEYS = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # kept in our parts
 _TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
-# By the type of a block, and the key of its text.
+# By the type of a block, which is also the key of its text.
 _STREAMED: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
 _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 
@@ -63,14 +63,14 @@ class _Block:
         return text_or_none(self.data.get("type"))
 
     def begin(self, key: str) -> str:
-        """Take the initial text of the block; return the part that is certain."""
+        """Add the initial text of the block and return the part that is certain."""
         text, begun = ArrivingText(), self.data.get(key)
         self.texts[key] = text
         self.open_keys.add(key)
         return text.add(begun) if isinstance(begun, str) else ""
 
     def add(self, key: str, piece: str) -> str:
-        """Take the next piece of a text; return the part that is certain now."""
+        """Add the next piece of a text and return the part that is now certain."""
         if key not in self.texts:
             self.begin(key)
         self.open_keys.add(key)
@@ -103,7 +103,7 @@ class _Block:
 
 
 class AnthropicDecoder(Decoder):
-    """Decodes a reply from one whole message, or from the events of a stream."""
+    """Decodes a complete message, or the events of a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
@@ -118,11 +118,6 @@ class AnthropicDecoder(Decoder):
         self._deltas: list[Delta] = []
 
     def take(self, event: dict[str, Any]) -> list[Delta]:
-        """Take an event of a stream; return its deltas.
-
-        Raises:
-            ProviderError: If the event reports an error, or the data are not an event.
-        """
         self._deltas = []
         if self.is_over:
             return []
@@ -147,11 +142,6 @@ class AnthropicDecoder(Decoder):
         return self._deltas
 
     def take_whole(self, document: dict[str, Any]) -> None:
-        """Take a whole message.
-
-        Raises:
-            ProviderError: If it is an error, or not a message.
-        """
         self._check_error(document)
         if not isinstance(document.get("content"), list):
             raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
@@ -159,7 +149,7 @@ class AnthropicDecoder(Decoder):
         self._end_all()
 
     def close(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the stream: behind a reason to stop, what is held back without a ``message_stop``."""
+        """Return what was held back if the stream gave a stop reason but no ``message_stop``."""
         self._deltas = []
         if self.is_ended and not self.is_over:
             self._end_all()
@@ -203,7 +193,7 @@ class AnthropicDecoder(Decoder):
     def _take_state(self, state: Any) -> None:
         if not isinstance(state, dict):
             return
-        if reason := text_or_none(state.get("stop_reason")):  # some gateways close behind it, without ``message_stop``
+        if reason := text_or_none(state.get("stop_reason")):  # some gateways then close, without ``message_stop``
             self._finish_raw, self.is_ended = reason, True
         if isinstance(details := state.get("stop_details"), dict):
             self._refusal = text_or_none(details.get("explanation")) or self._refusal
@@ -211,7 +201,7 @@ class AnthropicDecoder(Decoder):
             self._container = text_or_none(container.get("id")) or self._container
 
     def _take_usage(self, usage: Any) -> None:
-        """Keep the largest of each count: counts grow, and a stream repeats some of them, or repeats them as 0."""
+        """Keep the largest value of each count, because streams repeat some counts, also as 0."""
         if isinstance(usage, dict):
             for key, value in usage.items():
                 known = self._counts.get(key)
@@ -244,7 +234,7 @@ class AnthropicDecoder(Decoder):
         return self._blocks[-1] if self._blocks else None
 
     def _take_delta(self, index: Any, delta: Any) -> None:
-        """Append to a block; the type of one that was never begun is that of its first delta."""
+        """Append to a block.  Begin the block if its start never arrived."""
         if not isinstance(delta, dict):
             return
         kind = text_or_none(delta.get("type")) or ""
@@ -286,7 +276,7 @@ class AnthropicDecoder(Decoder):
             self._deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
-        """End a block; arguments without pieces came whole at its beginning, or are empty."""
+        """End a block.  Arguments without pieces were complete at its start, or are empty."""
         for key in block.open_keys:
             rest = block.texts[key].end()
             if key == block.type:
@@ -314,7 +304,7 @@ class AnthropicDecoder(Decoder):
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts; the API counts tokens read from or written to the cache apart from the input."""
+    """Return the counts.  The API's input tokens do not include tokens read from or written to the cache."""
     details = usage.get("output_tokens_details")
     input_tokens, cached = first_count(usage.get("input_tokens")), first_count(usage.get("cache_read_input_tokens"))
     written = first_count(usage.get("cache_creation_input_tokens"))

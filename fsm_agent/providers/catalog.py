@@ -1,8 +1,7 @@
-"""The catalogue of providers: their base URLs, key variables, and the capabilities of their models.
+"""The catalogue of providers: base URLs, key variables and the capabilities of models.
 
-Data only; callers can override any entry, and add to them by `register_provider`.  Base URLs and names of variables are
-those of the providers' documentation and of pydantic-ai's providers (read in November 2026); quirks are from recorded
-traffic where there is some, otherwise from the source named next to them.
+Base URLs and variable names come from the providers' documentation and from pydantic-ai (November 2026).  Quirks come
+from recorded traffic, or from the source named next to them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 class Api(Value, frozen=True, kw_only=True):
-    """One API at the address of a provider: the codec of its wire, and the profiles of the models over it.
+    """One API at a provider's address: the codec for its wire format, and the profiles of its models.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -42,7 +41,7 @@ class Api(Value, frozen=True, kw_only=True):
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """A named API: its codec, address, key variables, and the profiles of its models.
+    """A named provider: its codec, base URL, key variables and the profiles of its models.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -55,19 +54,19 @@ class Provider(Value, frozen=True, kw_only=True):
 
     name: str
     codec: Codec
-    base_url: str | None = None  # None: the caller's or a variable's
+    base_url: str | None = None  # None: the caller or a variable gives it
     base_url_variable: str | None = None
     base_path: str = ""  # appended to a caller's base URL without a path
-    base_path_always: bool = False  # appended to any that does not end in a version, as the provider's own SDK does
-    key_variables: tuple[str, ...] = ()  # the first that is set is used; if empty, only `api_key` is
+    base_path_always: bool = False  # appended to every URL that does not end in a version, as the provider's SDK does
+    key_variables: tuple[str, ...] = ()  # the first one that is set is used; if empty, only `api_key` is
     key_is_optional: bool = False
-    key_header: str | None = None  # carries the key as it is, instead of the codec's header
+    key_header: str | None = None  # carries the bare key, instead of the codec's header
     headers: Mapping[str, str] = {}
     profile: Profile = Profile()
-    models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
-    other_wire: Api | None = None  # carries the requests that the codec above does not express
-    is_wire_fixed: bool = False  # the codec carries all requests; the other wire is named in errors only
-    closes_after_stream: bool = False  # unannounced, so a connection is not reused after a stream
+    models: Overrides = ()  # glob patterns of model names, with the profile fields that differ; later ones win
+    other_wire: Api | None = None  # takes the requests that `codec` cannot express
+    is_wire_fixed: bool = False  # `codec` takes all requests; the other wire is named in errors only
+    closes_after_stream: bool = False  # closes unannounced, so a connection is not reused after a stream
     is_embedded: bool = False  # its server runs in a child process, started when needed
 
     @property
@@ -79,10 +78,10 @@ class Provider(Value, frozen=True, kw_only=True):
         return self.changed(codec=other.codec, profile=other.profile, models=other.models, other_wire=first)
 
     def over(self, wire: str) -> Provider:
-        """Return the same provider with all requests on the wire of this name.
+        """Return a copy of the provider that sends every request over the named wire.
 
         Raises:
-            ConfigError: If it has no such wire.
+            ConfigError: If the provider does not have this wire.
         """
         known = [self, *filter(None, [self.other_way_round])]
         for provider in known:
@@ -92,7 +91,10 @@ class Provider(Value, frozen=True, kw_only=True):
         raise ConfigError(f"wire of provider {self.name!r}: expected {names}, got {wire!r:.80}")
 
     def profile_of(self, model: str) -> Profile:
-        """Return the profile of ``model``; patterns match it in lower case, also without any prefix up to a slash."""
+        """Return the profile of ``model``.
+
+        Patterns match the lower-case name, with and without any prefix that ends in a slash.
+        """
         name = model.lower()
         bare = name.rpartition("/")[2]
         changes: dict[str, Any] = {}
@@ -102,8 +104,8 @@ class Provider(Value, frozen=True, kw_only=True):
         return self.profile.changed(**changes)
 
 
-# Models that reason refuse sampling settings and take only the newer name of the limit.  GPT-5.1 to 5.4 reason only
-# when told to.  https://platform.openai.com/docs/guides/reasoning (November 2026)
+# Reasoning models refuse sampling settings and take only the newer name of the token limit.  GPT-5.1 to 5.4 reason
+# only when told to.  https://platform.openai.com/docs/guides/reasoning (November 2026)
 _REASONS = {
     "temperature": False,
     "logprobs": False,
@@ -113,7 +115,7 @@ _REASONS = {
 }
 
 _REASONS_ON_REQUEST = {"temperature": True, "logprobs": True, "stop": True}
-# Models that know functions, but no schema of an answer.
+# Models that take functions but no schema for the answer.
 _BY_FUNCTION = {"native_schema": False, "output_mode": "function"}
 OPENAI_MODELS: Overrides = (
     ("gpt-3.5*", {**_BY_FUNCTION, "images": False}),
@@ -133,7 +135,7 @@ OPENAI_MODELS: Overrides = (
     ("gpt-5.1-codex*", _REASONS),
 )
 
-# Types of tools on the wire, by kind, and the models that differ from their maker's newest (November 2026):
+# Tool types on the wire, by kind, and the models that differ from their maker's newest (November 2026):
 # https://developers.openai.com/api/docs/guides/tools, https://platform.claude.com/docs/en/agents-and-tools.
 OPENAI_TOOLS = {
     "web_search": "web_search",
@@ -193,12 +195,12 @@ CLAUDE_MODELS: Overrides = (
     ("claude-mythos-preview*", {**_NOT_FORCED, **_COMPUTER_2025}),
 )
 
-# Together with functions: recorded, and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
+# Use together with functions: recorded, and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
 GOOGLE_TOOLS = {"web_search": "googleSearch", "code_execution": "codeExecution", "computer_use": "computerUse"}
 GEMINI_TOOLS_BESIDE: Overrides = (("gemini-[12]*", {"hosted_with_functions": None}),)
 
-# Models that think refuse a required call, as others measured: "tool_choice 'required' is incompatible with thinking
-# enabled", except by K3 (https://github.com/UKGovernmentBEIS/inspect_ai/pull/5152, August 2026); "Thinking mode does
+# Thinking models refuse a required call, by public reports: "tool_choice 'required' is incompatible with thinking
+# enabled", except K3 (https://github.com/UKGovernmentBEIS/inspect_ai/pull/5152, August 2026); "Thinking mode does
 # not support this tool_choice" (https://github.com/deepseek-ai/DeepSeek-V3/issues/1376, August 2026); "does not
 # support being set to required or object in thinking mode" (https://github.com/cloudwego/eino/issues/994, April 2026).
 KIMI_MODELS: Overrides = (("kimi-k3*", {"required_tool_choice": True}),)
@@ -209,7 +211,7 @@ DEEPSEEK_MODELS: Overrides = (
 
 QWEN_MODELS: Overrides = tuple([(family, _NOT_FORCED) for family in ("qwen3.[5-9]*", "*-thinking*", "qwq-*")])
 
-# From recordings; for logprobs, Gemma and schemas together with functions, from public reports (November 2026).
+# From recordings.  Logprobs, Gemma and schemas together with functions are from public reports (November 2026).
 GEMINI_MODELS: Overrides = (
     # "function_response.parts is not supported for this model": https://github.com/google-gemini/gemini-cli/issues/19436
     ("gemini-[12]*", {"reasoning": "budget", "schema_with_functions": False, "media_in_results": False}),
@@ -223,10 +225,10 @@ GEMINI_MODELS: Overrides = (
     ("gemma-*", {"system_role": "user", "native_schema": False, "reasoning": None, "media_in_results": False}),
 )
 
-# How many tokens a request and its reply may have together: from the data of genai-prices 0.2
-# (https://github.com/pydantic/genai-prices, November 2026), which has them from the documentation of the makers.  Of a
-# family whose members differ, the smallest is taken.  The package itself is an extra, takes 0.13 s to load, and lacks a
-# third of the models of Google and Mistral.
+# Context windows: the tokens of a request and its reply together.  The numbers come from genai-prices 0.2
+# (https://github.com/pydantic/genai-prices, November 2026), which collects them from the makers' documentation.  Where
+# the members of a family differ, this table has the smallest.  The package itself is not used: it is an extra, takes
+# 0.13 s to load, and lacks a third of the models of Google and Mistral.
 _WINDOWS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "openai": (
         ("gpt-3.5*", 16_385),
@@ -267,7 +269,7 @@ _WINDOWS: Mapping[str, tuple[tuple[str, int], ...]] = {
         ("moonshot-v1-32k*", 32_768),
     ),
 }
-# A model that a user serves, as by Ollama, has the window that its server was started with.
+# Models that users serve themselves, such as with Ollama, have the window that the server was started with.
 _WINDOWS_OF = {"openai-chat": "openai", "vertex": "google", "xai-responses": "xai"}
 
 
@@ -290,7 +292,7 @@ CHAT, RESPONSES, MESSAGES, GENERATE_CONTENT = OpenAIChatCodec(), OpenAIResponses
 _OPENAI = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)
 _THINKS_ALOUD = Profile(strict_functions=False, reasoning_name="reasoning_content")
-# A schema silences the functions, a named function means no more than "auto": measured, llama.cpp b11549.
+# With a schema, the model calls no functions; a named function works like "auto".  Measured with llama.cpp b11549.
 _LLAMA_CPP = Profile(schema_with_functions=False, strict_functions=False, named_tool_choice=False)
 
 
@@ -299,7 +301,7 @@ def _chat(name: str, base_url: str | None, *key_variables: str, **facts: Any) ->
 
 
 def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provider:
-    """Return a provider that people run themselves, mostly without a key."""
+    """Return a provider that users run themselves, usually without a key."""
     facts |= {"base_path": "/v1", "key_is_optional": True}
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
@@ -322,7 +324,7 @@ _RESPONSES_OF_AZURE = Api(
 _CHAT_OF_AZURE = Api(
     codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"}))
 )
-# Recorded there; its other tools have other options than OpenAI's.
+# Recorded.  Its other tools have different options from OpenAI's.
 _RESPONSES_OF_XAI = Api(
     codec=RESPONSES, profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"})
 )
@@ -331,7 +333,7 @@ _GEMINI = GeminiProfile(strict_functions=False, logprobs=False, hosted_tools=GOO
 
 
 def _two_wires(name: str, first: Api, second: Api, *key_variables: str, **facts: Any) -> Provider:
-    """Return a provider that takes the second wire for what the first does not express."""
+    """Return a provider that uses the second wire for requests that the first cannot express."""
     return Provider(
         name=name,
         codec=first.codec,
@@ -384,7 +386,8 @@ _BUILT_IN = (
         profile=_GEMINI.changed(hosted_with_functions="announced"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE),
     ),
-    # With an express key; else the caller's address of a project and place, and an access token as the key.
+    # This address takes an express key.  Otherwise the caller gives the URL of a project and location, and an access
+    # token as the key.
     Provider(
         name="vertex",
         codec=GENERATE_CONTENT,
@@ -507,7 +510,7 @@ _BUILT_IN = (
         "local",
         None,
         profile=_LLAMA_CPP.changed(images=False),
-        models=(("smollm2-135m", {"function_calls": "guided"}),),  # and what is tuned for it: clients/local/functions
+        models=(("smollm2-135m", {"function_calls": "guided"}),),  # clients/local/functions is tuned for it
         closes_after_stream=True,
         is_embedded=True,
     ),
@@ -529,10 +532,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 def provider(name: str) -> Provider:
-    """Return the provider of this name.
+    """Return the provider with this name.
 
     Raises:
-        ConfigError: If there is no such provider.
+        ConfigError: If the provider is unknown.
     """
     return PROVIDERS.find(name)
 
@@ -541,8 +544,8 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     """Register a provider under its name, in this process.
 
     Raises:
-        ConfigError: If the name is taken and ``overwrite`` is False, the name cannot precede a colon, ``codec`` is not
-            a codec, or both wires have the same name.
+        ConfigError: If the name is taken and ``overwrite`` is False; if the name has characters other than lower-case
+            letters, digits, "-", "_" and "."; if ``codec`` is not a codec; or if both wires have the same name.
 
     Examples:
         >>> from fsm_agent.clients import client_for
@@ -570,10 +573,10 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
 
 
 def split_model(model: str) -> tuple[Provider, str]:
-    """Return the provider and the model's own name in ``provider:model``.
+    """Return the provider and the model's name for ``provider:model``.
 
     Raises:
-        ConfigError: If a part is missing, or there is no such provider.
+        ConfigError: If the provider or the model's name is missing, or the provider is unknown.
     """
     prefix, colon, name = model.partition(":")
     if not colon:
@@ -594,7 +597,7 @@ def split_model(model: str) -> tuple[Provider, str]:
 
 
 def _with_provider(model: str) -> str | None:
-    """Return the model with the provider that was probably meant."""
+    """Guess the ``provider:model`` that was meant; return None without a guess."""
     maker, slash, name = model.partition("/")
     if slash and maker in PROVIDERS:
         return f"{maker}:{name}"
@@ -602,7 +605,7 @@ def _with_provider(model: str) -> str | None:
 
 
 def providers() -> Mapping[str, Provider]:
-    """Return all known providers by name; the mapping is read-only, and shows providers registered later as well.
+    """Return a read-only view of all providers by name, including providers registered later.
 
     Examples:
         >>> providers()["anthropic"].codec.name

@@ -1,7 +1,7 @@
-"""Codecs: their base, the profile of a model, and adaptations of requests to it.
+"""Codecs: their base class, the profile of a model, and how requests are adapted to it.
 
-A codec decides with `choose_form`, `offered_functions` and `taken_settings` what a model does not support, and reports
-its decisions with `adaptations`.
+A codec calls `choose_form`, `offered_functions` and `taken_settings` to adapt a request to the model, and `adaptations`
+to describe what it changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 class Encoded:
-    """Encoded JSON: a value, or some values of a list with commas between them."""
+    """Encoded JSON: one value, or some values of a list, separated by commas."""
 
     __slots__ = ("json",)
 
@@ -51,17 +51,17 @@ class DialogEncoder(Protocol[T_co]):
     """Encodes the messages of one dialog, in order."""
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the entries that this message completes: later messages do not change them."""
+        """Return the entries that this message completes.  Later messages do not change them."""
 
     def finish(self) -> T_co:
-        """Return what follows the entries at the end of the dialog.  The encoder can be fed further."""
+        """Return what follows the entries at the end of the dialog.  Feeding can continue afterwards."""
 
 
 class _Memo:
-    """What a message keeps of its place in a dialog.
+    """The encoded entries that a message caches for one place in a dialog.
 
     Args:
-        before: Represents all messages before it, and provider and model.
+        before: Identifies the messages before it, the provider and the model.
         json: The entries that the message completed.
     """
 
@@ -70,8 +70,8 @@ class _Memo:
     def __init__(self, before: object, json: bytes) -> None:
         self.before = before
         self.json = json
-        self.after = object()  # identifies the messages up to this one; `before` of the next
-        self.encoders: list[DialogEncoder[Any]] = []  # at most one, which has been fed up to here
+        self.after = object()  # identifies the messages up to this one: the `before` of the next memo
+        self.encoders: list[DialogEncoder[Any]] = []  # at most one, fed up to this message
 
 
 def encode_dialog(
@@ -79,11 +79,12 @@ def encode_dialog(
 ) -> tuple[list[Encoded], T]:
     """Return the entries of ``messages``, and the result of finishing ``make(*key)``.
 
-    Thread-safe: if several threads encode a message, one result is kept.
+    Entries are cached on the messages.  Thread-safe.
 
     Args:
         messages: The dialog.
-        provider: Opaque parts of other providers are omitted: they may use the same format, but cannot be read here.
+        provider: The provider's name.  Opaque parts of other providers are omitted: they may use the same format, but
+            this provider cannot read them.
         make: Makes an encoder.
         key: Everything else that the encoder depends on.
     """
@@ -117,12 +118,12 @@ def encode_dialog(
 
 @lru_cache(maxsize=256)
 def _beginning(*key: Hashable) -> object:
-    """Return the object that represents the empty dialog of one provider, model, …."""
+    """Return the object that identifies an empty dialog with this key."""
     return object()
 
 
 def _take_encoder(memo: _Memo | None) -> DialogEncoder[Any] | None:
-    """Remove and return the encoder that a message keeps, or None if it keeps no encoder."""
+    """Remove and return the encoder that a message keeps, or None if it keeps none."""
     try:
         return memo.encoders.pop() if memo is not None else None
     except IndexError:
@@ -136,7 +137,7 @@ def _readable(message: Message, provider: str) -> Message:
 
 
 def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
-    """Return ``make(owner, *key)``, kept on ``owner``, a function or an output; there are few keys."""
+    """Return ``make(owner, *key)``, cached on ``owner``, which is a function or an output."""
     memo: dict[Hashable, T] | None = vars(owner).get("memo")
     if memo is None:
         memo = vars(owner)["memo"] = {}
@@ -147,7 +148,7 @@ def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
 
 
 def encoded(owner: object, make: Callable[..., Any], *key: Hashable) -> Encoded:
-    """Return ``make(owner, *key)`` as JSON, kept on ``owner``."""
+    """Return ``make(owner, *key)`` as JSON, cached on ``owner``."""
     return kept(owner, _encode, make, *key)
 
 
@@ -156,17 +157,17 @@ def _encode(owner: object, make: Callable[..., Any], *key: Hashable) -> Encoded:
 
 
 def array(values: Iterable[Any]) -> Encoded:
-    """Return a list as JSON; some of its values are `Encoded` already."""
+    """Return a list as JSON.  Some of its values may be `Encoded` already."""
     return Encoded(b"[%b]" % b",".join(map(to_json, values)))
 
 
 def to_json(value: Any) -> bytes:
-    """Return a value as JSON, or the JSON that it is; half a surrogate pair becomes "?".
+    """Return a value as JSON, in UTF-8.  Half a surrogate pair becomes "?".
 
-    Of an object, values can be `Encoded`; they come last.
+    The values of an object may be `Encoded`; these fields come last.
 
     Raises:
-        UsageError: If it holds a value that JSON cannot represent.
+        UsageError: If JSON cannot represent the value.
     """
     if type(value) is Encoded:
         return value.json
@@ -181,7 +182,7 @@ def to_json(value: Any) -> bytes:
     return b"{%b}" % b",".join([*filter(None, [text[1:-1]]), *pieces]) if pieces else text
 
 
-CHOICES = ("auto", "required", "none")  # values that are not names of functions
+CHOICES = ("auto", "required", "none")  # values of `tool_choice` that are not names of functions
 SAMPLING = ("temperature", "top_p")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _SEED = frozenset({"seed"})
@@ -191,25 +192,25 @@ LEFT_OUT = "was left out: the model does not take it here"  # ends the notes of 
 
 
 class Profile(Value, frozen=True, kw_only=True):
-    """The capabilities of a model and the names of its fields.  Pure data: override what differs.
+    """The capabilities of a model, and the names of its request fields.  Override the fields that differ.
 
-    If the model does not support something that a request needs, encoding raises `UsageError`.  Mere preferences are
-    replaced instead, and the reply names them: see `adaptations`.
+    If a request needs something that the model does not support, encoding raises `UsageError`.  Mere preferences are
+    dropped or replaced, and the reply reports them.
 
     Examples:
         >>> Profile(native_schema=False, output_mode="prompted").output_mode
         'prompted'
     """
 
-    native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is described in words
+    native_schema: bool = True  # takes a JSON schema for the answer; otherwise the prompt describes it
     schema_with_functions: bool = True  # takes a schema and functions in one request
-    output_mode: OutputMode = "native"  # the best way to ask for typed answers; "native" falls back to words
-    strict_functions: bool = True  # knows `strict` on functions and schemas
+    output_mode: OutputMode = "native"  # how to ask for typed answers; "native" falls back to "prompted"
+    strict_functions: bool = True  # accepts `strict` on functions and schemas
     max_tokens_name: str = "max_tokens"
     least_max_tokens: int = 1  # smaller limits are raised to this
     seed_name: str = "seed"
     system_role: Literal["system", "developer", "user"] = "system"
-    # The field for returning reasoning to the model: a key of its message, or "thinking" (content parts); or None.
+    # The field that returns reasoning to the model: a key of its message, "thinking" (content parts) or None.
     reasoning_name: (
         Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
     ) = None
@@ -217,14 +218,14 @@ class Profile(Value, frozen=True, kw_only=True):
     stop: bool = True
     images: bool = True  # and PDFs
     logprobs: bool = True
-    stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
+    stream_usage: bool = True  # accepts `stream_options: {include_usage: true}`
     named_tool_choice: bool = True  # False: offer the named function alone, and require a call
     required_tool_choice: bool = True  # False: fall back to "auto"
     user_after_results: bool = True  # takes a user message directly after function results
     call_id_chars: int | None = None  # exact length of call ids, in letters and digits; None: any id is valid
-    # "guided": the model does not call functions by itself; the client chooses one and fills it in, step by step.
+    # "guided": the model cannot call functions alone; the client has it choose one and fill it in, step by step.
     function_calls: Literal["native", "guided"] = "native"
-    # The provider's own tools that it can use, by kind, with their types on the wire.
+    # The provider's tools that the model can use: their types on the wire, by kind.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request
 
@@ -233,30 +234,30 @@ class Profile(Value, frozen=True, kw_only=True):
 
 
 def wire_name(name: str) -> str:
-    """Return the name of a called function in the characters that every API takes.
+    """Return the name of a called function in characters that every API accepts.
 
-    A model may have called anything, such as ``functions.add<|channel|>commentary``; with that in the dialog, OpenAI,
-    Gemini and Anthropic refuse each later request.  The names of functions that are offered are in these characters.
+    Models sometimes call names such as ``functions.add<|channel|>commentary``.  OpenAI, Gemini and Anthropic refuse
+    every later request whose dialog contains such a name.
     """
     return _NOT_IN_NAMES.sub("_", name)[:64] or "_"
 
 
 class RequestForm(NamedTuple):
-    """A request in the form that a model can take, once the output mode is decided.
+    """A request in the form that a model takes, with the output mode decided.
 
-    The request keeps its output only in the mode "native"; in the mode "function" a function replaces it.
+    The request keeps its output only in the mode "native".  In the mode "function", a function replaces it.
     """
 
     request: Request
     mode: OutputMode | None = None  # None: the output is text
     words: str | None = None  # instructions for the system prompt, in the mode "prompted"
-    notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for
+    notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for, in words
 
 
 class Codec(ABC):
-    """Translates one wire format: values to JSON, bytes to values.  Pure.
+    """The base class of codecs.  A codec writes requests in one wire format and makes the decoders of replies.
 
-    A subclass defines `name`, `path`, `headers`, `encode` and `decoder`.
+    It does no I/O.  A subclass defines `name`, `path`, `headers`, `encode` and `decoder`.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -268,33 +269,33 @@ class Codec(ABC):
 
     @abstractmethod
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests, relative to the base URL; it begins with a slash."""
+        """Return the path of requests, relative to the base URL.  It begins with a slash."""
 
     @abstractmethod
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Return the headers that carry the key and the version of the API."""
+        """Return the headers that carry the key and the API version."""
 
     @abstractmethod
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        """Return the request's body.
+        """Return the body of the request.
 
         Args:
             request: The request.
             model: The model's name.
             profile: The model's capabilities.
-            stream: True to have the reply streamed.
-            provider: The provider's name: opaque parts of others are left out.
+            stream: Whether to ask for a streamed reply.
+            provider: The provider's name.  Opaque parts of other providers are omitted.
 
         Raises:
-            UsageError: If this format or, by the profile, the model does not support a need of the request.
+            UsageError: If the wire format or the model does not support something that the request needs.
         """
 
     @abstractmethod
     def decoder(self, headers: Mapping[str, str]) -> Decoder:
-        """Return a decoder for one response of status 200; header names are lower-case."""
+        """Return a decoder for one response with status 200.  Header names are lower-case."""
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response, also if it is a stream that was not requested.
+        """Return the reply in a complete response, or in a stream that was not requested.
 
         Raises:
             ProviderError: If the response is an error, or not a reply.
@@ -304,21 +305,21 @@ class Codec(ABC):
         return self.decoder(headers).read(body)
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
+        """Return the request as `encode` writes it, and how it asks for the output."""
         return choose_form(request, profile)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """Return descriptions of what `encode` changes or omits because the model does not support it."""
+        """Return a description of each thing that `encode` changes or omits because the model does not support it."""
         return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return further headers that this request needs; their values are appended to existing ones."""
+        """Return the additional headers for this request.  Their values are appended to existing ones."""
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply with calls of hosted tools, or of tools in an extra body, as function calls.
+        """Return the reply, with calls that only the request explains turned into function calls.
 
-        It is called only for requests with either.  Most codecs recognize such calls without the request.
+        The client calls this only for requests with hosted tools or an extra body.
 
         Raises:
             BadReply: If the model calls something that neither a function nor the provider can answer.
@@ -335,9 +336,9 @@ def choose_form(
 
     Args:
         request: The request.
-        profile: The capabilities of the model.
-        takes: Returns whether the wire can express the schema of an output; by default it can express all.
-        can_force: False if the model cannot be made to call a function in this request.
+        profile: The model's capabilities.
+        takes: Returns whether the wire format can express the schema of an output.  By default it can.
+        can_force: Whether the request can force a function call.
     """
     output = request.output
     if output.is_text:
@@ -362,7 +363,7 @@ def choose_form(
 
 
 def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
-    """Return the mode, and the reason if it is not the one that was asked for."""
+    """Return the mode, and the reason if it differs from the requested one."""
     wanted, output = request.mode or profile.output_mode, request.output
     if output.schema is None and wanted != "prompted":
         return "prompted", f"{output.name} has no JSON schema"
@@ -376,10 +377,10 @@ def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | 
 
 
 def check_settings(settings: Settings, model: str, profile: Profile) -> None:
-    """Check for settings that the model does not support and that have no substitute.
+    """Check that the model supports the settings for which there is no substitute.
 
     Raises:
-        UsageError: If such a setting is set.
+        UsageError: If the model does not support ``top_logprobs`` or ``stop``, and it is set.
     """
     if settings.top_logprobs is not None and not profile.logprobs:
         raise UsageError(
@@ -392,15 +393,15 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
 
 
 def taken_settings(profile: Profile) -> frozenset[str]:
-    """Return the sampling settings that the model takes; the others are omitted."""
+    """Return the sampling settings that the model accepts.  The others are omitted."""
     return _ALL if profile.temperature else _SEED
 
 
 def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
-    """Return the functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
+    """Return the functions to offer and the tool choice: 'auto', 'required', 'none' or a name.
 
     Raises:
-        UsageError: If no function of the request has this name.
+        UsageError: If the choice names a function that the request does not have.
     """
     functions, choice = request.functions, request.tool_choice
     if choice not in CHOICES:
@@ -424,8 +425,8 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
 
     Args:
         form: The request, and how it asks for the output.
-        profile: The capabilities of the model.
-        taken_settings: The sampling settings that its codec sends.
+        profile: The model's capabilities.
+        taken_settings: The sampling settings that the codec sends.
     """
     request = form.request
     choice = request.tool_choice
@@ -449,7 +450,10 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
 
 
 def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``body`` with ``extras``: objects are merged by key, all else is replaced; no argument is modified."""
+    """Return ``body`` with ``extras`` merged into it.
+
+    Objects are merged by key, and other values are replaced.  No argument is modified.
+    """
     whole = dict(body)
     for extra in extras:
         for key, value in extra.items():

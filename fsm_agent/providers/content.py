@@ -1,4 +1,4 @@
-"""The parts that all codecs share: attachments, citations, hosted tools, ids of calls, counts and log probabilities."""
+"""Parts that the codecs share: attachments, citations, hosted tools, call ids, counts and log probabilities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fsm_agent.providers.codec import LEFT_OUT, Profile
 
 MEDIA = (Image, Document)  # a tuple, because `isinstance` is slower with a new union each time
 
-# For messages of errors; the catalogue's profiles decide.
+# For error messages only; the catalogue's profiles decide.
 RUN_BY = {
     "web_search": "anthropic, azure-responses, google, openai, openai-chat (its search models), vertex, xai-responses",
     "code_execution": "anthropic, azure-responses, google, openai, vertex",
@@ -43,7 +43,7 @@ MAX_LOGPROB = 1e300  # larger integers may not fit into a float
 
 
 def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
-    """Check that the model can see the part: an image, or a PDF, whose pages are images to it.
+    """Check that the model takes this image or PDF.  PDFs count as images.
 
     Raises:
         UsageError: If the model takes no ``images``.
@@ -62,35 +62,35 @@ def misplaced(part: Image | Document, role: str) -> UsageError:
 
 
 def untakeable(document: Document, wire: str, right: str) -> UsageError:
-    """Return the error for a document of a kind that the wire format does not support."""
+    """Return the error for a kind of document that the wire format does not support."""
     return UsageError(f"a document over the wire {wire!r}: expected {right}, got {document!r}")
 
 
 def file_name(document: Document) -> str:
-    """Return the document's name, or one made from its kind."""
+    """Return the document's name, or a default name."""
     return document.name or f"document.{'pdf' if document.media_type == PDF else 'txt'}"
 
 
 def in_words(document: Document) -> str | None:
-    """Return a text document as its name and text, or None for any other document."""
+    """Return a text document as its name and text, or None for other documents."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
 
 def announced(result: FunctionResult, call_id: str | None) -> str:
-    """Return the introduction of a result's attachments, where they cannot be part of it."""
+    """Return the sentence that introduces a result's attachments outside the result."""
     call = f" (call {call_id})" if call_id else ""
     return f"What {result.name}{call} returned beside its text:"
 
 
 def citations(entries: Any) -> tuple[Citation, ...]:
-    """Return the citations in a list of Anthropic, OpenAI, OpenRouter or Perplexity, each with its own field names."""
+    """Return the citations in a list from Anthropic, OpenAI, OpenRouter or Perplexity."""
     read = [_citation(entry) for entry in entries] if isinstance(entries, list) else []
     return tuple([citation for citation in read if citation != Citation()])
 
 
 def cited(parts: Sequence[Part], sources: tuple[Citation, ...]) -> list[Part]:
-    """Return the parts with citations on the last text, whose offsets are kept only if it is the only text."""
+    """Return the parts with the citations on the last text.  Offsets are kept only if there is one text."""
     texts = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text) and part.text]
     if not sources or not texts:
         return list(parts)
@@ -118,7 +118,7 @@ def _citation(entry: Any) -> Citation:
 
 
 def grounding(metadata: Any, text: str) -> tuple[Citation, ...]:
-    """Return the citations in Gemini's ``groundingMetadata``, whose offsets count bytes of UTF-8, for this text."""
+    """Return the citations in Gemini's ``groundingMetadata`` for this text.  Its offsets count bytes of UTF-8."""
     return tuple(_grounding(metadata, text)) if isinstance(metadata, Mapping) else ()
 
 
@@ -142,7 +142,7 @@ def _grounding(metadata: Mapping[str, Any], text: str) -> Iterator[Citation]:
 
 
 def _source(chunk: Any) -> dict[str, Any] | None:
-    """Return URL and title of a web page, a map entry or a passage of a file, or None without them."""
+    """Return the URL and title of a web page, map entry or file passage, or None if both are missing."""
     sources = chunk.values() if isinstance(chunk, Mapping) else ()
     source = next((source for source in sources if isinstance(source, Mapping)), {})
     url, title = _first(source, "uri"), _first(source, "title")
@@ -158,10 +158,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> str:
-    """Return the type of the tool in requests.
+    """Return the tool's type on the wire.
 
     Raises:
-        UsageError: If the provider does not run it for this model.
+        UsageError: If the provider does not run the tool for this model.
     """
     if tool.kind not in profile.hosted_tools:
         raise UsageError(
@@ -172,9 +172,9 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
 
 
 def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tuple[str, ...]]:
-    """Return the request without the hints that a model lacks, and a note for each.
+    """Return the request without hosted tools that the model lacks, and a note for each.
 
-    A tool that would help is a hint, so that prompts can be shared by models; an MCP server is a need.
+    Hosted tools are only hints, so that models can share prompts.  MCP servers are always kept.
 
     Args:
         request: The request.
@@ -193,7 +193,7 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
     """Return the options that differ from their defaults.
 
     Raises:
-        UsageError: If one of them is not ``supported`` by the wire format.
+        UsageError: If one of these options is not ``supported``.
     """
     options = differing(tool)
     if unknown := [name for name in options if name not in supported]:
@@ -206,33 +206,34 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
 
 
 def location(area: UserLocation) -> dict[str, str]:
-    """Return the known parts of a location, by the names that all wire formats share."""
+    """Return the known parts of a location.  All wire formats use the same names."""
     named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
     return {name: value for name, value in named.items() if value is not None}
 
 
 def call_id(part: FunctionCall | FunctionResult) -> str:
-    """Return the key by which a dialog matches a call and its result."""
+    """Return the key that matches a call and its result in a dialog."""
     return part.provider_id or f"call_{part.id.replace('.', '_')}"
 
 
 class CallIds:
-    """Ids of calls for the service: unique in a dialog, and equal for a call and its result.
+    """Makes call ids that are unique in a dialog and equal for a call and its result.
 
-    Some services restart their numbering with every reply, or give two calls of one reply the same id.
+    Some services restart their numbering with every reply, or give two calls in one reply the same id.
 
     Args:
-        most: Largest length of an id, in characters.
-        exactly: Exact length of an id, in letters and digits.
+        most: The maximum length of an id, in characters.
+        exactly: The exact length of an id, in letters and digits.
     """
 
     def __init__(self, *, most: int | None = None, exactly: int | None = None) -> None:
         self._most = most
         self._exactly = exactly
         self._used: set[str] = set()
-        # By the key that a call and its result share: the last id, and the ids without a result yet.
-        self._last: dict[tuple[str, str], str] = {}
-        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # ordered, with fast removal at its ends
+        # Both by the key that a call and its result share
+        self._last: dict[tuple[str, str], str] = {}  # the newest id
+        # Ids without a result yet, in order
+        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # fast removal at both ends
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""
@@ -247,7 +248,7 @@ class CallIds:
         return id
 
     def of_result(self, result: FunctionResult) -> str:
-        """Return the id of the call that this is the result of."""
+        """Return the id of the call that this result answers."""
         shared = call_id(result)
         keys = [(shared, result.id), (shared, "")]
         key = next((key for key in keys if key in self._last), None)
@@ -265,16 +266,19 @@ class CallIds:
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Return arguments as the JSON object that the API requires, whatever a model wrote."""
+    """Return arguments as a JSON object, even if the model wrote something else."""
     try:
         arguments = pydantic_core.from_json(object_text(text), allow_inf_nan=False)
-    except (ValueError, TypeError):  # the latter: half a surrogate pair
+    except (ValueError, TypeError):  # TypeError: half a surrogate pair
         arguments = None
     return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}
 
 
 def arguments_text(text: str) -> str:
-    """Return arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    """Return arguments as the text of a JSON object.
+
+    Services refuse the whole dialog if they cannot parse the arguments.
+    """
     try:
         arguments = pydantic_core.from_json(object_text(text))
     except ValueError:
@@ -287,7 +291,7 @@ def arguments_text(text: str) -> str:
 
 
 def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
-    """Return the messages with these words appended to the system message, or as a new one."""
+    """Return the messages with ``words`` appended to the system message, which is added if there is none."""
     if not messages or messages[0].role != "system":
         return [Message.of("system", words), *messages]
     first = messages[0]
@@ -296,24 +300,24 @@ def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return ``value`` if it is a text that is not empty, otherwise None."""
+    """Return ``value`` if it is a string that is not empty, otherwise None."""
     return value if isinstance(value, str) and value else None
 
 
 def first_count(*values: Any) -> int | None:
-    """Return the first value that is a count, or None if no value is."""
+    """Return the first valid count among the values, or None."""
     return next((count for count in map(count_or_none, values) if count is not None), None)
 
 
 def count_or_none(value: Any) -> int | None:
-    """Return a count of tokens, which some services write as a float, or None for any other value."""
+    """Return ``value`` as a count of tokens, or None if it is no count.  Some services send counts as floats."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
-    """Yield the tokens of a list of log probabilities; invalid entries are skipped."""
+    """Yield the tokens in a list of log probabilities.  Invalid entries are skipped."""
     for entry in entries if isinstance(entries, list) else ():
         if (likely := likely_token(entry, "logprob")) is None:
             continue
@@ -323,7 +327,7 @@ def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
 
 
 def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
-    """Return a token and its log probability, the entry's field of this name, or None if the entry is invalid."""
+    """Return the entry's token, and its log probability from the field ``name``; None if the entry is invalid."""
     if not isinstance(entry, dict):
         return None
     token, logprob = entry.get("token"), entry.get(name)

@@ -1,4 +1,4 @@
-"""Decoders: the base of what reads one response, whole or event by event."""
+"""The base class of decoders, which read one response."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from fsm_agent.providers.sse import EventStream, ServerEvent, read_json, request
 
 
 class Decoder(ABC):
-    """Decodes one response of status 200: a whole body with `read`, or the bytes of a stream with `feed`.
+    """Decodes one response with status 200: a complete body with `read`, or a stream with `feed`, `end` and `finish`.
 
-    The deltas, and the reply or error, do not depend on how the bytes are split.  An error in the stream does not
-    affect the deltas before it.
+    The result does not depend on how the bytes of a stream are split.
 
-    A subclass says what the JSON of a body or an event means: it defines `take` and `reply`, says when the reply
-    `is_ended`, and overrides `take_whole`, `is_over` and `close` where its wire needs that.
+    A subclass defines `take` and `reply`, and sets `is_ended`.  It overrides `take_whole`, `take_other` and `close`,
+    and sets `is_over`, where its wire format needs that.
 
     Args:
         headers: Headers of the response, with lower-case names.
 
     Attributes:
-        usage: Reported so far.
+        usage: The usage reported so far.
         model: The model's name, as reported.
         response_id: The provider's id of the response.
-        is_ended: True once the received part declares the reply complete; only the usage may be missing.
-        is_over: True once nothing can follow: the reply is there, even if the connection stays open.
+        is_ended: True once the received part says that the reply is complete.  Only the usage may be missing.
+        is_over: True once nothing can follow, even if the connection stays open.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -49,27 +48,39 @@ class Decoder(ABC):
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.headers = headers
         self._events = EventStream()
-        self._told = self.usage  # as reported last
+        self._told = self.usage  # the usage reported last
         self._is_done = False
         self._has_no_more = False
         self._has_halves = False
         self._error: ProviderError | None = None
-        self._whole: Reply | None = None  # of a body that is no stream
+        self._whole: Reply | None = None  # from a body that is no stream
 
     @abstractmethod
     def take(self, chunk: dict[str, Any]) -> list[Delta]:
-        """Take the JSON of an event and return its deltas; raise `ProviderError` for an error or any other JSON."""
+        """Read the JSON of one event and return its deltas.
+
+        Raises:
+            ProviderError: If the JSON reports an error, or is not an event.
+        """
 
     def take_whole(self, document: dict[str, Any]) -> None:
-        """Take the JSON of a whole response; raise `ProviderError` if it is an error or not a response."""
+        """Read the JSON of a complete response.
+
+        Raises:
+            ProviderError: If the JSON reports an error, or is not a response.
+        """
         self.take(document)
 
     def take_other(self, document: Any) -> None:
-        """Take the JSON of a whole response that is not an object; raise `ProviderError` if it has no meaning."""
+        """Read the JSON of a complete response that is not an object.
+
+        Raises:
+            ProviderError: If the JSON reports an error, or the wire format has no such responses.
+        """
         raise no_object(document, self.headers)
 
     def close(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response; return the deltas that were held back.
+        """End the response and return the deltas that were held back.
 
         Args:
             is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
@@ -78,10 +89,14 @@ class Decoder(ABC):
 
     @abstractmethod
     def reply(self) -> Reply:
-        """Return the reply that was taken, see `reply_of`; raise `BadReply` if no reply was taken."""
+        """Return the reply.  Subclasses make it with `reply_of`.
+
+        Raises:
+            BadReply: If no reply has arrived.
+        """
 
     def reply_of(self, parts: Iterable[Part], finish: Finish | None, **fields: Any) -> Reply:
-        """Return a reply with these parts, this reason for its end, what was taken besides, and further fields."""
+        """Return a reply with these parts and finish reason, and the reported usage, model and ids."""
         return Reply(
             message=Message(role="assistant", parts=tuple(parts)),
             usage=self.usage,
@@ -94,19 +109,19 @@ class Decoder(ABC):
 
     @property
     def is_done(self) -> bool:
-        """True after the last event of the stream, or its end marker, even if the connection stays open."""
+        """True after the last event of the stream or its end marker, even if the connection stays open."""
         return self._is_done
 
     @property
     def has_failed(self) -> bool:
-        """True if the stream reported an error or is not a stream: the rest is ignored, and `finish` raises."""
+        """True if the stream reported an error or is not a stream.  The rest is then ignored, and `finish` raises."""
         return self._error is not None
 
     def read(self, body: bytes) -> Reply:
-        """Return the reply in a whole body, also if it is a stream that was not requested.
+        """Return the reply in a complete body, which may also be a stream.
 
         Raises:
-            ProviderError: If it is an error, or not a reply.
+            ProviderError: If the body is an error, or not a reply.
         """
         try:
             document = read_json(body)
@@ -123,11 +138,11 @@ class Decoder(ABC):
         return self.reply()
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return the deltas that they complete."""
+        """Read the next bytes and return the deltas that they complete."""
         return self._take_events(self._events.feed(data))
 
     def end(self) -> list[Delta]:
-        """Take the end of the bytes; return the last deltas."""
+        """Return the last deltas, after all bytes."""
         if self._has_no_more:
             return []
         self._has_no_more = True
@@ -137,10 +152,10 @@ class Decoder(ABC):
         return deltas
 
     def finish(self) -> Reply:
-        """Return the whole reply, at the end of the bytes.
+        """Return the whole reply, after all bytes.
 
         Raises:
-            ProviderError: If the stream reported an error, was cut off, or was empty.
+            ProviderError: If the stream reported an error, was cut off or was empty.
         """
         self.end()
         if self._error:

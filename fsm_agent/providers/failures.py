@@ -1,9 +1,9 @@
-"""Errors of providers as typed exceptions, with whether and when to retry.
+"""Converts providers' errors to exceptions, and decides whether and when to retry.
 
-The meanings of codes are, for OpenAI, those of the type `ResponseError` of its SDK and of
-https://developers.openai.com/api/docs/guides/error-codes; for Anthropic, of
-https://platform.claude.com/docs/en/api/errors; for Google, of
-https://cloud.google.com/apis/design/errors (all 2026-11); the rest are from recorded replies.
+The meanings of codes come from `ResponseError` in OpenAI's SDK and
+https://developers.openai.com/api/docs/guides/error-codes, from https://platform.claude.com/docs/en/api/errors for
+Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  The rest are from
+recorded replies.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fsm_agent.errors import (
 )
 from fsm_agent.providers.sse import read_json, request_id
 
-MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
-_MAX_READ = 1_000_000  # bytes of an error's body that are looked at
-_MAX_DELAY_S = 7 * 24 * 3600.0  # a longer wait is a mistake of theirs
+MAX_MESSAGE = 1_000  # characters kept of a provider's message
+_MAX_READ = 1_000_000  # bytes read of an error's body
+_MAX_DELAY_S = 7 * 24 * 3600.0  # a longer wait is the provider's mistake
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,500})</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,500}>")
 _SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
@@ -41,7 +41,7 @@ _AGAIN_IN = re.compile(
 
 
 class Meaning(NamedTuple):
-    """The status that goes with an error code, and its meaning."""
+    """The meaning of an error code, and the status that goes with it."""
 
     status: int
     error: type[ProviderError] | None = None  # None: the rest of the error decides
@@ -52,7 +52,7 @@ _CALLER = Meaning(400)
 _TOO_LONG = Meaning(400, ContextTooLong)
 _NO_CREDIT = Meaning(429, RateLimited, retryable=False)
 _NOT_ALLOWED = Meaning(401, AuthFailed)
-_MISREAD = Meaning(400, BadReply)  # the server could not read its own model: asking again may well help
+_MISREAD = Meaning(400, BadReply)  # the server could not read its own model's output: a retry may help
 
 CODES: dict[str, Meaning] = {
     **dict.fromkeys(
@@ -99,23 +99,23 @@ CODES: dict[str, Meaning] = {
 
 
 def status_of(codes: Iterable[str]) -> int | None:
-    """Return the status of the first known of these codes, or None if no code is known."""
+    """Return the status that goes with the first known code, or None if no code is known."""
     return next((CODES[code.lower()].status for code in codes if code.lower() in CODES), None)
 
 
 def judged(codes: Iterable[str]) -> Meaning | None:
-    """Return the meaning of the first of these codes that determines the error, or None if no code does."""
+    """Return the meaning of the first code that determines the error, or None if no code does."""
     meanings = [CODES[code.lower()] for code in codes if code.lower() in CODES]
     return next((meaning for meaning in meanings if meaning.error is not None), None)
 
 
 class Rule(NamedTuple):
-    """A pattern of failures, and the error for it."""
+    """The error for failures with certain statuses or words."""
 
     error: type[ProviderError]
     retryable: bool | None = None  # None: the server, the class or the status decides
     statuses: frozenset[int] = frozenset()
-    words: re.Pattern[str] | None = None  # in its message
+    words: re.Pattern[str] | None = None  # searched for in the message
 
 
 def _words(pattern: str) -> re.Pattern[str]:
@@ -134,7 +134,7 @@ RULES = (
             r"|(prompt|input|request) is too long|request too large|tokens? \+ .max_new_tokens. must be"
         ),
     ),
-    # A reply that the server could not read from its own model.
+    # The server could not read its own model's output.
     Rule(BadReply, words=_words(r"output that does not match the expected")),
     # llama.cpp answers 500 to mistakes of the caller.
     Rule(ProviderError, retryable=False, words=_words(r"(image|audio) input is not supported|failed to parse tools")),
@@ -158,14 +158,14 @@ class _Report(Value, frozen=True, kw_only=True):
     """The facts in the body of an error."""
 
     message: str = ""
-    codes: tuple[str, ...] = ()  # code, type, …, the most telling first
+    codes: tuple[str, ...] = ()  # code, type, …: the most specific first
     status: int | None = None
     retry_after_s: float | None = None
     request_id: str | None = None
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """Return the error for a response of this status; header names are lower-case."""
+    """Return the error for a response with this status.  Header names are lower-case."""
     body = body[:_MAX_READ]
     try:
         report = _read_report(read_json(body))
@@ -175,27 +175,27 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
 
 
 def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
-    """Return the error reported inside a response of status 200, from its JSON or other value."""
+    """Return the error that a response with status 200 reports, from its parsed JSON or its text."""
     report = _read_report(document)
-    # Without a status, use the one that goes with these codes.
+    # Without a status, use the one that goes with the codes
     return _error(200, report.status or status_of(report.codes) or 500, headers, report)
 
 
 def no_object(document: Any, headers: Mapping[str, str]) -> ProviderError:
-    """Return the error for a reply that is no JSON object; a list of objects, as Google sends it, reports one."""
+    """Return the error for a reply that is not a JSON object.  Google may report an error as a list of objects."""
     if isinstance(document, list) and document and isinstance(document[0], dict):
         return reported(document, headers)
     return unreadable("expected a JSON object, got another reply", headers, pydantic_core.to_json(document)[:1000])
 
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
-    """Return the error for a response of status 200 without a readable reply."""
+    """Return the error for a response with status 200 that has no readable reply."""
     shown = _shorten_message(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
     return BadReply(f"{problem}: {shown!r}" if shown else problem, status=200, request_id=request_id(headers))
 
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
-    """Return the typed error; ``meant`` is the status that counts, ``status`` the received one."""
+    """Return the typed error.  It reports ``status``, the received one, and is classified by ``meant``."""
     message = report.message[: 4 * MAX_MESSAGE]
     meaning = judged(report.codes)
     matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))
@@ -218,7 +218,7 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
 
 
 def _read_report(document: Any, depth: int = 0) -> _Report:
-    """Return the facts in an error's JSON of any known shape; any other is shown as JSON."""
+    """Return the facts in an error's JSON.  An unknown shape becomes the message, as JSON."""
     if isinstance(document, list) and document and depth < 4:
         return _read_report(document[0], depth + 1)
     if not isinstance(document, dict):
@@ -258,7 +258,7 @@ def _codes(error: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _read_nested(text: str, depth: int) -> _Report | None:
-    """Return the error in a message that is itself JSON, as proxies send."""
+    """Return the error in a message that is itself JSON, as some proxies send it."""
     if not text.startswith("{") or depth >= 4:
         return None
     try:
@@ -272,10 +272,10 @@ def _json(value: Any) -> str:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the delay in seconds that the headers ask for.
+    """Return the delay that the headers ask for, in seconds.
 
-    The `x-ratelimit-reset-*` headers are not read: they tell when a bucket is full again, perhaps hours
-    later, not when the next request fits into it.
+    The `x-ratelimit-reset-*` headers are not read.  They say when the quota is full again, which may be hours after the
+    next request would succeed.
     """
     if milliseconds := _seconds(headers.get("retry-after-ms")):
         return milliseconds / 1000
@@ -289,12 +289,12 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
         moment, date = parsedate_to_datetime(text), headers.get("date")
         now = parsedate_to_datetime(date) if date else localtime()
         return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
-    except (ValueError, TypeError, OverflowError):  # no date; or only one of them with a time zone
+    except (ValueError, TypeError, OverflowError):  # not a date, or only one of the two has a time zone
         return None
 
 
 def _delay_of(error: Mapping[str, Any], message: str) -> float | None:
-    """Return the delay in seconds in an error: Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
+    """Return the delay in an error, in seconds: Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and (delay_s := _seconds(detail.get("retryDelay"))) is not None:
@@ -315,7 +315,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def _page_text(body: bytes) -> str:
-    """Return the text of a body that is not JSON: the text itself, or the title of an HTML page."""
+    """Return the text of a body that is not JSON, or the title of an HTML page."""
     text = body.decode("utf-8", "replace").strip()
     if not text.startswith("<"):
         return text
@@ -324,12 +324,12 @@ def _page_text(body: bytes) -> str:
 
 
 def _shorten_message(text: str) -> str:
-    """Return a provider's text, bounded, and without anything that looks like a key."""
+    """Return a provider's text, shortened, with anything that looks like a key masked."""
     text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 
 
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
-    """Return the error for a reply that is a picture without a word; to ask again would pay for another picture."""
+    """Return the error for a reply that is a picture without text.  A retry would pay for another picture."""
     problem = "expected text, got a picture alone; ask a model that answers in words"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

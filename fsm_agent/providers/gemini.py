@@ -1,4 +1,4 @@
-"""The codec of Google's ``generateContent``, in the Gemini API and in Vertex AI: requests."""
+"""The codec of Google's ``generateContent``, for the Gemini API and Vertex AI: requests."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ from fsm_agent.providers.schemas import closed_objects, gemini_schema
 
 # Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
-_ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI takes
+_ACCESS_TOKEN = "ya29."  # the prefix of Google's OAuth tokens, which Vertex AI takes
 # https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
-# Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
+# Gemini 3 requires a signature on the first call of each step.  This one is for calls that Gemini did not make:
 # "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
 UNSIGNED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 # https://ai.google.dev/gemini-api/docs/image-understanding (2026-11)
@@ -69,28 +69,29 @@ _IMAGE_TYPES = {
     **{f".{suffix}": f"image/{suffix}" for suffix in ("png", "jpeg", "webp", "heic", "heif", "gif")},
     ".jpg": "image/jpeg",
 }
-# What may stand in a function's result: https://ai.google.dev/gemini-api/docs/function-calling#multimodal (2026-11)
+# Allowed in function results: https://ai.google.dev/gemini-api/docs/function-calling#multimodal (2026-11)
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 _ENVIRONMENTS = {name: f"ENVIRONMENT_{name.upper()}" for name in ("browser", "desktop", "mobile")}
-IS_ACTION = "isAction"  # an opaque part with this key is ours: it marks the next call as an action of the computer
+IS_ACTION = "isAction"  # the key of our opaque part that marks the next call as an action of a computer
 _BEGIN = re.compile("[A-Za-z_]")
 
 
 class GeminiProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model beyond the common profile.
+    """The capabilities of a Gemini model, in addition to those in `Profile`.
 
-    `strict_functions` means support of the mode ``VALIDATED``: calls are optional, and enforced to match the schemas.
+    `strict_functions` means that the model supports the mode ``VALIDATED``: calls are optional, and match their
+    schemas.
 
     Examples:
         >>> GeminiProfile(reasoning="budget").media_in_results
         True
     """
 
-    reasoning: Literal["level", "budget"] | None = "level"  # form of its effort; None: it does not reason
-    reasoning_off: bool = False  # can be switched off
-    media_in_results: bool = True  # takes images and documents in function results, not only after them
-    blocked_domains: bool = False  # takes them for a web search
-    # How it combines its own tools with functions: if announced, or without announcement; None: it does not.
+    reasoning: Literal["level", "budget"] | None = "level"  # how to set the effort; None: it does not reason
+    reasoning_off: bool = False  # reasoning can be switched off
+    media_in_results: bool = True  # takes images and documents inside function results, not only after them
+    blocked_domains: bool = False  # web search takes blocked domains
+    # How to combine hosted tools with functions: with a field that announces it, or plainly; None: it is impossible.
     hosted_with_functions: Literal["announced", "plain"] | None = None
 
 
@@ -127,11 +128,6 @@ class GeminiCodec(Codec):
         return {"x-goog-api-key": api_key}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        """Return the request's body.
-
-        Raises:
-            UsageError: If the API or, by the profile, the model does not support a need of the request.
-        """
         request, _, words, _ = self.request_form(request, profile)
         own = _own(profile)
         contents, (system, rest) = encode_dialog(
@@ -152,11 +148,9 @@ class GeminiCodec(Codec):
         return to_json(merged(body, profile.extra_body, request.settings.extra_body))
 
     def decoder(self, headers: Mapping[str, str]) -> GeminiDecoder:
-        """Return a decoder for one response of status 200."""
         return GeminiDecoder(headers)
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply with actions of a computer, each a function of its own here, as calls of `COMPUTER`."""
         return _with_computer_calls(reply, request)
 
 
@@ -222,7 +216,7 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
 
 
 def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
-    """Return the configuration of reasoning, as a level or a number of tokens, with thoughts in the reply."""
+    """Return the configuration of reasoning, or None to leave it out."""
     if effort is None or (effort == "none" and profile.reasoning is None):
         return None
     if effort == "none" and not profile.reasoning_off:
@@ -248,15 +242,15 @@ class _Contents(NamedTuple):
 
 
 class _DialogInContents:
-    """Encodes a dialog as an instruction, and turns of user and model.
+    """Encodes a dialog as a system instruction and turns of user and model.
 
-    The results of one round of functions are one turn, as Gemini requires.  Media that a result cannot hold form a
-    turn behind it.
+    The results of one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow in
+    another turn.
 
     Args:
         model: The model's name, for errors.
-        images: True if the model takes images and PDFs.
-        media_in_results: True if it takes them in function results.
+        images: Whether the model takes images and PDFs.
+        media_in_results: Whether the model takes them in function results.
         words: Text to append to the system message.
     """
 
@@ -269,13 +263,13 @@ class _DialogInContents:
         self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
         self._beside: list[dict[str, Any]] = []
         self._last_role = ""
-        self._actions: dict[str, FunctionCall] = {}  # of a computer, by id, until they have their results
+        self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
 
     def feed(self, message: Message) -> list[Any]:
         """Return the contents that the message completes.
 
         Raises:
-            UsageError: If the message holds an unsupported part.
+            UsageError: If the message has an unsupported part.
         """
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
@@ -310,7 +304,7 @@ class _DialogInContents:
         return contents
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        """Return the parts, function results first: Gemini requires them directly after the calls."""
+        """Return the parts, with function results first.  Gemini requires these directly after the calls."""
         encoded = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
         for part in parts:
             if isinstance(part, Text) and part.text:
@@ -358,7 +352,7 @@ class _DialogInContents:
         return part.data is not None and _media_type(part) in self._in_results
 
     def _beside_of(self, message: Message) -> list[dict[str, Any]]:
-        """Return media that function results cannot hold, introduced by the call that they belong to."""
+        """Return media that function results cannot hold, introduced by a sentence."""
         encoded: list[dict[str, Any]] = []
         for result in message.parts:
             if isinstance(result, FunctionResult):
@@ -368,7 +362,7 @@ class _DialogInContents:
         return encoded
 
     def _name_media(self, part: Image | Document) -> list[dict[str, Any]]:
-        """Return the media, preceded by its name."""
+        """Return the media, with its name before it."""
         name = part.name if isinstance(part, Document) else None
         return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
 
@@ -382,7 +376,7 @@ class _DialogInContents:
 
 
 def _media_type(part: Image | Document) -> str | None:
-    """Return the media type to send: some models refuse text types other than plain."""
+    """Return the media type to send.  Some models refuse text types other than plain text."""
     if isinstance(part, Document):
         return "text/plain" if part.is_text else part.media_type
     return part.media_type or _IMAGE_TYPES.get(url_suffix(part.url or ""))
@@ -408,9 +402,10 @@ def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
 
 
 def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
-    """Return the description of the screen after an action: an object, such as its URL, unchanged; the confirmation.
+    """Return the response to a computer action: a JSON object unchanged, or the text.
 
-    https://ai.google.dev/gemini-api/docs/computer-use (November 2026); `is_flagged` actions are asked of a person.
+    Actions that `is_flagged` were confirmed by a person, which the response says.
+    https://ai.google.dev/gemini-api/docs/computer-use (November 2026)
     """
     try:
         state = pydantic_core.from_json(text)
@@ -423,19 +418,21 @@ def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
 def _hosted_tools(
     tools: tuple[HostedTool, ...], model: str, profile: Profile, *, takes_blocked: bool
 ) -> list[dict[str, Any]]:
-    """Return the encoded tools; https://ai.google.dev/api/caching#Tool (2026-11), as the types of the SDK have it.
+    """Return the encoded tools.
+
+    https://ai.google.dev/api/caching#Tool (2026-11), and the types of the SDK
 
     Raises:
-        UsageError: If the model or the API does not support a tool or option.
+        UsageError: If the model or the API does not support a tool or an option.
     """
     types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
     return [{type_: _hosted_tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
 
 
 def _with_computer_calls(reply: Reply, request: Request) -> Reply:
-    """Return the reply with actions of a computer as calls of `COMPUTER`, each after an opaque part that marks it.
+    """Return the reply with computer actions as calls of `COMPUTER`, each after an opaque part that marks it.
 
-    Actions are functions that no request declares (``click_at``), and there are more with each model:
+    Gemini sends actions as calls of functions that no request declares (``click_at``), and each model adds some:
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026).
     """
     if not any(isinstance(tool, ComputerUse) for tool in request.settings.hosted_tools):
@@ -451,12 +448,13 @@ def _with_computer_calls(reply: Reply, request: Request) -> Reply:
 
 
 def _check_name(function: Function) -> None:
-    """Check the name of a function: Gemini refuses some, with some models only since Gemini 3.
+    """Check that the name of a function begins with a letter or an underscore.
 
-    https://ai.google.dev/gemini-api/docs/function-calling (2026-11): it begins with a letter or an underscore.
+    Gemini requires that (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11), with some models only since
+    Gemini 3.
 
     Raises:
-        UsageError: If the name begins with anything else.
+        UsageError: If the name begins with another character.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(

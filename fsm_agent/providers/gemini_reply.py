@@ -1,4 +1,4 @@
-"""Gemini's replies, whole or chunk by chunk."""
+"""Gemini's replies, complete or streamed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NO_DATA = frozenset({"text", "thought", "thoughtSignature"})
 
 
 class _ArrivingString(ArrivingText):
-    """A string among the arguments that is still arriving."""
+    """A string in the arguments that is still arriving."""
 
     __slots__ = ("will_continue",)
 
@@ -57,16 +57,16 @@ class _ArrivingString(ArrivingText):
 
 
 class StreamedArguments:
-    """The arguments of one call; `value` can also be set at once.
+    """The arguments of one call, which arrive in pieces.
 
-    A piece is Vertex AI's `PartialArg`: a path, a value, and whether more of the same string follows.
+    A piece is Vertex AI's `PartialArg`: a path, a value, and whether the same string continues.
     """
 
     def __init__(self) -> None:
         self.value: Any = {}
 
     def put(self, piece: Mapping[str, Any]) -> bool:
-        """Put a piece at its path; return False if the path does not exist."""
+        """Put a piece at its path.  Return False if the path does not exist."""
         steps = _steps(piece.get("jsonPath"))
         container, last = self.value, steps[-1] if steps else None
         for step, next_step in pairwise(steps):
@@ -94,7 +94,7 @@ class StreamedArguments:
 
 
 def _steps(path: Any) -> list[str | int]:
-    """Return the steps of a path; [] if it is not a path."""
+    """Return the steps of a path, or [] if it is not a path."""
     steps: list[str | int] = []
     if not isinstance(path, str) or not path.startswith("$"):
         return []
@@ -117,7 +117,7 @@ def _has_step(container: Any, step: Any) -> bool:
 
 
 def _descend(container: Any, step: Any, empty: Any) -> Any:
-    """Return the value at the step, set to ``empty`` if there was none."""
+    """Return the value at the step, and set it to ``empty`` if it is missing."""
     if isinstance(container, dict):
         return container.setdefault(step, empty)
     if step == len(container):
@@ -151,7 +151,7 @@ class _Words:
 
 
 class _Call:
-    """A function call that is still arriving; `arguments` is set once it is complete."""
+    """A function call that is still arriving.  `arguments` is set once it is complete."""
 
     __slots__ = ("args", "arguments", "id", "index", "name", "signature")
 
@@ -170,37 +170,36 @@ class _Call:
 
 
 class GeminiDecoder(Decoder):
-    """Decodes a reply from one whole response, or from the chunks of a stream.
+    """Decodes a complete response, or the chunks of a stream.
 
-    Of several candidates only the first that arrives is read.  More may follow a reason for the end: models and
-    gateways have sent ``"finishReason": "STOP"``, and the usage, with every chunk.  Sources:
-    https://github.com/BerriAI/litellm/issues/2195 (2024-02), https://github.com/songquanpeng/one-api/pull/1477
-    (2024-05), https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
+    Only the first candidate is read.  More may follow a finish reason, because some models and gateways send
+    ``"finishReason": "STOP"`` and the usage with every chunk.  Sources: https://github.com/BerriAI/litellm/issues/2195
+    (2024-02), https://github.com/songquanpeng/one-api/pull/1477 (2024-05),
+    https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
         self._finish_raw: str | None = None
         self._block_reason: str | None = None
-        self._candidate: Any = None  # the index of the one that is read
+        self._candidate: Any = None  # the index of the candidate that is read
         self._has_candidate = False
         self._parts: list[_Words | _Call | Opaque] = []
         self._calls = 0
-        self._open: _Call | None = None  # the one whose arguments are still coming
+        self._open: _Call | None = None  # the call whose arguments are still arriving
         self._has_nameless_call = False
         self._logprobs: list[TokenLogprob] = []
         self._grounding: Any = None
         self._deltas: list[Delta] = []
 
     def take_whole(self, document: dict[str, Any]) -> None:
-        """Take a whole response; raise as `take` does."""
         self.take(document, is_whole=True)
 
     def take_other(self, document: Any) -> None:
-        """Take all chunks of a response in a list, as sent without `alt=sse`.
+        """Read a list of all chunks, which the service sends without `alt=sse`.
 
         Raises:
-            ProviderError: If it reports an error, is no such list, or is cut off.
+            ProviderError: If the list reports an error, is not a list of chunks, or is cut off.
         """
         if not isinstance(document, list) or not all(isinstance(chunk, dict) for chunk in document):
             raise no_object(document, self.headers)
@@ -210,10 +209,10 @@ class GeminiDecoder(Decoder):
             raise unreadable("the stream was cut off before the end of the reply", self.headers)
 
     def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
-        """Take a chunk or a whole response; return its deltas.
+        """Read a chunk or a complete response and return its deltas.
 
         Raises:
-            ProviderError: If it reports an error, or is neither a chunk nor a response.
+            ProviderError: If the document reports an error, or a piece of a call's arguments has no path.
         """
         self._deltas = []
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
@@ -222,7 +221,7 @@ class GeminiDecoder(Decoder):
         self.model = self.model or text_or_none(document.get("modelVersion"))
         self.response_id = self.response_id or text_or_none(document.get("responseId"))
         usage = _usage(document.get("usageMetadata"))
-        if usage not in (UNUSED, self.usage):  # each is of the whole: the newest counts
+        if usage not in (UNUSED, self.usage):  # each report covers the whole reply, so the newest counts
             self.usage = usage
         if isinstance(feedback, dict):
             self._block_reason = text_or_none(feedback.get("blockReason")) or self._block_reason
@@ -233,18 +232,12 @@ class GeminiDecoder(Decoder):
         return self._deltas
 
     def close(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response; return the deltas that were held back."""
         self._deltas = []
         self._close_call(is_cut=True)
         self._end_words()
         return self._deltas
 
     def reply(self) -> Reply:
-        """Return the reply.
-
-        Raises:
-            BadReply: If no reply has arrived.
-        """
         if not self._has_candidate and self._block_reason is None:
             raise unreadable("the reply has no answer", self.headers)
         if self._has_nameless_call:
@@ -299,11 +292,11 @@ class GeminiDecoder(Decoder):
             self._say(Text, text, signature, is_whole)
             return
         self._say(Reasoning, text, None, is_whole)
-        if signature:  # unlike `Reasoning`, `Opaque` names the owner of the signature
+        if signature:  # unlike `Reasoning`, `Opaque` says whose signature it is
             self._append(Opaque(wire=WIRE, data=part))
 
     def _say(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None, is_whole: bool) -> None:
-        """Add text; in a stream it continues the last one, unless one of them has a signature."""
+        """Add text.  In a stream, it continues the last text unless either has a signature."""
         if not text and not signature:
             return
         last = self._parts[-1] if self._parts and not is_whole else None
@@ -325,7 +318,7 @@ class GeminiDecoder(Decoder):
             self._deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
 
     def _take_call(self, entry: Mapping[str, Any], signature: str | None) -> None:
-        """Take a call, or a piece of one: only the first has a name, only the last no `willContinue`."""
+        """Read a call or a piece of one.  Only the first piece has a name, and only the last has no `willContinue`."""
         if name := text_or_none(entry.get("name")):
             self._close_call()
             self._open = _Call(self._calls, name, text_or_none(entry.get("id")), signature)
@@ -349,7 +342,7 @@ class GeminiDecoder(Decoder):
             self._close_call()
 
     def _close_call(self, *, is_cut: bool = False) -> None:
-        """Complete the arguments of a call; those that were cut off become invalid JSON."""
+        """Complete the arguments of a call.  Arguments that were cut off become invalid JSON."""
         if (call := self._open) is None:
             return
         self._open = None
@@ -375,7 +368,7 @@ def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
 
 
 def _usage(usage: Any) -> Usage:
-    """Return the counts; results of server tools count as input, reasoning as output."""
+    """Return the counts.  Results of server tools count as input, and reasoning counts as output."""
     if not isinstance(usage, dict):
         return Usage()
     thoughts = first_count(usage.get("thoughtsTokenCount"))

@@ -49,7 +49,7 @@ BRIDGE = "Understood."  # must not be empty: "Assistant message must have either
 
 
 class OpenAIChatCodec(Codec):
-    """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it.
+    """The codec of ``/chat/completions``, for OpenAI and compatible services.
 
     Examples:
         >>> OpenAIChatCodec().path("gpt-5-mini", stream=False)
@@ -59,19 +59,12 @@ class OpenAIChatCodec(Codec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests, relative to the base URL."""
         return "/chat/completions"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Return the headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        """Return the request's body.
-
-        Raises:
-            UsageError: By the profile, the model does not support a need of the request.
-        """
         request, _, words, _ = self.request_form(request, profile)
         entries, rest = encode_dialog(request.messages, provider, _Entries, model, profile, words)
         body: dict[str, Any] = {"model": model, "messages": array([*entries, *rest])}
@@ -90,14 +83,13 @@ class OpenAIChatCodec(Codec):
         return to_json(merged(body, extra, own_extra) if extra or own_extra else body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChatDecoder:
-        """Return a decoder for one response of status 200."""
         return ChatDecoder(headers)
 
 
 class _Entries:
     """Encodes a dialog as entries of ``messages``.
 
-    Entries of role 'tool' take only text: attachments of function results follow the round.
+    Entries with the role 'tool' take only text, so attachments of function results follow the round.
 
     Args:
         model: The model's name, for errors.
@@ -114,7 +106,7 @@ class _Entries:
         self._beside: list[Any] = []
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the entries that the message completes, after attachments of an earlier round."""
+        """Return the entries that the message completes, after the attachments of the previous round."""
         model, profile, ids = self._model, self._profile, self._ids
         entries, results = list[dict[str, Any]](), list[tuple[FunctionResult, str]]()
         for part in message.parts:
@@ -139,7 +131,7 @@ class _Entries:
         return entries
 
     def _bridge(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Insert an assistant entry between results and a user message, if the service requires one."""
+        """Insert an assistant entry between results and a user message, if the service requires it."""
         if self._profile.user_after_results:
             return entries
         last_role, bridged = self._last_role, list[dict[str, Any]]()
@@ -159,7 +151,7 @@ class _Entries:
 
 
 def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
-    """Return the entries of a message that is not the model's, without function results."""
+    """Return the entries of a user, system or tool message, without function results."""
     if message.role == "system":
         is_plain = not any(isinstance(part, Opaque) for part in message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)
@@ -173,7 +165,7 @@ def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[
 
 
 def _attachment_parts(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
-    """Return the attachments of a function result, introduced by the call that they belong to."""
+    """Return the attachments of a function result, introduced by a sentence."""
     media = [_media(part, model, profile) for part in result.attachments]
     return [{"type": "text", "text": announced(result, id)}, *media] if media else []
 
@@ -189,7 +181,7 @@ def _text_of(message: Message) -> str:
 
 
 def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
-    """Return content in parts, or a single text as a string."""
+    """Return content parts, or a single text as a string."""
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     content: list[Any] = []
@@ -204,9 +196,9 @@ def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[
 
 
 def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, Any]:
-    """Return the content part of an image or a file.
+    """Return the content part for an image or a file.
 
-    Of files, only PDFs are accepted: "Expected a base64-encoded data URL with an application/pdf MIME type"
+    The API accepts only PDFs as files: "Expected a base64-encoded data URL with an application/pdf MIME type"
     (https://github.com/pydantic/pydantic-ai/issues/4445, read in November 2026).  Text documents are sent as text.
     """
     check_visible(part, model, images=profile.images)
@@ -234,9 +226,10 @@ def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> 
 
 
 def _beside_calls(message: Message) -> list[Mapping[str, Any]]:
-    """Return the extra fields of each call: Gemini signs its calls, and refuses a dialog without the signature.
+    """Return the extra fields of each call.
 
-    It is sent to Gemini alone, as other services may refuse a key that they do not know.
+    Gemini signs its calls and refuses a dialog without the signatures.  Other services may refuse the extra key, so
+    only Gemini gets it.
     """
     found, extra = list[Mapping[str, Any]](), _NOTHING
     for part in message.parts:

@@ -1,4 +1,4 @@
-"""Chat completions: replies, whole or chunk by chunk, with function calls and reasoning in pieces."""
+"""Replies of Chat Completions, complete or streamed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fsm_agent.providers.sse import ArrivingText, joined
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
-BESIDE_CALLS = ("extra_content",)  # keys of a call that go back with it: Gemini's signature
+BESIDE_CALLS = ("extra_content",)  # extra keys of a call that are sent back: Gemini's signature
 UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
-FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and of Bedrock
+FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and Bedrock
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "model_length", "max_length", "max_output_tokens"), "length"),
     **dict.fromkeys(("token_limit", "model_context_window_exceeded", "context_length_exceeded"), "length"),
@@ -38,28 +38,28 @@ FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and
     "refusal": "refusal",
     "spii": "content_filter",
 }
-_RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
+_RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # keys of a chunk
 Piece = tuple[type[Text] | type[Reasoning], str]
 _OPEN, _CLOSE = "<think>", "</think>"
-_MOST_BLANKS = 64  # before the tag; what begins with more is the answer, so that no text is held for ever
+_MOST_BLANKS = 64  # before the tag; a text that begins with more is the answer, so that none is held for ever
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
 
 
 class ThinkTags:
-    """Splits a text that is still arriving: text in the tags at its very beginning is reasoning.
+    """Splits an arriving text: text in think tags at its beginning is reasoning.
 
-    Ollama, vLLM and others pass on the text of DeepSeek-R1, QwQ and their kin unchanged, unless a parser of reasoning
-    is switched on there (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
+    Ollama, vLLM and other servers pass on such tags from DeepSeek-R1, QwQ and similar models, unless a reasoning parser
+    is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
     """
 
     def __init__(self) -> None:
         self._held = ""  # may be the beginning of a tag, or blanks before one
         self._is_inside = False
-        self._is_behind = False  # blanks behind the tags are no part of the answer
-        self.is_decided = False  # all that follows is the answer
+        self._is_behind = False  # blanks after the tags are not part of the answer
+        self.is_decided = False  # everything that follows is the answer
 
     def feed(self, text: str) -> list[Piece]:
-        """Take the next piece of the text; return the part that is certain."""
+        """Add the next piece of the text and return the part that is certain."""
         if self.is_decided:
             return [(Text, text)]
         if self._is_inside:
@@ -80,7 +80,7 @@ class ThinkTags:
         return [*self._rest(), (Text, text)]
 
     def end(self) -> list[Piece]:
-        """Take the end of the text; return the rest that was held back."""
+        """End the text and return what was held back."""
         return self._rest()
 
     def _inside(self, text: str) -> list[Piece]:
@@ -108,18 +108,17 @@ class _Call:
         self.id = ""
         self.name = ""
         self.arguments = ArrivingText()
-        self.n_chars = 0  # of the arguments: they are joined only for a piece that is as long
+        self.n_chars = 0  # of the arguments, which are joined only to compare them with a piece of this length
         self.index: int | None = None  # among the calls of the reply, once its name is known
         self.is_completed = False
         self.is_whole = False  # its first piece was a whole JSON object
-        self.is_empty = False  # an empty object has come, which may be all, or stand for arguments to come
+        self.is_empty = False  # an empty object has arrived: all the arguments, or a placeholder for later ones
         self.beside: dict[str, Any] = {}
 
     def add(self, text: str) -> str:
-        """Take arguments, or a piece of them; return the part that is certain.
+        """Add arguments, or a piece of them, and return the part that is certain.
 
-        Some gateways begin with an empty object, and send the real arguments behind it; others send them in pieces,
-        and then once more as a whole.
+        Some gateways send an empty object before the real arguments.  Others send the pieces, and then the whole again.
         """
         if text == "{}" and not self.arguments:
             self.is_empty = True
@@ -131,7 +130,7 @@ class _Call:
         return self.arguments.add(text)
 
     def end(self) -> str:
-        """Take the end; return the rest of the arguments."""
+        """End the call and return the rest of the arguments."""
         if self.is_empty and not self.arguments:
             return self.arguments.add("{}")
         return self.arguments.end()
@@ -161,11 +160,11 @@ class ArrivingCalls:
             yield FunctionCall(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
-        """Take the end of the reply; return the deltas that complete its calls."""
+        """End the reply and return the deltas that complete its calls."""
         return [delta for call in self._calls for delta in _complete_call(call)]
 
     def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
-        """Take a call, or the next piece of one; return its deltas."""
+        """Read a call, or the next piece of one, and return its deltas."""
         function = entry.get("function")
         if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
             custom = entry.get("custom")
@@ -209,8 +208,8 @@ class ArrivingCalls:
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
         """Return the call that a piece belongs to: by index, else by id, else the last one.
 
-        Some services give all parallel calls one index, so another name or id, or a second complete set of
-        arguments, also begins a call; others repeat name and id with every piece.
+        Some services give all parallel calls the same index, so a new name or id, or a second complete set of
+        arguments, also begins a call.  Others repeat name and id with every piece.
         """
         key = index if isinstance(index, int | str) else id
         candidate = self._by_key.get(key) if key is not None else None if name else self._last
@@ -228,7 +227,7 @@ class ArrivingCalls:
 
 
 def _complete_call(call: _Call) -> list[Delta]:
-    """Return the deltas of a call that is complete."""
+    """Return the deltas that complete a call."""
     if call.index is None or call.is_completed:
         return []
     call.is_completed = True
@@ -247,17 +246,17 @@ def _is_object(text: str) -> bool:
 
 
 class ChatDecoder(Decoder):
-    """Decodes a reply from one whole completion, or from the chunks of a stream.
+    """Decodes a complete response, or the chunks of a stream.
 
-    Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, since some services
-    send no finish reason, or at a finish reason, since then only the usage may be missing, and a retry would pay twice.
+    Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
+    It is also complete at a finish reason, because only the usage can be missing then and a retry would pay twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
         self.finish_raw: str | None = None
         self._is_cut = False
-        self._choice: Any = None  # the index of the one that is read
+        self._choice: Any = None  # the index of the choice that is read
         self._has_choice = False
         self._texts: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
         self._text_kind: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
@@ -273,14 +272,13 @@ class ChatDecoder(Decoder):
         self._deltas: list[Delta] = []
 
     def take_whole(self, document: dict[str, Any]) -> None:
-        """Take a whole response; raise as `take` does."""
         self.take(document, is_whole=True)
 
     def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
-        """Take a chunk or a whole completion; return its deltas.
+        """Read a chunk or a complete response and return its deltas.
 
         Raises:
-            ProviderError: If it reports an error, or is neither a chunk nor a completion.
+            ProviderError: If the document reports an error.
         """
         self._deltas = []
         choices = document.get("choices")
@@ -306,12 +304,11 @@ class ChatDecoder(Decoder):
             self._take_usage(usage)
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        """Keep the newest usage: the counts of some streams grow."""
+        """Keep the newest usage, because the counts of some streams grow."""
         if (counted := _usage(usage)) not in (UNUSED, self.usage):
             self.usage = counted
 
     def close(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response; return the deltas that were held back."""
         self._deltas = []
         self._is_cut = is_cut
         for kind, held in self._tags.end():
@@ -326,7 +323,7 @@ class ChatDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: If no reply has arrived.
+            BadReply: If no reply has arrived, or a function call has no name.
         """
         if not self._has_choice:
             raise unreadable("the reply has no answer", self.headers)
@@ -350,7 +347,7 @@ class ChatDecoder(Decoder):
             raise picture_alone(self.headers)
         if self.finish_raw is None and not parts and refusal is None:
             raise unreadable("the reply has no answer, and no reason why it ended", self.headers)
-        word, _, _ = (self.finish_raw or "").partition(":")  # Gemini's adds a detail: "content_filter: SAFETY"
+        word, _, _ = (self.finish_raw or "").partition(":")  # Gemini adds a detail: "content_filter: SAFETY"
         finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self.headers)
@@ -388,7 +385,7 @@ class ChatDecoder(Decoder):
             delta = choice.get("message")  # a whole completion as the only chunk
         if type(delta) is not dict:
             return
-        thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
+        thought = delta.get("reasoning_content") or delta.get("reasoning")  # some services send the same text in both
         details = delta.get(REASONING_DETAILS)
         if thought or details:
             self._take_reasoning(thought, details, is_whole)
@@ -396,7 +393,7 @@ class ChatDecoder(Decoder):
         if content is not None and content != "":
             self._take_content(content)
         self._take_calls(delta, is_whole)
-        self._has_pictures = self._has_pictures or bool(delta.get("images"))  # OpenRouter, of models that draw
+        self._has_pictures = self._has_pictures or bool(delta.get("images"))  # OpenRouter, for models that draw
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
             self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
@@ -426,7 +423,7 @@ class ChatDecoder(Decoder):
             self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
 
     def _add_words(self, piece: str) -> None:
-        """Add text, without the reasoning that may stand in tags before it."""
+        """Add text, after splitting off reasoning in tags before it."""
         if self._tags.is_decided:
             self._add_text(Text, piece)
             return
@@ -438,7 +435,7 @@ class ChatDecoder(Decoder):
             self._deltas.append(TextDelta(text) if self._text_kind is Text else ReasoningDelta(text))
 
     def _take_content(self, content: Any) -> None:
-        """Take content: a text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
+        """Read content: a text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
         if isinstance(content, str):
             self._add_words(content)
             return
@@ -457,7 +454,7 @@ class ChatDecoder(Decoder):
                 self._add_words(text)
 
     def _take_details(self, details: Any, is_whole: bool) -> str:
-        """Collect the entries to send back, joining the pieces of each; return the text of this delta."""
+        """Collect the entries to send back, joining their pieces, and return the text of this delta."""
         pieces = []
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
@@ -478,7 +475,7 @@ class ChatDecoder(Decoder):
 
 
 def _is_other(detail: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
-    """Return whether a detail is no piece of the last one: not every piece repeats its id."""
+    """Return whether a detail begins a new entry.  Not every piece of an entry repeats its id."""
     ids = detail.get("id"), last.get("id")
     return any(detail.get(key) != last.get(key) for key in ("type", "index")) or (all(ids) and ids[0] != ids[1])
 
@@ -488,7 +485,7 @@ def _is_flat_error(document: Mapping[str, Any]) -> bool:
 
 
 def _extract_text(value: Any) -> str:
-    """Return the text of a part, of a list of parts, or the text itself."""
+    """Return the text of a part or of a list of parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -497,7 +494,7 @@ def _extract_text(value: Any) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts, in all spellings of the services."""
+    """Return the counts, in any of the services' spellings."""
     say = usage.get
     details = say("prompt_tokens_details")
     of_input = details.get if isinstance(details, dict) else _none

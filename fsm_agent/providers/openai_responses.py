@@ -54,29 +54,29 @@ from fsm_agent.providers.content import (
 from fsm_agent.providers.openai_responses_reply import CALLS, TEXTS, WIRE, ResponsesDecoder, entries, item_type, without
 from fsm_agent.providers.schemas import sendable_output, sendable_schema
 
-MAX_ID = 64  # characters of a call's id; longer ones are refused
-_UNSEEN = Image.of(  # a transparent pixel: the output of a computer has to be a picture
+MAX_ID = 64  # characters of a call's id; the service refuses longer ones
+_UNSEEN = Image.of(  # a transparent pixel, because the output of a computer has to be a picture
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
-# What services give and do not take: "Unknown parameter: 'input[1].status'", and the like (issues of clients of the
-# API, read in November 2026: https://github.com/BerriAI/litellm/issues/13420 has the first).
+# Fields that services send but do not accept: "Unknown parameter: 'input[1].status'" and similar errors (reported in
+# issues of client libraries, such as https://github.com/BerriAI/litellm/issues/13420, read in November 2026).
 _OUTPUT_ONLY = {
     "reasoning": ("status",),
     "function_call": ("status",),
     "custom_tool_call": ("status",),
     "image_generation_call": ("action", "background", "output_format", "quality", "revised_prompt", "size"),
 }
-_OF_EVENTS = ("item_id", "output_index")  # keys of a stream's events that Bedrock puts into items too
+_OF_EVENTS = ("item_id", "output_index")  # keys of stream events that Bedrock also puts into items
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _UNANSWERABLE = ("apply_patch_call", "local_shell_call", "oauth_consent_request", "shell_call")  # types of items
 LOGPROBS = "message.output_text.logprobs"
 
 
 class OpenAIResponsesCodec(Codec):
-    """The codec of ``/responses``: OpenAI, and every service that is compatible with it.
+    """The codec of ``/responses``, for OpenAI and compatible services.
 
-    Each request holds the whole dialog, so nothing is stored at the provider (``store: false``) unless the extra body
-    asks for it.  The API has no seed: it is omitted, like sampling settings that a model does not take.
+    Each request holds the whole dialog, so the provider stores nothing (``store: false``) unless the extra body asks
+    for it.  The API has no seed: a seed in the settings is omitted.
 
     Examples:
         >>> OpenAIResponsesCodec().path("gpt-5-mini", stream=False)
@@ -86,19 +86,12 @@ class OpenAIResponsesCodec(Codec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests, relative to the base URL."""
         return "/responses"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Return the headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        """Return the request's body.
-
-        Raises:
-            UsageError: If the API or, by the profile, the model does not support a need of the request.
-        """
         extra = merged(profile.extra_body, request.settings.extra_body)
         request, _, words, _ = self.request_form(request, profile)
         is_stored = bool(extra.get("store"))
@@ -114,18 +107,16 @@ class OpenAIResponsesCodec(Codec):
         return to_json(merged(body, extra))
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """Return descriptions of the changes to the request that the model or the API needs."""
         return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))
 
     def decoder(self, headers: Mapping[str, str]) -> ResponsesDecoder:
-        """Return a decoder for one response of status 200."""
         return ResponsesDecoder(headers)
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
         """Return the reply.
 
         Raises:
-            BadReply: If it has no answer, and calls a tool of the extra body that only the caller could run.
+            BadReply: If the reply has no answer and calls a tool of the extra body that only the caller could run.
         """
         message = reply.message
         if not message.text and not message.function_calls:
@@ -157,13 +148,13 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
     if function.description:
         tool["description"] = function.description
     tool["parameters"], tool["strict"] = sendable_schema(function.parameters, takes_strict=takes_strict)
-    return tool  # without "strict" it would be strict
+    return tool  # "strict" is always set, because its default is true
 
 
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
     """Return the encoded tool.
 
-    https://developers.openai.com/api/docs/guides/tools (2026-11), and the types of the SDK.
+    https://developers.openai.com/api/docs/guides/tools (2026-11), and the types of the SDK
     """
     type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
 
@@ -191,7 +182,7 @@ def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
 
 
 def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
-    if type_ == "computer":  # sees its size by the screenshots
+    if type_ == "computer":  # learns its size from the screenshots
         return set_options(tool, type_=type_, wire=WIRE)
     if tool.environment in ("desktop", "mobile"):
         raise UsageError(
@@ -240,12 +231,12 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
 
 
 class _InputItems:
-    """Encodes a dialog as items; each call and its result share an id that is unique in the dialog.
+    """Encodes a dialog as items.  Each call and its result share an id that is unique in the dialog.
 
     Args:
         model: The model's name, for errors.
         profile: The model's capabilities.
-        is_stored: True if the provider stores the dialog, so that reasoning is sent by its id alone.
+        is_stored: Whether the provider stores the dialog, so that reasoning is sent by its id alone.
         words: Text to append to the system message.
     """
 
@@ -255,13 +246,13 @@ class _InputItems:
         self._is_stored = is_stored
         self._words = words  # None once they have been added
         self._ids = CallIds(most=MAX_ID)
-        self._heads: dict[str, Mapping[str, Any]] = {}  # by id, of calls that are not of plain functions
+        self._heads: dict[str, Mapping[str, Any]] = {}  # items of calls other than function calls, by id
 
     def feed(self, message: Message) -> list[Any]:
         """Return the items of the next message.
 
         Raises:
-            UsageError: If it holds a part that its role or the model does not support.
+            UsageError: If the message has a part that its role or the model does not support.
         """
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
@@ -280,7 +271,7 @@ class _InputItems:
         yield from self._reply_items(message) if message.role == "assistant" else self._input_items(message)
 
     def _input_items(self, message: Message) -> Iterator[Any]:
-        """Yield the items of a message that is not the model's."""
+        """Yield the items of a user, system or tool message."""
         texts = [part.text for part in message.parts if isinstance(part, Text)]
         content: list[Any] = []
         items: list[Any] = []
@@ -311,7 +302,10 @@ class _InputItems:
         return [self._media(part)]
 
     def _media(self, part: Image | Document) -> dict[str, Any]:
-        """Encode an image or any file: https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
+        """Encode an image or a file.
+
+        https://developers.openai.com/api/docs/guides/file-inputs (2026-11)
+        """
         check_visible(part, self._model, images=self._profile.images)
         if isinstance(part, Image):
             return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
@@ -320,21 +314,21 @@ class _InputItems:
         return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
     def _reply_items(self, message: Message) -> list[Any]:
-        """Return the items of the model's message, without reasoning that would be refused."""
+        """Return the items of the model's message, without reasoning that the service would refuse."""
         for part in message.parts:
             if isinstance(part, MEDIA):
                 raise misplaced(part, message.role)
         items = [_strip_refused(item) for head, parts in _group_by_item(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
-        while items and item_type(items[-1]) == "reasoning":  # it is refused without the item that follows it
+        while items and item_type(items[-1]) == "reasoning":  # refused without the item that follows it
             items.pop()
         return items
 
     def _is_known(self, reasoning: Mapping[str, Any]) -> bool:
-        """Return True if the service accepts the reasoning item.
+        """Return whether the service accepts the reasoning item.
 
-        Services that encrypt reasoning accept it in no other form: "Invalid 'input[1].content': array too long.
-        Expected an array with maximum length 0".  Others (DeepSeek, vLLM) want the text.  Both
+        Services that encrypt reasoning accept no other form: "Invalid 'input[1].content': array too long.  Expected an
+        array with maximum length 0".  Others (DeepSeek, vLLM) require the text.
         https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248,
         read in November 2026.
         """
@@ -343,7 +337,10 @@ class _InputItems:
         return self._profile.reasoning_name != "encrypted_content" and bool(reasoning.get("content"))
 
     def _items(self, head: Any, parts: Sequence[Part]) -> Iterator[Any]:
-        """Yield an item with its parts, then parts of other origin: a message between calls may be refused."""
+        """Yield an item with its parts, then text and calls that do not belong to it.
+
+        The order matters: a message between calls may be refused.
+        """
         texts = [part.text for part in parts if isinstance(part, Text)]
         calls = [part for part in parts if isinstance(part, FunctionCall)]
         kind = item_type(head)
@@ -381,7 +378,7 @@ class _InputItems:
         head = self._heads.get(id, {})
         kind = item_type(head) or "function_call"
         if kind == "mcp_approval_request":
-            refused = {"reason": result.text} if result.is_error else {}  # a reason to approve is refused
+            refused = {"reason": result.text} if result.is_error else {}  # the service takes no reason for an approval
             approve = not result.is_error
             yield {"type": "mcp_approval_response", "approval_request_id": id, "approve": approve, **refused}
         elif kind == "computer_call":
@@ -390,11 +387,11 @@ class _InputItems:
             words = [{"type": "input_text", "text": result.text}] if result.text else []
             output = [*words, *[self._media(part) for part in result.attachments]]
             yield {"type": f"{kind}_output", "call_id": id, "output": output}
-        else:  # an empty string is refused as null by some services
+        else:  # some services refuse an empty string as null
             yield {"type": f"{kind}_output", "call_id": id, "output": result.text or "{}"}
 
     def _screen(self, result: FunctionResult, id: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the screen after an action, and the words and further attachments that its output cannot hold."""
+        """Yield the screen after an action, then the text and further attachments that its output cannot hold."""
         rest = list(result.attachments)
         screen = next((part for part in reversed(rest) if isinstance(part, Image)), None)
         if screen is not None:
@@ -413,7 +410,7 @@ class _InputItems:
 
 
 def _group_by_item(message: Message) -> Iterator[tuple[Any, list[Part]]]:
-    """Yield each item with its parts of the message, or None with parts of other origin."""
+    """Yield each item with its parts of the message, and None with parts that belong to no item."""
     head: Any = None
     parts: list[Part] = []
     for part in message.parts:
@@ -426,9 +423,9 @@ def _group_by_item(message: Message) -> Iterator[tuple[Any, list[Part]]]:
 
 
 def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any] | None:
-    """Return the message item with these texts; None if it is empty now.
+    """Return the message item with these texts, or None if it would be empty.
 
-    If the texts differ from those of the item, citations are omitted.
+    If the texts differ from the item's own texts, citations are omitted.
     """
     content = _fill(entries(head.get("content")), texts)
     if content is None:
@@ -438,7 +435,7 @@ def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, An
 
 
 def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[str, Any]:
-    """Return the reasoning item with these texts, or without texts if they differ from the texts of the item."""
+    """Return the reasoning item with these texts, or without texts if they differ from the item's own texts."""
     summary, content = entries(head.get("summary")), entries(head.get("content"))
     filled = _fill([*summary, *content], thoughts) or []
     item = {**without(head, "content"), "summary": filled[: len(summary)]}
@@ -447,7 +444,7 @@ def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[st
 
 
 def _strip_refused(item: Any) -> Any:
-    """Return an item without the fields that its service refuses as input."""
+    """Return an item without the fields that the service refuses as input."""
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
         item = {**item, "action": without(action, "sources")}
@@ -459,7 +456,7 @@ def _is_hollow(entry: Mapping[str, Any]) -> bool:
 
 
 def _fill(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Return the entries with their texts; None if the numbers differ."""
+    """Return the entries with their texts, or None if the numbers differ."""
     left = list(reversed(texts))
     if sum(map(_is_hollow, content)) != len(left):
         return None

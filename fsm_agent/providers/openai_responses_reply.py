@@ -1,8 +1,8 @@
-"""The Responses API: replies, whole or event by event.
+"""Replies of the Responses API, complete or streamed.
 
-In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
-received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
-API and to no other.  An item that only this API understands is an opaque part alone.
+In a message, an item is an `Opaque` part followed by provider-independent parts.  The opaque part is the item as
+received, without the content of the other parts.  It holds ids, citations, encrypted reasoning and so on, and is sent
+back only to this API.  An item that only this API understands is an opaque part alone.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "openai-responses"
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
-# Actions of a computer (one, or several in a row) with what a person has to confirm: computer_call and its output in
-# https://developers.openai.com/api/docs/guides/tools-computer-use, and the types of the SDK 3.54 (November 2026).
+# The fields of a computer_call: one or more actions, and the checks that a person has to confirm.  From
+# https://developers.openai.com/api/docs/guides/tools-computer-use and the types of the SDK 3.54 (November 2026).
 _ACTION = ("action", "actions", "pending_safety_checks")
 TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
 FINISHES: dict[str, Finish] = {
@@ -59,7 +59,10 @@ _ENDS = {
 
 
 def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
-    """Yield an item as parts of a message; the text of a message is reasoning if another item is the answer."""
+    """Yield an item as parts of a message.
+
+    If another item is the answer, the text of a message item is reasoning.
+    """
     kind = item_type(item)
     if kind == "message":
         content, _ = _strip_texts(entries(item.get("content")))
@@ -83,7 +86,7 @@ def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator
 
 
 def is_answer(item: Mapping[str, Any]) -> bool:
-    """Return whether a message says that it is the answer; others of the reply are then said on the way to it.
+    """Return whether a message item is marked as the final answer.
 
     The phases are ``commentary`` and ``final_answer``: openai-python 3.54, `ResponseOutputMessage` (November 2026).
     """
@@ -91,7 +94,10 @@ def is_answer(item: Mapping[str, Any]) -> bool:
 
 
 def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
-    """Return the function call that an item is: of a function, a computer, or an MCP server that asks first."""
+    """Return the call that an item makes, or None for other items.
+
+    It may call a function, a computer, or an MCP server that asks for approval first.
+    """
     kind = item_type(item)
     name, id = text_or_none(item.get("name")) or "", text_or_none(item.get("call_id"))
     if kind in CALLS:
@@ -107,7 +113,7 @@ def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
 
 
 def item_type(item: Any) -> str:
-    """Return the type of an item, of an entry in one, or of an event; "" if it has none."""
+    """Return the type of an item, entry or event, or "" if it has none."""
     return (text_or_none(item.get("type")) or "") if isinstance(item, Mapping) else ""
 
 
@@ -124,7 +130,7 @@ def _parse(arguments: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a function's arguments as text, also if the service sent parsed JSON."""
+    """Return a function's arguments as text, even if the service sent parsed JSON."""
     return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
 
 
@@ -144,12 +150,12 @@ def without(item: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 class DeltaTarget(NamedTuple):
-    """The target of one kind of event: the type of items, the field in them, the type of part, and its key."""
+    """Where the deltas of one kind of event belong."""
 
-    item: str
-    field: str
-    part: str  # type of the part; "" for a text outside of parts
-    key: str
+    item: str  # type of the item
+    field: str  # the item's field
+    part: str  # type of the part in the field; "" for a text outside of parts
+    key: str  # the part's key
 
 
 PIECES = {
@@ -163,7 +169,7 @@ PIECES = {
 
 
 class RepeatableText(ArrivingText):
-    """A text that is still arriving, and may be repeated as a whole."""
+    """An arriving text that the service may repeat as a whole."""
 
     __slots__ = ("length",)
 
@@ -172,13 +178,12 @@ class RepeatableText(ArrivingText):
         self.length = 0
 
     def add(self, piece: str) -> str:
-        """Take the next piece; see `ArrivingText`."""
         text = super().add(piece)
         self.length += len(text)
         return text
 
     def rest(self, whole: str) -> str:
-        """Return the rest of the whole text; "" if it does not continue this one."""
+        """Return the rest of the whole text, or "" if it does not continue this text."""
         self.half = ""  # the whole text replaces it
         if len(whole) <= self.length or not whole.startswith(str(self)):
             return ""
@@ -196,8 +201,8 @@ class ArrivingItem:
         self.data: dict[str, Any] = {}  # as received
         self.is_done = False  # `data` is complete
         self.is_matched = False
-        self.texts: dict[tuple[DeltaTarget, int], RepeatableText] = {}  # by the index that the events give a part
-        # All parts together: some services continue the index from item to item, so it does not fit whole items.
+        self.texts: dict[tuple[DeltaTarget, int], RepeatableText] = {}  # by the part's index in events
+        # All parts together: some services continue the index from item to item, so it does not match whole items.
         self.totals: dict[DeltaTarget, RepeatableText] = {}
         self.call: int | None = None  # its index among the calls of the reply, once its name is known
         self.is_completed = False
@@ -207,11 +212,11 @@ class ArrivingItem:
         return self.texts.setdefault((piece, index), RepeatableText())
 
     def total(self, piece: DeltaTarget) -> RepeatableText:
-        """Return the emitted text of all such parts together."""
+        """Return the emitted text of all parts of this kind."""
         return self.totals.setdefault(piece, RepeatableText())
 
     def whole(self) -> dict[str, Any]:
-        """Return the item, made from its pieces if it never arrived as a whole."""
+        """Return the item, assembled from its pieces if it never arrived as a whole."""
         if self.is_done:
             return self.data
         item = self.data or {"type": self.kind}
@@ -228,7 +233,7 @@ class ArrivingItem:
 
 
 def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
-    """Return the text of all such parts of a whole item."""
+    """Return the text of all parts of this kind in a whole item."""
     if not piece.part:
         return as_text(data.get(piece.field))
     parts = [entry.get(piece.key) for entry in entries(data.get(piece.field)) if entry.get("type") == piece.part]
@@ -236,7 +241,7 @@ def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
 
 
 def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:
-    """Match the items of the whole output to arrived ones: by id, else by index, else the next of the kind."""
+    """Match the items of the whole output to arrived ones: by id, else by index, else the next one of the same kind."""
     by_id: dict[tuple[str, str], ArrivingItem | None] = {}
     by_index: dict[tuple[str, int], ArrivingItem | None] = {}
     by_kind: dict[str, deque[ArrivingItem]] = {}
@@ -259,7 +264,7 @@ def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -
 
 
 def _free(item: ArrivingItem | None) -> ArrivingItem | None:
-    """Mark the item as matched and return it; None if it was matched before."""
+    """Mark the item as matched and return it, or return None if it was matched before."""
     if item is None or item.is_matched:
         return None
     item.is_matched = True
@@ -267,7 +272,7 @@ def _free(item: ArrivingItem | None) -> ArrivingItem | None:
 
 
 class ResponsesDecoder(Decoder):
-    """Decodes a reply from one whole response, or from the events of a stream."""
+    """Decodes a complete response, or the events of a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
@@ -275,16 +280,11 @@ class ResponsesDecoder(Decoder):
         self._items: list[ArrivingItem] = []
         self._by_key: dict[
             int | str, ArrivingItem
-        ] = {}  # index in the output, which is stable, and id, which may not be
+        ] = {}  # by index in the output, which is stable, and by id, which may change
         self._calls = 0
         self._deltas: list[Delta] = []
 
     def take_whole(self, document: dict[str, Any]) -> None:
-        """Take a whole response.
-
-        Raises:
-            ProviderError: If it reports an error, or is not a response.
-        """
         if _is_error(document, ""):
             raise reported(document, self.headers)
         if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
@@ -292,11 +292,6 @@ class ResponsesDecoder(Decoder):
         self._end(document, "")
 
     def take(self, event: dict[str, Any]) -> list[Delta]:
-        """Take an event of a stream; return its deltas.
-
-        Raises:
-            ProviderError: If it reports an error, or is not an event.
-        """
         self._deltas = []
         if self.is_ended:
             return []
@@ -320,7 +315,7 @@ class ResponsesDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: If no reply has arrived.
+            BadReply: If no reply has arrived, the reply was cut off, or a function call has no name.
         """
         if not self.is_ended:
             problem = "the reply was cut off before its end" if self._items else "the reply has no answer"
@@ -342,7 +337,7 @@ class ResponsesDecoder(Decoder):
         )
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
-        """Take the fields that every version of the response has; the newest counts."""
+        """Read the fields that every version of the response has.  The newest version counts."""
         self.model = text_or_none(response.get("model")) or self.model
         self.response_id = text_or_none(response.get("id")) or self.response_id
         usage = response.get("usage")
@@ -350,7 +345,7 @@ class ResponsesDecoder(Decoder):
             self.usage = counted
 
     def _end(self, response: Mapping[str, Any], status: str) -> None:
-        """Take the last version of the response."""
+        """Read the last version of the response."""
         status = text_or_none(response.get("status")) or status
         if response.get("error") or status in _FAILED:
             problem = {"message": f"the response ended as {status!r}, and no reason was given"}
@@ -368,7 +363,7 @@ class ResponsesDecoder(Decoder):
                 self._end_item(item)
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
-        """Take all items at the end, which replace the received ones; emit their missing deltas."""
+        """Replace the received items by the items of the whole output, and emit their missing deltas."""
         items = matched(self._items, output)
         for item, data in zip(items, output, strict=True):
             self._settle(item, data)
@@ -398,7 +393,7 @@ class ResponsesDecoder(Decoder):
         self._emit(item, piece, text_of_part.add(text_of_part.rest(text) if is_done else text))
 
     def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
-        """Return the item that an event is about: by index, else by id, else the newest one of its kind."""
+        """Return the item that an event is about: by index, else by id, else the newest item."""
         keys = [key for key in (index, id) if type(key) is int or (type(key) is str and key)]
         match = self._by_key.get(keys[0]) if keys else self._items[-1] if self._items else None
         if match is None or match.kind != kind or (is_new and match.is_done):
@@ -409,7 +404,7 @@ class ResponsesDecoder(Decoder):
         return match
 
     def _start(self, item: ArrivingItem) -> None:
-        """Announce a call as soon as its name is known, with the arguments received so far."""
+        """Announce a call once its name is known, with the arguments received so far."""
         call = call_of({**item.data, "type": item.kind}) if item.call is None else None
         if call is None or not call.name:
             return
@@ -420,14 +415,14 @@ class ResponsesDecoder(Decoder):
             self._deltas.append(ArgumentsDelta(item.call, arguments))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
-        """Take the whole item; emit its missing deltas."""
+        """Store the whole item and emit its missing deltas."""
         item.data, item.is_done = data, True
         self._start(item)
         for piece in PIECES.values():
             if piece.item == item.kind:
                 self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
         if item.kind not in CALLS and item.call is not None and not item.is_completed and (call := call_of(data)):
-            self._deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # it arrives in no pieces
+            self._deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # these arguments never come in pieces
         self._end_item(item)
 
     def _end_item(self, item: ArrivingItem) -> None:
@@ -453,7 +448,7 @@ class ResponsesDecoder(Decoder):
 
 
 def _is_error(document: Mapping[str, Any], kind: str) -> bool:
-    """Return True if an event of this type, or a whole body (""), has the shape of an error."""
+    """Return whether an event of this type, or a whole body (""), is an error."""
     if kind:
         return kind.endswith("error") or (not kind.startswith("response.") and bool(document.get("error")))
     is_flat = document.get("object") == "error" or "message" in document or "detail" in document

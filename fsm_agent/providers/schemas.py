@@ -1,7 +1,7 @@
-"""Schemas for models: what each provider takes of JSON Schema, a walk that reduces schemas to it, outputs in words.
+"""JSON Schemas for models: what each provider accepts, how schemas are reduced to that, and outputs in words.
 
-A constraint that a provider does not take is told in the description, as in the SDKs of the makers; an annotation that
-it refuses is left out.  OpenAI and Anthropic enforce a schema only if all of it can be expressed; Google takes any.
+A constraint that a provider does not accept moves into the description, as in the makers' SDKs.  An annotation that it
+refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of it.  Google takes any schema.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.type_text import prompt_schema
 
 Schema = dict[str, Any]
-Test = Callable[[Any, Mapping[str, Any]], bool]  # of the value of a key, and the schema that it stands in
+Test = Callable[[Any, Mapping[str, Any]], bool]  # arguments: the value of a key, and the schema that contains it
 
 _ANNOTATIONS = frozenset(
     {
@@ -37,7 +37,7 @@ _OF_SCHEMAS = frozenset({"items", "prefixItems", "anyOf", "oneOf", "additionalPr
 _OF_NAMES = frozenset({"properties", "$defs", "definitions"})  # keys that hold schemas by name
 _COMBINE = frozenset({"anyOf", "oneOf", "$ref", "if", "not", "dependentSchemas", "unevaluatedProperties"})
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
-_LISTED = ("string", "integer", "number")  # of which Gemini enumerates values
+_LISTED = ("string", "integer", "number")  # types for which Gemini takes an enum
 
 
 def _one_of(*values: Any) -> Test:
@@ -54,17 +54,17 @@ def _is_plain(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 class Rules(NamedTuple):
-    """What a provider takes of JSON Schema."""
+    """What a provider accepts of JSON Schema."""
 
-    kept: Mapping[str, Test]  # keys that it takes as they are, if their value passes
-    nested: Mapping[str, str]  # keys that hold schemas, and their names there
+    kept: Mapping[str, Test]  # keys that it takes unchanged, if the value passes the test
+    nested: Mapping[str, str]  # keys that hold schemas, and the provider's names for them
     dropped: frozenset[str]
 
 
 _NESTED = {key: key for key in ("properties", "$defs", "definitions", "items", "anyOf")} | {"oneOf": "anyOf"}
 
 # Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas" (2026-11).  Other
-# services took it over with the same rules or more lenient ones.
+# services adopted it with the same or more lenient rules.
 STRICT = Rules(
     kept={
         **_any("type", "enum", "const", "title", "description", "required", "additionalProperties", "$ref"),
@@ -87,8 +87,8 @@ CLAUDE = Rules(
     nested=_NESTED,
     dropped=_ANNOTATIONS | {"additionalProperties"},
 )
-# `responseJsonSchema` and `parametersJsonSchema`: https://ai.google.dev/api/generate-content (2026-11).  Not `title`:
-# models take it for a function's name (https://github.com/googleapis/python-genai/issues/1732).
+# `responseJsonSchema` and `parametersJsonSchema`: https://ai.google.dev/api/generate-content (2026-11).  Without
+# `title`, which models take for a function's name (https://github.com/googleapis/python-genai/issues/1732).
 GEMINI = Rules(
     kept={
         **_any("type", "description", "required", "minItems", "maxItems", "minimum", "maximum"),
@@ -98,19 +98,19 @@ GEMINI = Rules(
     nested={key: key for key in ("properties", "items", "prefixItems", "anyOf", "additionalProperties")},
     dropped=_ANNOTATIONS | {"title", "$defs", "definitions"},
 )
-# For Gemini: beyond these, and deeper, targets of references become definitions.
+# For Gemini: beyond these sizes, the targets of references become definitions.
 _MAX_INLINED = 1_000  # nodes
 _MAX_INLINED_DEPTH = 32
 _MAX_NODES = 50_000
 _MAX_DEPTH = 64
-# For Claude, of all schemas of one request together.
+# For Claude: limits for all schemas of one request together.
 _MAX_STRICT_FUNCTIONS = 20
 _MAX_OPTIONAL = 24
 _MAX_UNIONS = 16
 
 
 class ClosedSchema(NamedTuple):
-    """A schema that Claude can be held to, and its counts towards the limits of a request."""
+    """A schema that Claude can enforce, and how much of a request's limits it uses."""
 
     schema: Schema
     optional: int  # properties that are not required
@@ -118,7 +118,7 @@ class ClosedSchema(NamedTuple):
 
 
 class SchemaLimits:
-    """The remaining limits of all schemas of one request to Claude."""
+    """What remains of the schema limits of one request to Claude."""
 
     def __init__(self) -> None:
         self._functions = _MAX_STRICT_FUNCTIONS
@@ -137,7 +137,7 @@ class SchemaLimits:
 def strict_schema(schema: Mapping[str, Any]) -> Schema | None:
     """Return the schema in strict mode, or None if strict mode cannot express it.
 
-    It can if every object lists its properties, requires them all and allows no others.
+    Strict mode needs objects that list their properties, require all of them and allow no others.
     """
     if schema.get("type") != "object" or "anyOf" in schema or "oneOf" in schema:
         return None
@@ -148,7 +148,7 @@ def strict_schema(schema: Mapping[str, Any]) -> Schema | None:
 
 
 def closed_schema(schema: Mapping[str, Any]) -> ClosedSchema | None:
-    """Return the schema with closed objects, to which Claude can be held; None if that would change its meaning."""
+    """Return the schema in the form that Claude enforces, or None if that would change its meaning."""
     try:
         return _Claude(schema).closed()
     except _NotTaken:
@@ -156,10 +156,10 @@ def closed_schema(schema: Mapping[str, Any]) -> ClosedSchema | None:
 
 
 def gemini_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema of an object in the part of the language that Gemini takes.
+    """Return the schema of an object in the part of JSON Schema that Gemini takes.
 
-    References are replaced by their targets, except for recursive ones, which are allowed only in properties that are
-    not required.
+    References are replaced by their targets, except recursive ones.  Properties with a recursive reference become
+    optional.
 
     Raises:
         UsageError: If the schema is too large or nested too deeply.
@@ -168,21 +168,21 @@ def gemini_schema(schema: Mapping[str, Any]) -> Schema:
 
 
 def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[Schema, bool]:
-    """Return the schema to send, in strict mode where that can express it, and True if it is in that mode."""
+    """Return the schema to send, and whether it is in strict mode."""
     strict = strict_schema(schema) if takes_strict else None
     return (dict(schema), False) if strict is None else (strict, True)
 
 
 def sendable_output(output: Output, *, takes_strict: bool) -> tuple[Schema, bool]:
-    """Do the same for the schema of an output, whose objects are closed in either mode."""
+    """Return the schema of an output, and whether it is in strict mode.  Its objects are closed in either case."""
     schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
     return (schema if is_strict else closed_objects(schema)), is_strict
 
 
 def closed_objects(schema: Mapping[str, Any]) -> Schema:
-    """Return a schema whose objects take no other properties, unless it says which they take.
+    """Return the schema with ``additionalProperties: false`` on each object that does not say otherwise.
 
-    Schemas of which several describe one object are left open, as each would refuse the properties of the others.
+    A schema with `allOf` is unchanged, because each part would refuse the properties of the others.
     """
     is_combined = b'"allOf"' in pydantic_core.to_json(schema)
     closed: Schema = dict(schema) if is_combined else _closed(schema)
@@ -209,7 +209,7 @@ def _closed(schema: Any) -> Any:
 
 
 def output_in_words(output: Output, with_functions: bool = False) -> str:
-    """Return the instructions with which a system prompt asks for the output."""
+    """Return the instructions for the system prompt that ask for the output."""
     if output.schema is None:
         words = f"IMPORTANT: You must respond with valid JSON matching the {output.name} type structure."
         words = f"{words} Do not include any text outside the JSON object."
@@ -226,11 +226,11 @@ def _print_schema(output: Output, schema: Mapping[str, Any]) -> str:
 
 
 class _NotTaken(Exception):
-    """A provider cannot be held to the schema; never leaves this module."""
+    """The provider cannot enforce the schema.  Never leaves this module."""
 
 
 class _Reducer:
-    """Reduces one schema to what a provider takes; a subclass says how it treats references and objects."""
+    """Reduces a schema to what a provider takes.  Subclasses handle references and objects."""
 
     rules: ClassVar[Rules]
 
@@ -256,16 +256,16 @@ class _Reducer:
         return self._finished(reduced, notes, node)
 
     def _prepared(self, schema: Any, depth: int) -> Mapping[str, Any]:
-        """Return the schema as it is walked, with a single `allOf` merged into it."""
+        """Return the schema with a single `allOf` merged into it."""
         if not isinstance(schema, Mapping):
-            raise _NotTaken  # True: anything at all
+            raise _NotTaken  # True: any value
         if len(schema.get("allOf", ())) != 1:
             return schema
         (only,) = schema["allOf"]
         return {**only, **{key: value for key, value in schema.items() if key != "allOf"}}
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return the replacement of a schema with a reference, or None to walk it like any other."""
+        """Return the replacement of a schema with a reference, or None to process it like any other schema."""
         return None
 
     def _nested(self, key: str, value: Any, depth: int) -> Any:
@@ -274,7 +274,7 @@ class _Reducer:
         return [self.reduce(inner, depth) for inner in value] if "Of" in key else self.reduce(value, depth)
 
     def _left_out(self, key: str, value: Any) -> str | None:
-        """Return a note for the description on what the provider does not take, or None to drop it silently."""
+        """Return a note about the key for the description, or None to drop it silently."""
         if key in _CONSTRAINTS:
             return f"{key}: {value}"
         if key not in self.rules.dropped:
@@ -282,7 +282,7 @@ class _Reducer:
         return None
 
     def _finished(self, reduced: Schema, notes: list[str], node: Mapping[str, Any]) -> Schema:
-        """Return the schema with the notes in its description, and its objects closed; refuse what says too little."""
+        """Return the schema with notes in its description and with closed objects."""
         reduced, kinds = _with_notes(reduced, notes), reduced.get("type", ())
         if not reduced.keys() & {"type", "enum", "const", "anyOf", "$ref"}:
             raise _NotTaken
@@ -296,10 +296,10 @@ class _Reducer:
         return reduced
 
     def _check_required(self, reduced: Schema, optional: Collection[str]) -> None:
-        """Check the properties of an object that it does not require."""
+        """Check the properties that an object does not require."""
 
     def _target(self, pointer: str) -> Mapping[str, Any]:
-        """Return the target of a reference into this schema; {} (anything) for any other."""
+        """Return the target of a reference into this schema, or {} for any other reference."""
         if not pointer.startswith("#"):
             return {}
         target: Any = self._root
@@ -312,7 +312,7 @@ class _Reducer:
         return target if isinstance(target, Mapping) else {}
 
     def _reach(self, pointer: str) -> set[str]:
-        """Return all references that are reachable from the target of ``pointer``."""
+        """Return all references that can be reached from ``pointer``."""
         if pointer not in self._reached:
             reached, waiting = set[str](), [pointer]
             while waiting:
@@ -335,7 +335,7 @@ class _Strict(_Reducer):
 
     def _finished(self, reduced: Schema, notes: list[str], node: Mapping[str, Any]) -> Schema:
         reduced = super()._finished(reduced, notes, node)
-        if "$ref" in reduced and len(reduced) > 1:  # refused next to other keys, but not in an `anyOf` next to them
+        if "$ref" in reduced and len(reduced) > 1:  # refused next to other keys, but accepted inside an `anyOf`
             reduced["anyOf"] = [{"$ref": reduced.pop("$ref")}]
         return reduced
 
@@ -352,14 +352,14 @@ class _Claude(_Reducer):
 
     def closed(self) -> ClosedSchema:
         """Return the whole schema."""
-        for pointer in self._definitions:  # recursion is refused
+        for pointer in self._definitions:  # Claude refuses recursion
             reach = self._reach(pointer)
             if pointer in reach or not reach <= self._definitions.keys():
                 raise _NotTaken
         return ClosedSchema(self.reduce(self._root), self._optional, self._unions)
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return a reference that stands alone; one with siblings is replaced by its target."""
+        """Return a reference that stands alone.  A reference with siblings is replaced by its target."""
         if "$ref" not in node:
             return None
         if (name := node["$ref"]) not in self._definitions:
@@ -384,7 +384,7 @@ class _Gemini(_Reducer):
     def __init__(self, root: Mapping[str, Any]) -> None:
         super().__init__(root)
         self._nodes = 0
-        self._names: dict[str, str] = {}  # of the definitions, by reference
+        self._names: dict[str, str] = {}  # names of the definitions, by reference
         self._waiting: list[str] = []
 
     def translated(self) -> Schema:
@@ -401,7 +401,7 @@ class _Gemini(_Reducer):
 
     def _prepared(self, schema: Any, depth: int) -> Mapping[str, Any]:
         if not isinstance(schema, Mapping):
-            return {}  # True: anything
+            return {}  # True: any value
         self._count(depth)
         return _simplify_node(self._merge_all_of(schema, frozenset()))
 
@@ -422,7 +422,7 @@ class _Gemini(_Reducer):
         return _with_notes(reduced, notes)
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return the target of a reference, or a reference that Gemini accepts, which has no siblings."""
+        """Return the target of a reference, or a reference in the form that Gemini accepts, without siblings."""
         if not isinstance(pointer := node.get("$ref"), str):
             return None
         beside = {key: value for key, value in node.items() if key != "$ref"}
@@ -438,12 +438,12 @@ class _Gemini(_Reducer):
         reference = {"$ref": _reference(self._names[pointer])}
         if not beside:
             return reference
-        others = beside.pop("anyOf", None)  # a node has one choice
+        others = beside.pop("anyOf", None)  # a node can have only one `anyOf`
         notes = [] if others is None else [f"anyOf: {_print_value(others)}"]
         return _with_notes({"anyOf": [reference], **self.reduce(beside, depth + 1)}, notes)
 
     def _merge_all_of(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
-        """Return the node with its `allOf` merged into it; entries that cannot be merged stay there."""
+        """Return the node with its `allOf` merged into it, except for entries that cannot be merged."""
         entries = node.get("allOf")
         if not isinstance(entries, list):
             return node
@@ -456,7 +456,7 @@ class _Gemini(_Reducer):
         return merged
 
     def _resolve(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
-        """Return the node, or the target of its reference merged with the siblings of the reference."""
+        """Return the node, with its reference replaced by the target."""
         while isinstance(pointer := node.get("$ref"), str):
             target = {} if pointer in seen else self._target(pointer)
             seen |= {pointer}
@@ -474,7 +474,7 @@ class _Gemini(_Reducer):
 
 
 def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
-    """Merge the constraints of another schema into a schema."""
+    """Merge the constraints of ``entry`` into ``merged``."""
     for key, value in entry.items():
         present = merged.get(key)
         if present is None:
@@ -483,7 +483,7 @@ def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
             merged[key] = {**value, **present}
         elif key in ("required", "allOf") and isinstance(present, list) and isinstance(value, list):
             merged[key] = [*present, *[item for item in value if item not in present]]
-        elif key == "allOf":  # one of them is no list, and means nothing
+        elif key == "allOf":  # a value that is not a list means nothing
             merged[key] = value if isinstance(value, list) else present
         elif present != value and key not in GEMINI.dropped | {"description", "default"}:
             _merge(merged, {"allOf": [{key: value}]})
@@ -520,14 +520,14 @@ def _simplify_node(node: Mapping[str, Any]) -> Schema:
 
 
 def _infer_type(plain: Mapping[str, Any]) -> str | None:
-    """Return the type that the node implies without stating it, or None if it implies no type."""
+    """Return the type that the node implies without stating it, or None."""
     if "properties" in plain:
         return "object"
     return "array" if plain.keys() & {"items", "prefixItems"} else None
 
 
 def _variants(values: list[Any], kinds: list[str]) -> Iterator[Schema]:
-    """Yield schemas of the values by type: Gemini takes an `enum` only of strings or of numbers."""
+    """Yield one schema for each type among the values, because Gemini takes an `enum` only of strings or numbers."""
     groups: dict[str, list[Any]] = {}
     for value in values:
         groups.setdefault(_kind(value, kinds), []).append(value)
@@ -552,9 +552,9 @@ def _kind(value: Any, kinds: list[str]) -> str:
 
 
 def _relax(node: Any, leading_back: Container[str]) -> bool:
-    """Make properties with a recursive reference optional; return True if there is one outside of properties."""
+    """Make properties with a recursive reference optional.  Return True if there is one outside of properties."""
     if isinstance(node, list):
-        return True in [_relax(item, leading_back) for item in node]  # each of them
+        return True in [_relax(item, leading_back) for item in node]  # a list, because each item must be relaxed
     if not isinstance(node, dict):
         return False
     loose = [name for name, inner in node.get("properties", {}).items() if _relax(inner, leading_back)]
@@ -585,7 +585,7 @@ def _reference(name: str) -> str:
 
 
 def _with_notes(schema: Schema, notes: list[str]) -> Schema:
-    """Return the schema with these constraints in its description."""
+    """Return the schema with the notes in its description."""
     return (
         {**schema, "description": f"{schema.get('description', '')} ({', '.join(notes)})".strip()} if notes else schema
     )

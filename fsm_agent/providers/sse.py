@@ -1,7 +1,7 @@
-"""Parsing of streamed replies: server-sent events, their JSON, and text that is split within a character.
+"""Parsing of streamed replies: server-sent events, their JSON, and text split within a character.
 
-JSON may escape a character beyond U+FFFF as a surrogate pair.  A server that splits text by UTF-16 units, as JavaScript
-counts, may send the two halves in two events.  Neither half is a character by itself.
+JSON may escape a character beyond U+FFFF as a surrogate pair.  Servers that split text by UTF-16 units, as JavaScript
+does, may send the two halves in separate events.  Neither half is a character by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pydantic_core
 from fsm_agent.errors import BadReply
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # the largest events hold a generated image
-_FEW_BYTES = 400  # JSON of this size is nested at most 200 deep, the limit of pydantic-core
+_FEW_BYTES = 400  # JSON of this size is at most 200 levels deep, the limit of pydantic-core
 _decode_json = msgspec.json.Decoder().decode
 _SILENT_FIELDS = frozenset({b"", b"data", b"id", b"retry"})
 _MAX_STRAY = 1000  # bytes
@@ -34,7 +34,7 @@ _LOST = "\ufffd"
 class ServerEvent(NamedTuple):
     """One event of a stream."""
 
-    event: str  # its name; "" when it has none, "error" also for the field of that name, which some servers send
+    event: str  # its name, or ""; "error" also if it has a field "error", which some servers send
     data: bytes
 
 
@@ -43,19 +43,21 @@ _event: Callable[[tuple[str, bytes]], ServerEvent] = partial(tuple.__new__, Serv
 
 
 class EventStream:
-    """Parses the bytes of a response into server-sent events, however the bytes are cut.
+    """Parses the bytes of a response into server-sent events.
 
-    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
-    2026-11): lines end in LF, CRLF or CR and nothing else.  Two things differ: the last event needs no blank line
-    after it, and a body that begins like JSON or HTML is no stream but kept whole in `document`.  httpx-sse is as
-    quick, but reads an `httpx.Response` alone, bounds no event, and drops what a server says instead (0.4.3).
+    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read November 2026),
+    with two differences.  The last event needs no blank line after it.  A body that begins like JSON or HTML is not a
+    stream and is kept in `document`.
+
+    httpx-sse 0.4.3 is as fast, but it reads only an `httpx.Response`, does not limit the size of events, and drops
+    bodies that are not streams.
 
     Args:
-        max_event_bytes: An event longer than this is an error.
+        max_event_bytes: The maximum length of an event, in bytes.
 
     Attributes:
-        error: The reason for ignoring the rest of the stream, if any.
-        stray: The beginning of the first line that is no valid part of a stream.
+        error: Why the rest of the stream is ignored, if it is.
+        stray: The beginning of the first line that is not valid in a stream.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -64,7 +66,7 @@ class EventStream:
         self._max = max_event_bytes
         self._document: bytearray | None = None
         self._begun = False
-        self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
+        self._bom: bytes | None = b""  # the first bytes, while they may be a byte order mark
         self._after_cr = False
         self._line: list[bytes] = []  # the pieces of an incomplete line
         self._line_bytes = 0
@@ -78,7 +80,7 @@ class EventStream:
         return None if self._document is None else bytes(self._document)
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """Take the next bytes; return the events that end in them, up to an `error`."""
+        """Read the next bytes and return the events that they complete, up to an `error`."""
         events: list[ServerEvent] = []
         try:
             if self.error is None:
@@ -103,12 +105,12 @@ class EventStream:
             self._take(data, events)
 
     def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
-        """Append the complete events in ``data``, which has no CR; return the rest of the bytes."""
+        """Append the complete events in ``data``, which has no CR, and return the remaining bytes."""
         if self._line or self._data or self._event:
             begun, blank, data = data.partition(b"\n\n")
             self._take(begun + blank, events)
         *blocks, rest = data.split(b"\n\n")
-        for block in blocks:  # nearly all have one line of data, perhaps after a line with their name
+        for block in blocks:  # nearly all have one line of data, some after a line with the event's name
             first, _, second = block.partition(b"\n")
             if not second and first.startswith(b"data: "):
                 self._check(len(first))
@@ -122,7 +124,7 @@ class EventStream:
 
     def _take(self, data: bytes, events: list[ServerEvent]) -> None:
         self._after_cr = data.endswith(b"\r")
-        lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
+        lines = data.splitlines()  # bytes are split at LF, CRLF and CR only
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         for line in lines:
             self._end_line(line, events)
@@ -141,7 +143,7 @@ class EventStream:
         return events
 
     def _begin(self, data: bytes) -> bytes:
-        """Strip a byte order mark and blanks from the first bytes; detect a body that is no stream."""
+        """Strip a byte order mark and blanks from the first bytes, and detect a body that is not a stream."""
         if self._bom is not None:
             data = self._bom + data
             self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
@@ -186,11 +188,12 @@ class EventStream:
 def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
     """Return the value of a provider's JSON.
 
-    Raw control characters in strings, which some services send, are accepted.  Halves of surrogate pairs become U+FFFD.
+    Raw control characters in strings are accepted, because some services send them.  Halves of surrogate pairs become
+    U+FFFD.
 
     Args:
         data: The JSON.
-        keep_halves: Converts values with such halves in place of replacing the halves.
+        keep_halves: Converts a value that has halves of surrogate pairs, instead of replacing them.
 
     Raises:
         ValueError: If the data is not JSON.
@@ -209,17 +212,17 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         valid = mended(text)
-        read = pydantic_core.from_json(valid)  # enforces the limit on depth, too
+        read = pydantic_core.from_json(valid)  # also enforces the limit on depth
         return keep_halves(value) if keep_halves is not None and valid != text else read
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id of this response, to quote to its support."""
+    """Return the provider's id of this response, which its support may ask for."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
 class CutText(str):
-    """A string that begins or ends with half a surrogate pair, and has U+FFFD in its place as a `str`.
+    """A string that begins or ends with half a surrogate pair.  As a `str`, it has U+FFFD instead.
 
     Attributes:
         halves: The string as received.
@@ -241,12 +244,12 @@ class CutText(str):
 
 
 def mended(text: str) -> str:
-    """Return ``text`` with its surrogate pairs joined, and U+FFFD for each half that is left."""
+    """Return ``text`` with surrogate pairs joined and each remaining half replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def with_halves(value: Any) -> Any:
-    """Return a JSON value in which strings that begin or end with half a pair are `CutText`, and all are valid."""
+    """Return a JSON value with valid strings.  Strings that begin or end with half a pair become `CutText`."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list):
@@ -255,7 +258,7 @@ def with_halves(value: Any) -> Any:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """Return the pieces of a text joined."""
+    """Return the joined pieces of a text."""
     return _text("".join([piece.halves if isinstance(piece, CutText) else piece for piece in pieces]))
 
 
@@ -279,7 +282,7 @@ class ArrivingText:
         self.half = ""
 
     def add(self, piece: str) -> str:
-        """Take the next piece; return the text that it completes."""
+        """Add the next piece and return the text that it completes."""
         if type(piece) is str and not self.half:  # the common case
             self.pieces.append(piece)
             return piece
@@ -290,7 +293,7 @@ class ArrivingText:
         return text_so_far
 
     def end(self) -> str:
-        """Take the end; return the text that it completes: U+FFFD if half a pair was left."""
+        """End the text and return what this completes: U+FFFD if half a pair was left."""
         if not self.half:
             return ""
         self.half = ""
