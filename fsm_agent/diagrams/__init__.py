@@ -1,6 +1,6 @@
-"""Draw machines and their runs: Mermaid, DOT, SVG, PNG.
+"""Diagrams of machines and their runs, in Mermaid, DOT, SVG or PNG.
 
-Diagrams are made of tables and traces, never drawn by hand.  Nothing here moves a machine.
+Diagrams are made from tables and traces.
 """
 
 from fsm_agent.diagrams.diagram import call_diagram, trace_diagram, write_call_diagram

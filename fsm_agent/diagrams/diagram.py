@@ -1,7 +1,7 @@
-"""Diagrams of the machine of an agent call, and of its runs.
+"""Diagrams of the machine of an agent call, and of runs.
 
-Both are drawn from `ROWS`.  Dashed lines are the exception branch, whose messages are sent to the model and pruned from
-the dialog.  `write_call_diagram` writes ``diagrams/agent_call.*``.
+Dashed lines mark the exception branch, whose messages are sent to the model and then pruned from the dialog.
+`write_call_diagram` writes ``diagrams/agent_call.*``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ANY = "* any state"  # the id of the node that stands for all states
 
 ANY_NODE = Node(id=ANY, label="any state", is_dashed=True)
 
-MANY_ROWS = 30  # from here on a picture of all rows cannot be read
+MANY_ROWS = 30  # with this many rows, a diagram of all rows is unreadable
 
-_USUAL = 2  # words on an arrow of an overview
+_USUAL = 2  # triggers on an arrow of an overview
 
-_OF_ALL = 3  # states from which "any state" is shorter than an arrow each
+_OF_ALL = 3  # with this many source states, one arrow from "any state" is shorter
 
-_NUMBERS = 4  # of steps, on an arrow
+_NUMBERS = 4  # step numbers on an arrow
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -51,18 +51,18 @@ class Way:
     source: str
     trigger: str
     target: str
-    guard: str = ""  # "else" if the rows before it have guards; "" if it is always taken
+    guard: str = ""  # "else" if rows before this one have guards; "" if it is always taken
     action: str = ""
 
     @property
     def label(self) -> str:
-        """The words of the whole row, as ``done [is_good] / keep``."""
+        """The label of the whole row, such as ``done [is_good] / keep``."""
         guard, action = (f"[{self.guard}]" if self.guard else ""), (f"/ {self.action}" if self.action else "")
         return " ".join([word for word in (self.trigger, guard, action) if word])
 
 
 def level_for(level: Level | None, rows: int) -> Level:
-    """Return the level of a picture: the one asked for, or else one that stays readable with this number of rows.
+    """Return ``level``, or a level that stays readable with this number of rows if it is None.
 
     Raises:
         UsageError: If the level is unknown.
@@ -72,7 +72,7 @@ def level_for(level: Level | None, rows: int) -> Level:
 
 
 def with_else(ways: Iterable[Way]) -> list[Way]:
-    """Mark each row that is taken if the guards of the rows before it are false."""
+    """Mark each row without a guard that comes after guarded rows for the same source and trigger."""
     guarded: set[tuple[str, str]] = set()
     marked = []
     for way in ways:
@@ -83,17 +83,18 @@ def with_else(ways: Iterable[Way]) -> list[Way]:
 
 
 def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the arrows of a picture, and the lines on each.
+    """Return the arrows of a diagram, as pairs of source and target, and the lines on each.
 
-    - ``rows``: every row.  One that all states share is one arrow from `ANY`.
+    - ``rows``: every row.  A row that all states share is one arrow from `ANY`.
     - ``triggers``: every row, without its guard.
-    - ``overview``: as ``triggers``, without arrows from a state to itself, and with only the two commonest triggers of
-      an arrow.  A row by which most states reach an end is one arrow from `ANY`; for a failure, so are all rows to it.
+    - ``overview``: like ``triggers``, but without arrows from a state to itself, and with only the two commonest
+      triggers of an arrow.  A row by which most states reach an end is one arrow from `ANY`.  If that end is a
+      failure, all rows to it join this arrow.
 
     Args:
         ways: The table.
-        level: How much of the table is shown.
-        ends: The states that are ends, and whether each is a failure.
+        level: How much of the table to show.
+        ends: The end states, and whether each is a failure.
     """
     live = {way.source for way in ways} - ends.keys()
     sources: dict[tuple[str, ...], set[str]] = {}
@@ -108,7 +109,7 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
 
     shared = {row for row in sources if is_shared(row)}
     failures = {row[1] for row in shared if level == "overview" and ends.get(row[1])}
-    words: dict[tuple[str, str], dict[str, set[str]]] = {}  # of an arrow, by word: the states that it leads from
+    words: dict[tuple[str, str], dict[str, set[str]]] = {}  # the labels of each arrow, and the sources of each label
     for way in ways:
         source = ANY if way.target in failures or _row(way, level) in shared else way.source
         if level != "overview" or source != way.target:
@@ -119,7 +120,6 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
 
 
 def _row(way: Way, level: Level) -> tuple[str, ...]:
-    """Return what the ways of one row share, as far as it is shown."""
     return (way.trigger, way.target, way.guard, way.action) if level == "rows" else (way.trigger, way.target)
 
 
@@ -129,8 +129,8 @@ def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:
-    """Leave out the word "done" where a state's only way of its own is by its result."""
-    usual = ("done", "cancelled", "expired")  # the last two are about the whole flow
+    """Remove the trigger "done" from the states that have no other trigger of their own."""
+    usual = ("done", "cancelled", "expired")  # the last two concern the whole flow
     others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
     return [
         way if way.source in others else replace(way, trigger=way.trigger.removeprefix("done").lstrip()) for way in ways
@@ -138,7 +138,7 @@ def without_done(ways: Sequence[Way]) -> list[Way]:
 
 
 def steps_on(trace: Sequence[Stepped], label: Callable[[Stepped], str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the lines of the arrows that a run has taken: the numbers of its steps, from 1, and their words."""
+    """Return the arrows that a run took, with lines that show the numbers of its steps, from 1, and their labels."""
     numbers: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, step in enumerate(trace, 1):
         words = numbers.setdefault((str(step.source), str(step.to)), {})
@@ -162,13 +162,13 @@ _TONES: dict[str, Tone] = {
 
 _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a person": "branch"}
 
-_ENDS = ("end", "failure")  # words of `FlowTable`, as above
+_ENDS = ("end", "failure")  # words of `FlowTable`
 
 _CALL_ENDS: dict[str, bool] = {State.COMPLETED: False, State.FAILED: True}
 
 _STATES = frozenset(map(str, State))
 
-_ABOUT: dict[str, tuple[str, ...]] = {  # lines that tell a newcomer what happens in a state
+_ABOUT: dict[str, tuple[str, ...]] = {  # what happens in a state, for newcomers
     State.SEEDED: ("not begun",),
     State.CALLING: ("asks the model",),
     State.TOOL_INTERRUPT: ("people approve,", "functions run"),
@@ -178,11 +178,11 @@ _ABOUT: dict[str, tuple[str, ...]] = {  # lines that tell a newcomer what happen
     State.HANDED_OVER: ("another agent", "takes over"),
 }
 
-_LIMITS = {  # guards of the rows that are taken at a limit; an overview leaves them out
+_LIMITS = {  # guards of rows that are taken at a limit; an overview omits these rows
     *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "is_stuck", "out_of_handoffs")
 }
 
-_TWIN = State.PARSE_EXCEPTION, State.CALLING  # of the first, an overview shows only its ways to an end: see `_ABOUT`
+_TWIN = State.PARSE_EXCEPTION, State.CALLING  # an overview shows only the arrows of the first that lead to an end
 
 _SPINE = {(State.SEEDED, State.CALLING), (State.CALLING, State.CHECKING), (State.CHECKING, State.COMPLETED)}
 
@@ -190,15 +190,13 @@ _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State
 
 _LEGEND = "dashed: the model sees it, and an accepted answer removes it from the dialog"
 
-_REASON = 240  # characters of the reason of a failure
+_REASON = 240  # maximum characters of a failure's reason
 
 _REASON_LINE = 70
 
 
 @dataclass(slots=True)
 class _Stay:
-    """The time and tokens that a run spent in one state."""
-
     visits: int = 0
     spent_s: float | None = None
     usage: Usage = Usage()
@@ -214,14 +212,14 @@ class _Stay:
 
 
 def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: str = "One agent call") -> Diagram:
-    """Return the machine of an agent call.
+    """Return a diagram of the machine of an agent call.
 
     Args:
         rows: The table.
-        level: ``"overview"`` shows the usual ways from left to right, without the effects of limits.  ``"triggers"``
-            shows an arrow for each pair of states, with all triggers that lead from one to the other.  ``"rows"`` also
-            shows the guard of each row, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no row before
-            it is.  By default the level is the overview, but ``"rows"`` for a table of fewer than 30 rows.
+        level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits.
+            ``"triggers"`` shows one arrow for each pair of states, with all its triggers.  ``"rows"`` also shows
+            guards, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no row before it is.  The default is
+            ``"rows"`` for tables with fewer than 30 rows, and otherwise ``"overview"``.
         title: The title above the diagram.
 
     Raises:
@@ -247,7 +245,6 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
 
 
 def _overview(ways: Sequence[Way]) -> list[Edge]:
-    """Return the usual ways of an agent call."""
     twin, other = _TWIN
     usual = [way for way in ways if way.guard not in _LIMITS or way.target == State.FAILED]
     lines = lines_of(usual, "overview", _CALL_ENDS)
@@ -265,17 +262,17 @@ def trace_diagram(
     shows_unvisited: bool = True,
     level: Level = "overview",
 ) -> Diagram:
-    """Return one run drawn on the machine: the numbers of its steps, and the time and tokens of each state.
+    """Return a diagram of one run, drawn on the machine.
 
-    Arrows that the run took show the numbers of its steps: ``2, 4 functions_asked`` is its second and its fourth step.
-    Notes on states show visits, the time spent there, and the tokens (input + output) of the replies awaited there.
-    The current or final state has a thick border; the caption shows why a run failed.
+    Each arrow that the run took shows the numbers of its steps: ``2, 4 functions_asked`` means the second and the
+    fourth step.  States show visits, time spent, and the tokens (input + output) of the replies that arrived there.
+    The current or final state has a thick border.  If the run failed, the caption shows why.
 
     Args:
-        trace: The steps in order.  The steps of several runs, one after the other, add up.
+        trace: The steps in order.  The steps of several consecutive runs are added up.
         title: The title above the diagram.
-        shows_unvisited: Draw the states and edges outside the run too, in gray.
-        level: How much of the rest is drawn, as for `call_diagram`; with ``"rows"`` the steps also name their guards.
+        shows_unvisited: Whether to draw the other states and arrows as well, in gray.
+        level: How much of the machine to draw, as for `call_diagram`.  With ``"rows"``, steps also show their guards.
 
     Raises:
         UsageError: If the trace does not belong to an agent call, or the level is unknown.
@@ -313,10 +310,10 @@ def trace_diagram(
 
 
 def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:
-    """Return one run of a flow drawn on its table as the journal has it, without the flow's code.
+    """Return a diagram of one run of a flow, drawn from the journal without the flow's code.
 
     Args:
-        table: The table, or None if it is unknown; then only the path of the run is drawn.
+        table: The flow's table from the journal.  If it is None, only the path of the run is drawn.
         trace: The steps in order.
         title: The title above the diagram.
     """
@@ -355,7 +352,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
 
 
 def is_entry(step: Stepped) -> bool:
-    """Return whether a step of a flow enters its state, perhaps anew; some steps stay in the state instead."""
+    """Return whether a step enters its state, also from the same state, rather than staying in it."""
     if step.source != step.to:
         return True
     if step.trigger in ("cancelled", "expired"):
@@ -384,8 +381,8 @@ def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:
     """Write the overview of an agent call into ``directory``: ``agent_call.mmd``, ``.dot`` and ``.svg``.
 
     Raises:
-        ConfigError: If `dot` is not installed; the other two files have been written.
-        UsageError: If there is no such directory.
+        ConfigError: If `dot` is not installed.  The other two files are written.
+        UsageError: If the directory does not exist.
 
     Examples:
         >>> write_call_diagram("pictures")                             # doctest: +SKIP
@@ -407,7 +404,6 @@ def _sources(sources: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _any_state(edges: Sequence[Edge]) -> list[Node]:
-    """Return the node that stands for all states, if an edge leaves it."""
     return [ANY_NODE] if any(edge.source == ANY for edge in edges) else []
 
 
@@ -430,7 +426,7 @@ def _node(name: str) -> Node:
 
 
 def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
-    # Only a usable reply leaves the exception branch for the dialog; its other messages are pruned.
+    # Only a usable reply returns from the exception branch to the dialog; the branch's other messages are pruned.
     branch, unused = State.PARSE_EXCEPTION, (State.BACKOFF, State.FAILED)
     is_dashed = to == branch or (source == branch and to in unused)
     weight = _WEIGHTS.get((source, to), 1)
@@ -438,7 +434,7 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
 
 
 def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
-    """Return the stays by state, in the order of the lifecycle; unknown states come last."""
+    """Return what the run spent in each state, in the order of the lifecycle.  Unknown states come last."""
     stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
     lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
     before: Stepped | None = None
@@ -471,7 +467,7 @@ def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) ->
 
 
 def _elapsed_s(since_s: float, at_s: float) -> float:
-    """Return the difference, or 0 if it is not plausible, as after a clock was set back or in a damaged file."""
+    """Return the difference of two times, or 0 if it is implausible, for example because a clock was set back."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
 

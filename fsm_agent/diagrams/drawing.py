@@ -1,11 +1,11 @@
-"""Draw a graph of states as Mermaid, DOT, SVG or PNG.
+"""Drawing of state graphs as Mermaid, DOT, SVG or PNG.
 
-Names and texts in a diagram are untrusted data: models and users contribute to the trace of a call.  Each is made
-printable, truncated, and escaped for its target language, so that no text ends a label, starts a tag or adds a node.
+Names and texts in a diagram are untrusted, because models and users contribute to the trace of a call.  Each text is
+made printable, shortened, and escaped for the target language, so that it cannot end a label, start a tag or add a
+node.
 
-Colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/,
-2008-09-30).  Nodes carry both a fill and a text color, and lines a medium one, so that they can be read on
-a white page and on a black one.
+The colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008-09-30).
+Nodes have their own fill and text colors, and lines have medium tones, so diagrams are readable on white and on black.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fsm_agent.validation import require, safe_repr
 Format = Literal["mermaid", "dot", "svg", "png"]
 Tone: TypeAlias = Literal["plain", "branch", "success", "failure"]
 
-FORMATS: dict[str, Format] = {  # by the suffix of a file
+FORMATS: dict[str, Format] = {  # by file suffix
     ".mmd": "mermaid",
     ".mermaid": "mermaid",
-    ".md": "mermaid",  # in a fence, as GitHub draws it
+    ".md": "mermaid",  # in a code fence, which GitHub renders
     ".dot": "dot",
     ".gv": "dot",
     ".svg": "svg",
@@ -44,10 +44,10 @@ _COLORS: dict[str, tuple[str, str, str]] = {  # fill, line, text
     "faded": ("#F6F8FA", "#AFB8C1", "#6E7781"),
 }
 _FONT = "Helvetica,Arial,sans-serif"
-_LINE = 100  # characters in a line of a label; longer ones are truncated
+_LINE = 100  # characters in a line of a label; longer lines are truncated
 _AGAIN = "\N{CLOCKWISE OPEN CIRCLE ARROW}"
-_FOLD = 20  # characters in a line of an edge's label, and in a name that is not broken
-_SPACE = re.compile(r"(?<! /) ")  # what follows " / " stays with it
+_FOLD = 20  # characters in a line of an edge's label; longer names are broken
+_SPACE = re.compile(r"(?<! /) ")  # no line break after " / "
 _PART = re.compile(r"[^_]*_+|[^_]+")  # of a name such as call_model
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the parts of CallModel or HTTPError
 _CONFIG = (
@@ -56,7 +56,7 @@ _CONFIG = (
     "    nodeSpacing: 80",
     "    wrappingWidth: 600",
 )  # pixels; the lines of labels are short enough
-_SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that may have a special meaning
+_SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII characters that may be special
 _INSTALL = (
     "`apt-get install graphviz`, `brew install graphviz`, `winget install graphviz` or https://graphviz.org/download"
 )
@@ -64,7 +64,7 @@ _INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A state.
+    """A state in a diagram.
 
     Examples:
         >>> Node(id="open", label="open", is_start=True).tone
@@ -75,18 +75,18 @@ class Node:
     label: str
     tone: Tone = "plain"
     is_start: bool = False
-    is_final: bool = False  # in a box it is a dot: an end of the inside only
+    is_final: bool = False  # drawn as a dot inside a box, because only the box's inside ends there
     is_current: bool = False  # the current or final state of a run
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
-    is_rest: bool = False  # it stands for all that is not drawn
-    is_dashed: bool = False  # it stands for states that are drawn elsewhere
-    box: str = ""  # id of the box that it is in, if any
+    is_rest: bool = False  # stands for everything that is not drawn
+    is_dashed: bool = False  # stands for states that are drawn elsewhere
+    box: str = ""  # id of the box around it, if any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A state with others inside it: a frame around nodes and other boxes.
+    """A state with others inside it, drawn as a frame around nodes and other boxes.
 
     Examples:
         >>> box = Box(id="house", label="the house")
@@ -101,12 +101,12 @@ class Box:
     is_current: bool = False
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
-    box: str = ""  # id of the box that it is in
+    box: str = ""  # id of the box around it, if any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A transition from one state, which is a node or a box, to another, or back to itself.
+    """A transition from one state to another or back to itself.  Its ends are nodes or boxes.
 
     Examples:
         >>> Edge(source="open", target="closed", lines=("push",)).target
@@ -115,18 +115,19 @@ class Edge:
 
     source: str
     target: str
-    lines: tuple[str, ...] = ()  # of its label
+    lines: tuple[str, ...] = ()  # the lines of its label
     is_dashed: bool = False
-    times: int | None = None  # how often it was taken; None if it is not part of a run
-    weight: int = 1  # heavier edges are drawn shorter and straighter, where the format allows it
+    times: int | None = None  # how often it was taken; None: not part of a run
+    weight: int = 1  # heavier edges are shorter and straighter, if the format allows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagram:
-    """A graph of states, ready to be drawn.
+    """A graph of states that can be drawn.
 
     Raises:
-        UsageError: If two states have one id, an end of an edge is unknown, or a box is empty.
+        UsageError: If two states have the same id, an edge ends at an unknown state, a node is in an unknown box, or a
+            box is empty.
 
     Examples:
         >>> door = Diagram(
@@ -143,7 +144,7 @@ class Diagram:
     edges: tuple[Edge, ...]
     caption: tuple[str, ...] = ()  # lines
     boxes: tuple[Box, ...] = ()
-    direction: Literal["down", "right"] = "down"  # in which most edges lead
+    direction: Literal["down", "right"] = "down"  # the direction of most edges
 
     def __post_init__(self) -> None:
         ids = Counter([*[node.id for node in self.nodes], *[box.id for box in self.boxes]])
@@ -169,12 +170,12 @@ def render(diagram: Diagram, format: str) -> str | bytes:
     """Draw ``diagram``.
 
     Args:
-        diagram: What to draw.
-        format: ``mermaid`` and ``dot`` are texts; ``svg`` and ``png`` need the program `dot` of Graphviz.
+        diagram: The diagram.
+        format: ``mermaid`` and ``dot`` are texts.  ``svg`` and ``png`` need Graphviz's program `dot`.
 
     Raises:
         UsageError: If the format is unknown.
-        ConfigError: If `dot` is not installed or does not work.
+        ConfigError: If `dot` is not installed or fails.
 
     Examples:
         >>> render(call_diagram(), "mermaid").startswith("---")
@@ -193,19 +194,19 @@ def render(diagram: Diagram, format: str) -> str | bytes:
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
-    """Draw ``diagram`` into a file, atomically: on an error the file keeps its old contents.
+    """Draw ``diagram`` into a file.  If that fails, the file keeps its old contents.
 
     Args:
-        diagram: What to draw.
-        path: The file; its directory must exist.
-        format: A format of `render`; by default the suffix of ``path`` decides.
+        diagram: The diagram.
+        path: The file.  Its directory must exist.
+        format: A format of `render`.  By default, the suffix of ``path`` decides.
 
     Returns:
         ``path``.
 
     Raises:
-        UsageError: If no format has this suffix, the format or directory is unknown, or the file cannot be written.
-        ConfigError: If `dot` is needed, and is not installed or does not work.
+        UsageError: If the suffix or format is unknown, the directory does not exist, or the file cannot be written.
+        ConfigError: If `dot` is needed and is not installed, or fails.
 
     Examples:
         >>> write(call_diagram(), "lifecycle.mmd").name
@@ -236,7 +237,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
 
 def _names(diagram: Diagram) -> dict[str, str]:
-    """Return the id of each state in Mermaid and DOT, whose keywords are in lower case."""
+    """Return the id of each state in Mermaid and DOT, whose keywords are lower-case."""
     plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
     names = {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
     return names | {box.id: f"box{i}" for i, box in enumerate(diagram.boxes)}
@@ -248,7 +249,7 @@ def _states(diagram: Diagram) -> dict[str, Node | Box]:
 
 
 def _arrows(diagram: Diagram) -> list[Edge]:
-    """Return the edges that are arrows: an edge from a box to itself becomes a line of its title in all formats."""
+    """Return the edges to draw as arrows.  An edge from a box to itself is a line of the box's title instead."""
     boxes = {box.id for box in diagram.boxes}
     return [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in boxes]
 
@@ -260,7 +261,7 @@ def _title(box: Box, diagram: Diagram) -> list[str]:
 
 
 def one_line(text: str, length: int = _LINE) -> str:
-    """Return the beginning of ``text``, up to ``length`` characters, as one printable line."""
+    """Return ``text`` as one printable line of at most ``length`` characters."""
     line = " ".join("".join([c if c.isprintable() else " " for c in text[: 2 * length]]).split())
     return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
 
@@ -270,7 +271,6 @@ def _fold_lines(edge: Edge, indent: str = "") -> list[str]:
 
 
 def _fold(text: str, indent: str) -> list[str]:
-    """Return lines that are broken between words, or between the parts of a name that is too long for a line."""
     lines = [""]
     for word in _SPACE.split(text):
         pieces = [word] if len(word) <= _FOLD else _parts(word)
@@ -284,7 +284,6 @@ def _fold(text: str, indent: str) -> list[str]:
 
 
 def _parts(word: str) -> list[str]:
-    """Return the parts of a name in snake_case or CamelCase."""
     return [part for piece in _PART.findall(word) for part in _HUMP.split(piece)]
 
 
@@ -304,12 +303,12 @@ def _line_color(edge: Edge, target: Node | Box) -> str:
 
 
 def _is_dot(state: Node | Box) -> bool:
-    """Return whether a state is drawn as a dot: the end of what is inside a box is not an end of the whole."""
+    """Return whether a state is drawn as a dot, because it ends only the inside of a box."""
     return isinstance(state, Node) and state.is_final and bool(state.box)
 
 
 def _mermaid(diagram: Diagram) -> str:
-    """Return a flowchart: Mermaid's state diagrams have no dashed lines."""
+    """Return a flowchart, because Mermaid's state diagrams have no dashed lines."""
     names, states = _names(diagram), _states(diagram)
     direction = "LR" if diagram.direction == "right" else "TB"
     lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", f"flowchart {direction}"]
@@ -344,14 +343,13 @@ def _mermaid_style(state: Node | Box) -> str:
     if isinstance(state, Node) and state.is_rest:
         return "fill:none,stroke:none"
     if isinstance(state, Box):
-        fill, color = "none", _COLORS["faded"][2]  # a title outside of any fill is read on every page
+        fill, color = "none", _COLORS["faded"][2]  # readable on white and on black, without a fill
     elif state.is_dashed:
         return f"fill:none,stroke:{line},color:{color},stroke-dasharray:4 4"
     return f"fill:{fill},stroke:{line},color:{color},stroke-width:{4 if state.is_current else 2}px"
 
 
 def _mermaid_nodes(diagram: Diagram, names: dict[str, str], box: str, indent: str = "    ") -> list[str]:
-    """Return the lines of the states in a box."""
     lines = []
     for state in _states(diagram).values():
         if state.box != box:
@@ -379,7 +377,7 @@ def _mermaid_label(lines: Iterable[str]) -> str:
 
 
 def _entities(text: str) -> str:
-    """Return text with ASCII special to Mermaid, or to the Markdown in its labels, as ``#code;``."""
+    """Return ``text`` with ASCII that is special in Mermaid or in Markdown as ``#code;``."""
     return _SPECIAL.sub(lambda c: "#36;#8203;" if c[0] == "$" else f"#{ord(c[0])};", text)  # $$: a formula
 
 
@@ -399,13 +397,13 @@ def _digraph(diagram: Diagram) -> Any:
             "fontname": _FONT,
             "fontsize": "14",
             "fontcolor": _COLORS["faded"][2],
-            "bgcolor": "transparent",  # each color can be read on a white page and on a black one
+            "bgcolor": "transparent",  # each color is readable on white and on black
             "rankdir": "LR" if diagram.direction == "right" else "TB",
             "pad": "0.3",
             "nodesep": "0.35",
             "ranksep": "0.35",
             "compound": "true",  # edges end at the frame of a box
-            "newrank": "true",  # ranks for all boxes together: otherwise labels of edges between them are lost
+            "newrank": "true",  # one ranking for all boxes: otherwise labels of edges between them are lost
         },
         node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".16,.1"},
         edge_attr={"fontname": _FONT, "fontsize": "13", "arrowsize": "0.7"},
@@ -429,7 +427,7 @@ def _digraph(diagram: Diagram) -> Any:
 
 
 def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_source: bool) -> tuple[str, str]:
-    """Return the node where an edge ends, inside the box if it leads to one, and the frame that cuts it off."""
+    """Return the node at an end of an edge, and the frame that cuts the edge off if that end is a box."""
     if isinstance(state, Node):
         return names[state.id], ""
     inside, before = {state.id}, 0
@@ -442,7 +440,7 @@ def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_s
 
 
 def _add_states(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -> None:
-    """Add the states in a box, except for the ends outside all boxes."""
+    """Add the states in a box, except for end states outside all boxes."""
     joined = {name for edge in diagram.edges for name in (edge.source, edge.target)}
     for state in _states(diagram).values():
         if state.box != box:
@@ -457,7 +455,7 @@ def _add_states(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -
             look["penwidth"] = "3" if state.is_current else "1.5"
             with graph.subgraph(name=f"cluster_{names[state.id]}", graph_attr=look) as inside:
                 _add_states(inside, diagram, names, state.id)
-                with inside.subgraph(graph_attr={"rank": "same"}) as row:  # what happens at once stands side by side
+                with inside.subgraph(graph_attr={"rank": "same"}) as row:  # parallel states are drawn side by side
                     for node in diagram.nodes:
                         if node.box == state.id and node.id not in joined:
                             row.node(names[node.id])
@@ -481,7 +479,7 @@ def _dot_node(node: Node) -> dict[str, str]:
 
 
 def _small_print(node: Node) -> str:
-    """Return a label with notes in small print, for which DOT takes a kind of HTML."""
+    """Return a label in DOT's kind of HTML, with notes in small print."""
     label, *notes = [html.escape(one_line(text)) or " " for text in (node.label, *node.note)]
     return f'<{label}<BR/><FONT POINT-SIZE="12">{"<BR/>".join(notes)}</FONT>>'
 
@@ -489,7 +487,7 @@ def _small_print(node: Node) -> str:
 def _dot_edge(edge: Edge, target: Node | Box, diagram: Diagram) -> dict[str, str]:
     color = _line_color(edge, target)
     attributes = {"color": color, "fontcolor": color, "weight": str(edge.weight)}
-    is_loop = edge.source == edge.target and diagram.direction == "down"  # to the right, dot places it well by itself
+    is_loop = edge.source == edge.target and diagram.direction == "down"  # dot places loops well in the other direction
     if any(edge.lines):
         below = [""] * 3 if is_loop else []  # lifts the label over the lines that leave to the side
         attributes["label"] = _dot_text([f" {line} " for line in _fold_lines(edge, "   ")] + below, r"\l")
@@ -505,7 +503,7 @@ def _dot_label(lines: Iterable[str]) -> str:
 
 
 def _dot_text(lines: Iterable[str], end: str) -> str:
-    """Return lines with their ends, so that none is taken for HTML; an ``&`` would start an entity."""
+    """Return lines with their ends, escaped so that dot does not read them as HTML or entities."""
     from graphviz import escape
 
     return "".join([escape(line).replace("&", "&amp;") + end for line in lines])

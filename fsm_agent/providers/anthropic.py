@@ -292,7 +292,6 @@ class _Turns(NamedTuple):
     uses_computer: bool  # the dialog has calls of a computer toolset
 
     def system(self, words: str | None = None) -> str | list[Block] | None:
-        """Return the system prompt with ``words`` appended, or None if it is empty."""
         prompts = [*self.prompts, [{"type": "text", "text": words}]] if words else self.prompts
         texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
         if len(texts) == len(prompts):
@@ -327,11 +326,7 @@ class _DialogInTurns:
         self._toolsets: dict[str, Any] = {}  # by the id of the call
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the turn that the message completes, if any.
-
-        Raises:
-            UsageError: If the message has an unsupported part.
-        """
+        """Return the turn that the message completes, if any."""
         blocks = list(self._blocks(message))
         if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
             blocks = []
@@ -347,11 +342,7 @@ class _DialogInTurns:
         return whole
 
     def finish(self) -> _Turns:
-        """Return the newest turn, and the parts of the dialog outside of turns.
-
-        Raises:
-            UsageError: If the dialog is empty.
-        """
+        """Return the newest turn, and the parts of the dialog outside of turns."""
         if not self._role:
             raise UsageError("the dialog: expected a message beside the system's, got none; add the user's")
         names = tuple(self._function_names)
@@ -480,13 +471,10 @@ def _is_plain(blocks: Sequence[Block]) -> bool:
 
 
 def _unwrap_text(blocks: list[Block]) -> str | list[Block]:
-    """Return a single text as a string, and other blocks unchanged."""
     return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks
 
 
 class _HostedTools(NamedTuple):
-    """The encoded tools, and the MCP servers among them."""
-
     tools: list[dict[str, Any]]
     servers: list[dict[str, Any]]
 
@@ -495,9 +483,6 @@ def _hosted_tools(tools: tuple[HostedTool, ...], model: str, profile: Profile) -
     """Return the encoded tools.
 
     https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the types of the SDK
-
-    Raises:
-        UsageError: If the model or the API does not support a tool or an option.
     """
     found = _HostedTools([], [])
     for tool in tools:
@@ -510,7 +495,6 @@ def _hosted_tools(tools: tuple[HostedTool, ...], model: str, profile: Profile) -
 
 
 def _betas(tools: tuple[HostedTool, ...], profile: Profile) -> Mapping[str, str]:
-    """Return the headers that these tools need."""
     wanted = [BETAS[type_] for tool in tools if (type_ := profile.hosted_tools.get(tool.kind)) in BETAS]
     return {"anthropic-beta": ",".join(dict.fromkeys(wanted))} if wanted else {}
 

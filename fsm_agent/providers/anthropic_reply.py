@@ -46,8 +46,6 @@ _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 
 
 class _Block:
-    """A block of content that is still arriving."""
-
     __slots__ = ("arguments", "call", "data", "is_whole", "open_keys", "texts")
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -63,21 +61,18 @@ class _Block:
         return text_or_none(self.data.get("type"))
 
     def begin(self, key: str) -> str:
-        """Add the initial text of the block and return the part that is certain."""
         text, begun = ArrivingText(), self.data.get(key)
         self.texts[key] = text
         self.open_keys.add(key)
         return text.add(begun) if isinstance(begun, str) else ""
 
     def add(self, key: str, piece: str) -> str:
-        """Add the next piece of a text and return the part that is now certain."""
         if key not in self.texts:
             self.begin(key)
         self.open_keys.add(key)
         return self.texts[key].add(piece)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the block as parts of a message."""
         block = self.data | {key: str(text) for key, text in self.texts.items()}
         kind = self.type
         if kind not in _READ_KEYS:

@@ -301,7 +301,6 @@ def _chat(name: str, base_url: str | None, *key_variables: str, **facts: Any) ->
 
 
 def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provider:
-    """Return a provider that users run themselves, usually without a key."""
     facts |= {"base_path": "/v1", "key_is_optional": True}
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 

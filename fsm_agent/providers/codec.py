@@ -123,7 +123,6 @@ def _beginning(*key: Hashable) -> object:
 
 
 def _take_encoder(memo: _Memo | None) -> DialogEncoder[Any] | None:
-    """Remove and return the encoder that a message keeps, or None if it keeps none."""
     try:
         return memo.encoders.pop() if memo is not None else None
     except IndexError:
@@ -131,7 +130,6 @@ def _take_encoder(memo: _Memo | None) -> DialogEncoder[Any] | None:
 
 
 def _readable(message: Message, provider: str) -> Message:
-    """Return the message without opaque parts of other providers."""
     own = tuple([part for part in message.parts if not isinstance(part, Opaque) or part.provider in (None, provider)])
     return message if len(own) == len(message.parts) else message.changed(parts=own)
 

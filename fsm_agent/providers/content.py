@@ -142,7 +142,6 @@ def _grounding(metadata: Mapping[str, Any], text: str) -> Iterator[Citation]:
 
 
 def _source(chunk: Any) -> dict[str, Any] | None:
-    """Return the URL and title of a web page, map entry or file passage, or None if both are missing."""
     sources = chunk.values() if isinstance(chunk, Mapping) else ()
     source = next((source for source in sources if isinstance(source, Mapping)), {})
     url, title = _first(source, "uri"), _first(source, "title")

@@ -155,8 +155,6 @@ RULES = (
 
 
 class _Report(Value, frozen=True, kw_only=True):
-    """The facts in the body of an error."""
-
     message: str = ""
     codes: tuple[str, ...] = ()  # code, type, …: the most specific first
     status: int | None = None
@@ -315,7 +313,6 @@ def _seconds(value: Any) -> float | None:
 
 
 def _page_text(body: bytes) -> str:
-    """Return the text of a body that is not JSON, or the title of an HTML page."""
     text = body.decode("utf-8", "replace").strip()
     if not text.startswith("<"):
         return text
@@ -324,7 +321,6 @@ def _page_text(body: bytes) -> str:
 
 
 def _shorten_message(text: str) -> str:
-    """Return a provider's text, shortened, with anything that looks like a key masked."""
     text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 

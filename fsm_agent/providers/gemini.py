@@ -235,8 +235,6 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
 
 
 class _Contents(NamedTuple):
-    """The end of an encoded dialog."""
-
     system: list[dict[str, Any]]
     rest: list[dict[str, Any]]
 
@@ -266,11 +264,7 @@ class _DialogInContents:
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the contents that the message completes.
-
-        Raises:
-            UsageError: If the message has an unsupported part.
-        """
+        """Return the contents that the message completes."""
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
         contents = [*self._last, *[content for each in messages for content in self._add_message(each)]]
@@ -362,7 +356,6 @@ class _DialogInContents:
         return encoded
 
     def _name_media(self, part: Image | Document) -> list[dict[str, Any]]:
-        """Return the media, with its name before it."""
         name = part.name if isinstance(part, Document) else None
         return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
 
@@ -421,9 +414,6 @@ def _hosted_tools(
     """Return the encoded tools.
 
     https://ai.google.dev/api/caching#Tool (2026-11), and the types of the SDK
-
-    Raises:
-        UsageError: If the model or the API does not support a tool or an option.
     """
     types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
     return [{type_: _hosted_tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
@@ -452,9 +442,6 @@ def _check_name(function: Function) -> None:
 
     Gemini requires that (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11), with some models only since
     Gemini 3.
-
-    Raises:
-        UsageError: If the name begins with another character.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(

@@ -47,8 +47,6 @@ _NO_DATA = frozenset({"text", "thought", "thoughtSignature"})
 
 
 class _ArrivingString(ArrivingText):
-    """A string in the arguments that is still arriving."""
-
     __slots__ = ("will_continue",)
 
     def __init__(self) -> None:
@@ -89,7 +87,6 @@ class StreamedArguments:
         return True
 
     def json(self) -> str:
-        """Return the received arguments as JSON."""
         return pydantic_core.to_json(_join_strings(self.value)).decode()
 
 
@@ -126,7 +123,6 @@ def _descend(container: Any, step: Any, empty: Any) -> Any:
 
 
 def _join_strings(value: Any) -> Any:
-    """Return the value with its strings joined."""
     if isinstance(value, _ArrivingString):
         value.end()
         return str(value)
@@ -136,8 +132,6 @@ def _join_strings(value: Any) -> Any:
 
 
 class _Words:
-    """A text or a thought that is still arriving."""
-
     __slots__ = ("kind", "signature", "text")
 
     def __init__(self, kind: type[Text] | type[Reasoning], signature: str | None) -> None:

@@ -165,7 +165,6 @@ def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[
 
 
 def _attachment_parts(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
-    """Return the attachments of a function result, introduced by a sentence."""
     media = [_media(part, model, profile) for part in result.attachments]
     return [{"type": "text", "text": announced(result, id)}, *media] if media else []
 
@@ -181,7 +180,6 @@ def _text_of(message: Message) -> str:
 
 
 def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
-    """Return content parts, or a single text as a string."""
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     content: list[Any] = []
@@ -242,7 +240,6 @@ def _beside_calls(message: Message) -> list[Mapping[str, Any]]:
 
 
 def _think(entry: dict[str, Any], message: Message, name: str) -> None:
-    """Add the model's reasoning to an entry, in the field ``name``."""
     thought = message.reasoning
     match name:
         case "reasoning_content" if thought or message.function_calls:  # DeepSeek requires it next to calls
@@ -262,7 +259,6 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
 
 
 def _append_to_system(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
-    """Append the words to the system message, or insert one."""
     if not messages or messages[0]["role"] != profile.system_role:
         messages.insert(0, {"role": profile.system_role, "content": words})
     elif isinstance(content := messages[0]["content"], list):

@@ -59,7 +59,6 @@ class ThinkTags:
         self.is_decided = False  # everything that follows is the answer
 
     def feed(self, text: str) -> list[Piece]:
-        """Add the next piece of the text and return the part that is certain."""
         if self.is_decided:
             return [(Text, text)]
         if self._is_inside:
@@ -80,7 +79,6 @@ class ThinkTags:
         return [*self._rest(), (Text, text)]
 
     def end(self) -> list[Piece]:
-        """End the text and return what was held back."""
         return self._rest()
 
     def _inside(self, text: str) -> list[Piece]:
@@ -100,8 +98,6 @@ class ThinkTags:
 
 
 class _Call:
-    """A function call that is still arriving."""
-
     __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "n_chars", "name")
 
     def __init__(self) -> None:
@@ -130,7 +126,6 @@ class _Call:
         return self.arguments.add(text)
 
     def end(self) -> str:
-        """End the call and return the rest of the arguments."""
         if self.is_empty and not self.arguments:
             return self.arguments.add("{}")
         return self.arguments.end()
@@ -153,18 +148,15 @@ class ArrivingCalls:
         return any(call.index is None and (call.arguments or call.is_empty) for call in self._by_key.values())
 
     def parts(self) -> Iterator[Part]:
-        """Yield the calls as parts of a message."""
         for call in self._calls:
             if call.beside:
                 yield Opaque(wire=WIRE, data=call.beside)
             yield FunctionCall(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
-        """End the reply and return the deltas that complete its calls."""
         return [delta for call in self._calls for delta in _complete_call(call)]
 
     def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
-        """Read a call, or the next piece of one, and return its deltas."""
         function = entry.get("function")
         if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
             custom = entry.get("custom")
@@ -227,7 +219,6 @@ class ArrivingCalls:
 
 
 def _complete_call(call: _Call) -> list[Delta]:
-    """Return the deltas that complete a call."""
     if call.index is None or call.is_completed:
         return []
     call.is_completed = True
@@ -485,7 +476,6 @@ def _is_flat_error(document: Mapping[str, Any]) -> bool:
 
 
 def _extract_text(value: Any) -> str:
-    """Return the text of a part or of a list of parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):

@@ -249,17 +249,11 @@ class _InputItems:
         self._heads: dict[str, Mapping[str, Any]] = {}  # items of calls other than function calls, by id
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the items of the next message.
-
-        Raises:
-            UsageError: If the message has a part that its role or the model does not support.
-        """
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
         return [item for each in messages for item in self._items_of(each)]
 
     def finish(self) -> list[Any]:
-        """Return [], or the system message if the dialog was empty."""
         return (
             [item for each in with_system_text([], self._words) for item in self._input_items(each)]
             if self._words
@@ -271,7 +265,6 @@ class _InputItems:
         yield from self._reply_items(message) if message.role == "assistant" else self._input_items(message)
 
     def _input_items(self, message: Message) -> Iterator[Any]:
-        """Yield the items of a user, system or tool message."""
         texts = [part.text for part in message.parts if isinstance(part, Text)]
         content: list[Any] = []
         items: list[Any] = []
@@ -302,10 +295,7 @@ class _InputItems:
         return [self._media(part)]
 
     def _media(self, part: Image | Document) -> dict[str, Any]:
-        """Encode an image or a file.
-
-        https://developers.openai.com/api/docs/guides/file-inputs (2026-11)
-        """
+        """Encode an image or a file, by https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
         check_visible(part, self._model, images=self._profile.images)
         if isinstance(part, Image):
             return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}

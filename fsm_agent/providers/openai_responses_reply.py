@@ -135,7 +135,6 @@ def as_text(value: Any) -> str:
 
 
 def _strip_texts(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the entries without their texts, and the texts."""
     texts = [entry["text"] for entry in content if _has_text(entry)]
     return [without(entry, "logprobs", *(("text",) if _has_text(entry) else ())) for entry in content], texts
 
@@ -212,7 +211,6 @@ class ArrivingItem:
         return self.texts.setdefault((piece, index), RepeatableText())
 
     def total(self, piece: DeltaTarget) -> RepeatableText:
-        """Return the emitted text of all parts of this kind."""
         return self.totals.setdefault(piece, RepeatableText())
 
     def whole(self) -> dict[str, Any]:
@@ -337,7 +335,6 @@ class ResponsesDecoder(Decoder):
         )
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
-        """Read the fields that every version of the response has.  The newest version counts."""
         self.model = text_or_none(response.get("model")) or self.model
         self.response_id = text_or_none(response.get("id")) or self.response_id
         usage = response.get("usage")
@@ -426,7 +423,6 @@ class ResponsesDecoder(Decoder):
         self._end_item(item)
 
     def _end_item(self, item: ArrivingItem) -> None:
-        """End an item, which is complete or was cut off."""
         if not item.is_done:
             for (piece, _), text in item.texts.items():
                 self._emit(item, piece, text.end())

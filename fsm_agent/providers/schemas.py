@@ -296,7 +296,7 @@ class _Reducer:
         return reduced
 
     def _check_required(self, reduced: Schema, optional: Collection[str]) -> None:
-        """Check the properties that an object does not require."""
+        """A hook for the properties that an object does not require."""
 
     def _target(self, pointer: str) -> Mapping[str, Any]:
         """Return the target of a reference into this schema, or {} for any other reference."""
@@ -351,7 +351,6 @@ class _Claude(_Reducer):
         self._unions = 0
 
     def closed(self) -> ClosedSchema:
-        """Return the whole schema."""
         for pointer in self._definitions:  # Claude refuses recursion
             reach = self._reach(pointer)
             if pointer in reach or not reach <= self._definitions.keys():
@@ -388,7 +387,6 @@ class _Gemini(_Reducer):
         self._waiting: list[str] = []
 
     def translated(self) -> Schema:
-        """Return the whole schema."""
         translated = self.reduce(self._resolve(self._root, frozenset()))
         definitions: Schema = {}
         while self._waiting:
@@ -474,7 +472,6 @@ class _Gemini(_Reducer):
 
 
 def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
-    """Merge the constraints of ``entry`` into ``merged``."""
     for key, value in entry.items():
         present = merged.get(key)
         if present is None:
@@ -568,7 +565,6 @@ def _relax(node: Any, leading_back: Container[str]) -> bool:
 
 
 def _references(node: Any) -> Iterator[str]:
-    """Yield all references in a schema."""
     waiting = [node]
     while waiting:
         item = waiting.pop()
@@ -585,7 +581,6 @@ def _reference(name: str) -> str:
 
 
 def _with_notes(schema: Schema, notes: list[str]) -> Schema:
-    """Return the schema with the notes in its description."""
     return (
         {**schema, "description": f"{schema.get('description', '')} ({', '.join(notes)})".strip()} if notes else schema
     )

@@ -233,13 +233,11 @@ class CutText(str):
     halves: str
 
     def __new__(cls, halves: str) -> Self:
-        """Make the string from the received one."""
         text = super().__new__(cls, mended(halves))
         text.halves = halves
         return text
 
     def __deepcopy__(self, memo: object) -> str:
-        """Return a plain string."""
         return str(self)
 
 
