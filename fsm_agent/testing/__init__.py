@@ -1,8 +1,6 @@
-"""Test doubles for agents, and helpers of tests for values and registries.
+"""Tools for tests: a model with scripted replies, a fake clock, and `explore`, which walks every path through a flow.
 
-`script` holds a model with scripted replies and a clock that moves only on a sleep; `pytest_plugin` is the plugin.
-`explore` walks every path through a flow.
-The rest of the package runs without this one.
+The pytest plugin is in `pytest_plugin`.
 """
 
 from fsm_agent.testing.exploration import Explored, explore

@@ -1,4 +1,4 @@
-"""Walk every path through a flow: every answer, failure and timeout of its states, and every cancellation."""
+"""Walks every path through a flow: every answer, failure and timeout of its states, and every cancellation."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from fsm_agent.validation import require
 D = TypeVar("D")
 
 LIMIT = 20_000  # configurations
-COMBINATIONS = 1000  # of the results of members, each time their state is entered
-MOST_LOOPS = 10  # loops that are told
+COMBINATIONS = 1000  # combinations of members' results, each time their state is entered
+MOST_LOOPS = 10  # loops that are reported
 FAILURE = Failure("explored", "as if it had failed")
-_RAISED = ("raised", "wrong type")  # reasons of functions
+_RAISED = ("raised", "wrong type")  # why functions fail
 _Answers: TypeAlias = Mapping[Any, Sequence[Any]]  # by state; mappings are invariant in their keys
-# The parts of a record that decide nothing, and those that the key of a configuration has in another form.
+# Fields of a record that decide nothing, or that the key of a configuration holds in another form.
 _NOT_IN_KEYS = {
     *("id", "state", "depth", "once", "children", "usage", "budget_left", "ending", "trace", "flow", "version", "data"),
     *("limits", "extra", "steps", "former_names", "entered_at_s", "started_at_s", "due_at_s", "first_due_at_s"),
@@ -54,18 +54,18 @@ _NOT_IN_KEYS = {
 
 @dataclass(frozen=True)
 class Explored:
-    """The extent of an exploration.
+    """What `explore` found.
 
     Attributes:
-        configurations: The number of distinct pairs of state and data, flows inside included.
-        rows: How often each row was taken, by name; the name of a flow inside stands before its rows.
-        missed: The rows that users wrote and that were never taken, flows inside included.
-        ends: How many configurations each end has.
-        longest: The number of steps of the longest path.
-        is_whole: Whether everything was tried: neither the limit nor the number of combinations of members ended it.
-        loops: Examples, in words, of paths that return to the same state and data only by answers or failures of
-            agents and functions.  Only the limit of steps is certain to end such a loop.  Paths on which a person
-            answers or time passes do not count.  Empty if the flow has no loops.
+        configurations: The number of distinct pairs of state and data, including those of subflows.
+        rows: How often each row was taken, by name.  Rows of a subflow have its name as a prefix.
+        missed: The rows that users wrote and that were never taken, including those of subflows.
+        ends: How many configurations reached each end.
+        longest: The number of steps on the longest path.
+        is_whole: Whether everything was tried within the limits on configurations and combinations.
+        loops: Examples of paths that return to the same state and data through nothing but answers or failures of
+            agents and functions, in words.  Only the limit on steps is certain to end such a loop.  Paths on which a
+            person answers or time passes do not count.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -95,26 +95,29 @@ def explore(
     holds: Callable[[str, D], bool] | None = None,
     limit: int = LIMIT,
 ) -> Explored:
-    """Walk every path, shortest first, without calling any model or function.
+    """Walk every path through a flow, shortest first, without calling any model or function.
 
-    Flows inside are walked, too, and combinations of the results of members: for `gather` and `each` in the order in
-    which the members are written, and with each of them first where some are enough.  First come enough combinations
-    for each result of a member to occur once, then up to 1,000 others each time the state is entered.  All guards,
-    actions, tasks and questions are called twice, to check that they are pure.
+    Subflows are walked as well.  For states with members, `explore` tries combinations of the members' results: first
+    enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
+    their results in the order in which the members are written.  Where some members are enough, each of them comes
+    first once.
+
+    All guards, actions, tasks and questions are called twice, to check that they are pure.
 
     Args:
         flow: The flow.
-        data: The data that it begins with.
-        answers: The possible answers of each state, here or inside, at least one of each type.  Each state may also
-            fail, for every `Reason` of agent calls if a guard looks at it, or time out.  A state with members, or a
-            state that runs a flow, may be given answers as a whole; then nothing inside it is walked.  The whole
-            result of an agent call is ``example_result(output)``.
-        holds: Returns whether state and data are right; called wherever the flow can be, but not for flows inside.
-        limit: The greatest number of configurations.
+        data: The initial data.
+        answers: The possible answers of each state, including states inside others; at least one of each type.  Each
+            state may also time out or fail.  If a guard looks at failures, an agent call fails once for each `Reason`.
+            If a state with members or a subflow has answers of its own, nothing inside it is walked.  Use
+            ``example_result(output)`` for the whole result of an agent call.
+        holds: Returns whether state and data are valid.  Called for every configuration of the flow, but not for those
+            of subflows.
+        limit: The maximum number of configurations.
 
     Raises:
-        AssertionError: If ``holds`` is not true; a guard, an action or a task raised or is not pure; or JSON changes
-            the data.  The message shows the path there.
+        AssertionError: If ``holds`` returns False; if a guard, an action or a task raises or is not pure; or if the
+            data does not survive conversion to JSON and back.  The message shows the path.
         UsageError: If a state that returns a value has no answers, or an argument has the wrong type.
 
     Examples:
@@ -172,7 +175,7 @@ def _is_inner(state: LiveState[Any, Any]) -> bool:
 
 
 def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]]:
-    """Yield the states of a flow, and the states inside each one that has no answer as a whole."""
+    """Yield the states of a flow, and the states inside each one that has no answers of its own."""
 
     def inside(state: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
         yield state
@@ -185,7 +188,7 @@ def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]
 
 
 def _flows_in(flow: Flow[Any], whole: _Answers) -> list[Flow[Any]]:
-    """Return the flows inside a flow that are walked, each once."""
+    """Return the subflows that are walked, without duplicates."""
     inner = [state for state in _states_in(flow, whole) if isinstance(state, SubflowState) and not whole.get(state)]
     return list(dict.fromkeys([state.flow for state in inner]))
 
@@ -202,12 +205,12 @@ def _is_open(state: LiveState[Any, Any]) -> bool:
 class _Move(NamedTuple):
     words: str
     make: Callable[[FlowRun[Any]], None]
-    is_of_code: bool = False  # an agent or a function decides it, and neither a person nor a clock
+    is_of_code: bool = False  # an agent or a function decides it, not a person or a clock
     is_cancellation: bool = False
 
 
 class _Place(NamedTuple):
-    """A configuration that waits for its turn."""
+    """A configuration that has not been visited yet."""
 
     key: Hashable
     record: FlowRecord
@@ -217,21 +220,13 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Walk:
-    """The findings of a walk through one flow.
-
-    Attributes:
-        ends: See `Explored`.
-        longest: See `Explored`.
-        results: The results and failures of the flow, for the state around it; without those after a cancellation.
-    """
-
     ends: Counter[str] = field(default_factory=Counter)
     longest: int = 0
     results: dict[Hashable, StateResult] = field(default_factory=dict)
 
 
 class _TestedRun(FlowRun[Any]):
-    """A run whose guards and actions are called twice, in flows inside as well."""
+    """A run whose guards and actions are called twice, including those of subflows."""
 
     def __init__(
         self, flow: Flow[Any], record: FlowRecord, run_context: RunContext, machines: dict[Flow[Any], Any]
@@ -251,14 +246,7 @@ class _TestedRun(FlowRun[Any]):
 
 
 class _Explorer:
-    """Walks through a flow, and through the flows of its members by themselves.
-
-    Attributes:
-        rows: How often each row was taken, by flow.
-        loops: See `Explored`.
-        count: The number of configurations so far.
-        is_whole: See `Explored`.
-    """
+    """Walks through a flow, and separately through each flow that is a member of a state."""
 
     def __init__(self, answers: _Answers, limit: int) -> None:
         self.rows: dict[Flow[Any], Counter[str]] = _ByFlow()
@@ -268,12 +256,11 @@ class _Explorer:
         self._answers = answers
         self._limit = limit
         self._machines: dict[Flow[Any], Any] = {}
-        self._walks: dict[Hashable, _Walk] = {}  # of members' flows
+        self._walks: dict[Hashable, _Walk] = {}  # walks through members' flows
 
     def walk(
         self, flow: Flow[Any], data: Any, run_context: RunContext, holds: Callable[[str, Any], bool] | None = None
     ) -> _Walk:
-        """Walk every path through one flow."""
         walk = _Walk()
         record = flow.record_of(data)
         waiting = deque[_Place]()
@@ -328,14 +315,14 @@ class _Explorer:
                 self.rows[flow][row_name(step.source, step.trigger, step.to, step.guard)] += 1
 
     def _key(self, run: FlowRun[Any]) -> Hashable:
-        """Return what distinguishes the configuration of a run from others."""
+        """Return a key that equal configurations share."""
         r = run.record
         rest = [(name, repr(value)) for name, value in differing(r).items() if name not in _NOT_IN_KEYS]
         inner = self._run_inside(run)
         return run.state, run.flow.data_json(run.data), *rest, None if inner is None else self._key(inner)
 
     def _run_inside(self, run: FlowRun[Any]) -> FlowRun[Any] | None:
-        """Return the run inside a run, unless its state is given answers as a whole."""
+        """Return the run inside a run, unless its state has answers of its own."""
         state, r = run.flow.states[run.state], run.record
         if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
             return None
@@ -345,7 +332,7 @@ class _Explorer:
     # Moves
 
     def _moves(self, run: FlowRun[Any], way: tuple[str, ...]) -> Iterator[_Move]:
-        """Yield all that can happen to a run."""
+        """Yield everything that can happen to a run."""
         _ = run.effects  # makes the runs inside
         level: FlowRun[Any] | None = run
         path = ""
@@ -356,7 +343,7 @@ class _Explorer:
         yield _Move("a cancellation", lambda run: run.advance("", Cancelled()), is_cancellation=True)
 
     def _moves_at(self, level: FlowRun[Any], path: str, way: tuple[str, ...]) -> Iterator[_Move]:
-        """Yield all that can happen to a run by itself, which may be inside others."""
+        """Yield everything that can happen at one level of nested runs."""
         r = level.record
         state: Any = level.flow.states[level.state]
         for effect in level.own_effects():
@@ -387,11 +374,11 @@ class _Explorer:
     def _results(
         self, state: LiveState[Any, Any], data: Any, run_context: RunContext, table: Sequence[Row[Any]] = ()
     ) -> list[Any]:
-        """Return the values that a state may give, and a `Failure` for each way in which it may fail.
+        """Return the values that a state may return, and a `Failure` for each way in which it may fail.
 
         Args:
             state: The state.
-            data: The data that it sees.
+            data: The data that it gets.
             run_context: The context of the run around it.
             table: The rows that distinguish its failures; empty for a member.
         """
@@ -407,7 +394,7 @@ class _Explorer:
         return [result.answer for result in self._joined(state, data, run_context)]
 
     def _joined(self, state: ParallelState[Any, Any], data: Any, run_context: RunContext) -> list[StateResult]:
-        """Return each possible result of a state with members once, as the members themselves decide it."""
+        """Return each distinct result of a state with members."""
         members = state.members_of(data)
         tried = [self._results(member, item, run_context) for _, member, item in members]
         found: dict[Hashable, StateResult] = {}
@@ -427,7 +414,7 @@ class _ByFlow(dict[Flow[Any], Counter[str]]):
 
 
 def _failures(state: LiveState[Any, Any], table: Sequence[Row[Any]]) -> list[Failure]:
-    """Return the failures of a state: one, or one for every reason if a guard looks at reasons."""
+    """Return the failures of a state: one, or one for each reason if a guard looks at failures."""
     if "failed" not in state.triggers:
         return []
     is_looked_at = any(row.source is state and row.trigger == "failed" and row.guard is not None for row in table)
@@ -450,7 +437,6 @@ def _give(state: LiveState[Any, Any], value: Any, at_s: float, run: FlowRun[Any]
 
 
 def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
-    """Check a run in a configuration that is new."""
     if holds is not None and not holds(run.state, run.data):
         raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is false in {run.state} of {run.data!r}")
     level: Any = run
@@ -465,15 +451,18 @@ def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
 
 
 def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield results of all members, and which of them comes first; each result occurs before all combinations."""
-    if not all(tried):  # the walk through the flow of a member was cut short
+    """Yield the results of all members, and the index of the member that finishes first.
+
+    Each result occurs once before all combinations follow.
+    """
+    if not all(tried):  # the walk through a member's flow was cut short
         return
     given = [[result for result in results if not isinstance(result, Failure)] for results in tried]
     failing = [[result for result in results if isinstance(result, Failure)] for results in tried]
     if state.is_lenient:
         yield from [(0, chosen) for chosen in _chosen(tried)]
         return
-    if state.enough is not None and not state.is_race:  # who is first, and who fails, decide whose results there are
+    if state.enough is not None and not state.is_race:  # the order and the failures decide which results there are
         yield from ((index, chosen) for chosen in _chosen(tried) for index in range(len(tried)))
         return
     alone = given if state.is_race else failing  # one of these is enough
@@ -488,7 +477,7 @@ def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Ite
 
 
 def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
-    """Yield one result of each; all of them come up before all combinations do."""
+    """Yield one result for each member.  Each result occurs once before all combinations follow."""
     indices = [range(len(one)) for one in results]
     most = max(map(len, indices), default=1)
     first = dict.fromkeys([tuple([number % len(one) for one in indices]) for number in range(most)])
@@ -497,7 +486,7 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
-    """Return the result of members that have these results, one of which comes first."""
+    """Return the result of members with these results, of which the one at index ``first`` comes first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
     waiting = deque(range(len(results)))
     waiting.rotate(-first)
@@ -519,10 +508,10 @@ def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
 
 
 def _loops_in(steps: Mapping[Hashable, Mapping[Hashable, str]], ways: Mapping[Hashable, Sequence[str]]) -> list[str]:
-    """Return some loops in words: one of each part of the graph, `MOST_LOOPS` in all.
+    """Return at most `MOST_LOOPS` loops in words, one from each part of the graph.
 
     Args:
-        steps: By configuration, those that follow it, with the words of the step.
+        steps: The configurations that follow each configuration, with the step in words.
         ways: The steps that lead to each configuration, in words.
     """
     before: dict[Hashable, set[Hashable]] = {}
@@ -534,7 +523,7 @@ def _loops_in(steps: Mapping[Hashable, Mapping[Hashable, str]], ways: Mapping[Ha
         try:
             TopologicalSorter(before).prepare()
         except CycleError as error:
-            cycle = error.args[1][:-1]  # each is a predecessor of the next, and the last of the first
+            cycle = error.args[1][:-1]  # each leads to the next, and the last to the first
         else:
             break
         first = min(range(len(cycle)), key=lambda index: len(ways[cycle[index]]))

@@ -1,4 +1,4 @@
-"""Call functions that should be pure twice: do they return equal values, and change no variable that they can see?"""
+"""Checks that functions are pure: called twice, they return equal values and change no variable that they use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _MOST_COPIED = 10_000  # items of a variable that is compared
 
 
 def tested(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls another one twice, and returns the first result.
+    """Return a wrapper that calls a function twice and returns the first result.
 
     Args:
-        what: The name of the function in errors, such as "the guard of the row a --done--> b".
+        what: A name for error messages, such as "the guard of the row a --done--> b".
         function: The function.
 
     Raises:
-        AssertionError: If the two results differ, or the first call has changed a variable outside the function.
+        AssertionError: If the two results differ, the second call raises, or the first call changes a variable outside
+            the function.
     """
     name = f"{what}: {getattr(function, '__name__', repr(function))}"
 
@@ -56,7 +57,7 @@ def tested(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def machine_of_tested(flow: Flow[Any]) -> Any:
-    """Return the machine of a flow whose guards and actions are called twice."""
+    """Return the machine of a flow, with guards and actions that are called twice."""
     twin = copy.copy(flow)
     object.__setattr__(twin, "table", tuple(map(_tested_row, flow.table)))
     object.__setattr__(twin, "state_enum", flow.state_enum)  # the same states
@@ -72,10 +73,10 @@ def _tested_row(row: Row[Any]) -> Row[Any]:
 
 
 def check_bodies(state: LiveState[Any, Any], data: Any) -> None:
-    """Call the pure functions of a state and of its members twice.
+    """Call the pure functions of a state and its members twice.
 
     Raises:
-        AssertionError: If one is not pure.
+        AssertionError: If a function is not pure.
     """
     for what, function in _bodies(state):
         tested(f"{what} of {state.name}", function)(data)
@@ -88,7 +89,6 @@ def check_bodies(state: LiveState[Any, Any], data: Any) -> None:
 
 
 def _bodies(state: LiveState[Any, Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the pure functions of a state."""
     for option in ("within_s", "until"):
         if callable(function := getattr(state, option, None)):
             yield option, function
@@ -106,7 +106,7 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[tuple[str, Callable[..., Any
 
 
 def _as_list(over: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of items that gives a list, since an iterator is equal to itself alone."""
+    """Return a function that returns the items as a list, because an iterator equals only itself."""
 
     @wraps(over)
     def items(data: Any) -> list[Any]:
@@ -116,7 +116,7 @@ def _as_list(over: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outside(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the variables outside a function that its code names, with their values."""
+    """Yield the name and value of each outside variable that the function's code uses."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(function, "__code__", None)
     if code is None:
@@ -131,7 +131,7 @@ def _outside(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Attributes(dict[str, Any]):
-    """The attributes of an object; new ones may be values that it keeps for its next use."""
+    """The attributes of an object.  New ones do not count as changes, because they may be cached values."""
 
     def __eq__(self, before: object) -> bool:
         return isinstance(before, dict) and all(_is_same(self.get(name), value) for name, value in before.items())
@@ -140,7 +140,7 @@ class _Attributes(dict[str, Any]):
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a value that shows a later change in place; for an object of a class, of its attributes."""
+    """Return a copy of a value that shows later changes in place."""
     kind = type(value)
     if isinstance(value, list | set | dict | bytearray | deque):
         return copy.copy(value) if len(value) <= _MOST_COPIED else value
@@ -149,10 +149,10 @@ def _copy(value: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal or, if values of their kind equal only themselves, look alike."""
+    """Return whether two values are equal or, if their type compares only identity, have the same representation."""
     try:
         if one is other or bool(one == other):
             return True
-    except Exception:  # a comparison of the user's
+    except Exception:  # raised by the user's comparison
         pass
     return type(one) is type(other) and _ADDRESS.sub("", repr(one)) == _ADDRESS.sub("", repr(other))

@@ -1,8 +1,8 @@
-"""The pytest plugin: a `script` fixture, and the coverage of the lifecycle's rows.
+"""The pytest plugin: a `script` fixture, and coverage of the rows of machines.
 
-``--fsm-coverage`` prints the rows that the run took and missed, of the table and of each flow that it used;
-``--fsm-coverage-fail-under`` applies to the rows of flows; ``--fsm-coverage-json`` writes all of it into a file;
-``--fsm-no-model-requests`` refuses every request to a real model, for the whole run.
+``--fsm-coverage`` prints the rows that the tests took and missed, for agent calls and for each flow that they used.
+``--fsm-coverage-fail-under`` sets the minimum for the rows of flows.  ``--fsm-coverage-json`` writes the coverage to a
+file.  ``--fsm-no-model-requests`` refuses every request to a real model.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def script() -> Iterator[Callable[..., Script]]:
 
 
 class _NoModelRequests:
-    """Refuse requests from the session's start to its end, fixtures of every scope included."""
+    """Refuse requests for the whole session, including fixtures of every scope."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
@@ -82,11 +82,11 @@ class _NoModelRequests:
 
 
 class _RowCoverage:
-    """Count the rows that calls take, here and in workers of pytest-xdist, and report them at the end of the run."""
+    """Count the rows that are taken, also in pytest-xdist workers, and report them at the end."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
-        # The rows of each flow that was used, and whether users wrote them.  Several may have one name, as versions do.
+        # The rows of each flow that was used, and whether users wrote them.  Versions of a flow share its name.
         self.flows: dict[str, dict[str, bool]] = {}
         self._watching = ExitStack()
 
@@ -106,7 +106,7 @@ class _RowCoverage:
 
     @property
     def covered(self) -> float:
-        """The percentage of the users' own rows in flows that were taken; 100 if users wrote no rows."""
+        """The percentage of taken rows among those that users wrote in flows; 100 if they wrote none."""
         names = [f"{flow}: {row}" for flow, rows in self.flows.items() for row, is_own in rows.items() if is_own]
         return 100.0 * sum(self.taken[name] > 0 for name in names) / len(names) if names else 100.0
 
@@ -135,7 +135,7 @@ class _RowCoverage:
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         terminalreporter.section("rows of the agent call's lifecycle")
         names = list(_rows())
-        for name in names:  # those that no test takes are the framework's; the JSON has them
+        for name in names:  # without the rows that no test took, which are the framework's; the JSON has them
             if count := self.taken[name]:
                 terminalreporter.write_line(f"{count:>8}  {name}")
         taken = sum(self.taken[name] > 0 for name in names)
@@ -150,7 +150,7 @@ class _RowCoverage:
             Path(path).write_text(json.dumps(self._as_json(), indent=2), "utf-8")
 
     def _report_flow(self, terminalreporter: Any, flow: str) -> None:
-        """Print the rows of a flow; rows that its user did not write appear only if they were taken."""
+        """Print the rows of a flow.  Default rows appear only if they were taken."""
         terminalreporter.section(f"rows of the flow {flow!r}")
         rows = self.flows[flow]
         for row, is_own in rows.items():
@@ -171,7 +171,7 @@ class _RowCoverage:
 
 
 def _rows() -> Iterator[str]:
-    """Yield every row of the table, once for each of its sources."""
+    """Yield every row of the call's table, once for each of its sources."""
     from fsm_agent.call.machine import row_name
     from fsm_agent.call.table import ROWS
 

@@ -1,4 +1,4 @@
-"""Recordings of HTTP exchanges by `vcrpy`, without the secrets in them."""
+"""Recordings of HTTP exchanges with `vcrpy`, with secrets masked."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")
 
 
 def vcr_config() -> dict[str, Any]:
-    """Return options of `vcrpy` with which a cassette keeps no secret, for the fixture of this name.
+    """Return `vcrpy` options that keep secrets out of cassettes.  Return it from the fixture ``vcr_config``.
 
-    Two requests match if method, URL and body are equal; the order and spacing of JSON do not count.  Keys, and all
-    that looks like a key or an account, are masked first, as in errors.  Only a few harmless headers are kept.
+    Requests match if their method, URL and body are equal; the order and spacing of JSON do not matter.  Keys, and
+    anything that looks like a key or an account, are masked first, as in errors.  Only a few harmless headers are kept.
 
     Examples:
         >>> vcr_config()["match_on"]
         ('method', 'uri', 'body')
     """
-    known = set[str]()  # of all requests so far: a reply may quote them
+    known = set[str]()  # the secrets of all requests so far, which a reply may quote
 
     def mask_request(request: Any) -> Any:
         known.update(secrets_in_headers(_items(request.headers)), secrets_in_url(request.uri))
@@ -44,7 +44,6 @@ def vcr_config() -> dict[str, Any]:
 
 
 def _items(headers: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the headers of a cassette, which may have several values, as pairs of texts."""
     values = {name: [value] if isinstance(value, str | bytes) else value for name, value in headers.items()}
     return [(name, _text(value)) for name, several in values.items() for value in several]
 
@@ -54,7 +53,7 @@ def _kept(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _masked(body: Any, known: set[str]) -> bytes:
-    """Return a body without secrets; JSON is written anew first, so that no escape hides one."""
+    """Return a body without secrets.  JSON is serialized again first, so that escapes cannot hide a secret."""
     text = _text(body or b"")
     try:
         text, is_json = json.dumps(json.loads(text), ensure_ascii=False), True

@@ -1,8 +1,4 @@
-"""Test agents without a model.
-
-`Script` is a client with scripted replies.  It records every request, and fails loudly on a request without a reply and
-on replies left over.  Time is a `FakeClock`'s, so nothing waits.
-"""
+"""Test doubles: a client with scripted replies, and a clock that never waits."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ from fsm_agent.validation import require, safe_repr
 
 
 class ScriptError(AssertionError):
-    """A test's script does not fit the requests: replies are missing or left over.
+    """The script of a test does not fit the requests: replies are missing or left over.
 
     Examples:
         >>> try:
@@ -54,13 +50,13 @@ class ScriptError(AssertionError):
 
 
 class FakeClock:
-    """A clock that moves only on a sleep, or when the test advances it.
+    """A clock that moves only when something sleeps or the test advances it.
 
     Args:
-        start_s: Unix time at which it begins.
+        start_s: The initial Unix time.
 
     Attributes:
-        sleeps: Every delay that was slept, in seconds, in order.
+        sleeps: Every delay slept so far, in seconds.
 
     Examples:
         >>> clock = FakeClock(start_s=0.0)
@@ -77,11 +73,11 @@ class FakeClock:
         return self._now_s
 
     def advance(self, delay_s: float) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self._now_s += delay_s
 
     def sleep(self, delay_s: float) -> None:
-        """Advance at once; a negative delay raises ValueError, as for `time.sleep`."""
+        """Advance without waiting.  Like `time.sleep`, this raises ValueError for a negative delay."""
         if delay_s < 0:
             raise ValueError(f"the delay of a sleep: expected 0 s or more, got {delay_s!r} s")
         self.sleeps.append(delay_s)
@@ -91,10 +87,10 @@ class FakeClock:
         self.sleep(delay_s)
 
     def give_way(self) -> Clock:
-        """Refuse to time a run that outlives the OS process: the next one would read its times with another clock.
+        """Refuse to time a run that outlives the process, because the next process has another clock.
 
         Raises:
-            UsageError: Always, except for the default clock of a `Script`, which returns the clock of the system.
+            UsageError: Always.  The default clock of a `Script` returns the system's clock instead.
         """
         raise UsageError(
             "clock: expected the system's, since the store outlives this process, got a FakeClock; leave it out, or"
@@ -103,7 +99,7 @@ class FakeClock:
 
 
 class _OwnClock(FakeClock):
-    """The default clock of a `Script`: it times only what ends with this OS process."""
+    """The default clock of a `Script`.  It gives way to the system's clock if the store outlives the process."""
 
     _has_given_way = False
 
@@ -121,9 +117,10 @@ class _OwnClock(FakeClock):
 
 
 class Delayed:
-    """A reply that takes time on the script's clock; if it comes too late for the request, it is a `TimedOut`.
+    """A reply that takes time on the script's clock.
 
-    The deadline of a call counts, too.  The timeout of a flow's state does not: a reply is taken however late it is.
+    If it takes longer than the request's timeout or the deadline of the call, the request fails with `TimedOut`.  The
+    timeout of a flow's state does not apply.
 
     Args:
         delay_s: The delay in seconds.
@@ -144,11 +141,11 @@ class Delayed:
 
 
 def function_call(name: str, /, **arguments: Any) -> FunctionCall:
-    """Return a model's request to call a function: ``function_call("add", a=17, b=25)``.
+    """Return a model's request to call a function.
 
     Args:
         name: The name of the function.
-        arguments: Its arguments, as values that JSON can hold.
+        arguments: Its arguments, as values that JSON can represent.
 
     Examples:
         >>> request = function_call("add", a=17, b=25)
@@ -159,11 +156,11 @@ def function_call(name: str, /, **arguments: Any) -> FunctionCall:
 
 
 def token_reply(*distributions: Mapping[str, float]) -> Reply:
-    """Return a reply with log probabilities: ``token_reply({"yes": 0.7, "no": 0.2})`` says "yes".
+    """Return a reply with log probabilities.
 
     Args:
-        distributions: For each position of the answer, the probabilities of some tokens; the likeliest is the token of
-            the answer.
+        distributions: The probabilities of some tokens, for each position of the answer.  The answer consists of the
+            likeliest tokens.
 
     Examples:
         >>> Agent(Script(token_reply({"yes": 0.7, "no": 0.2}))).call("Is it late?").output
@@ -180,7 +177,7 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
 
 
 def _is_distribution(distribution: object) -> bool:
-    """Return whether something maps tokens to probabilities, at least one of which is not 0."""
+    """Return whether ``distribution`` maps tokens to probabilities that are not all 0."""
     if not isinstance(distribution, Mapping):
         return False
     return any(distribution.values()) and all(is_amount(p) and p <= 1 for p in distribution.values())
@@ -210,7 +207,7 @@ ScriptEntry: TypeAlias = (
     | Pieces
     | Callable[[Request], Any]
 )
-"""What a `Script` can reply.
+"""A reply in a `Script`.
 
 Examples:
     >>> entries: list[ScriptEntry] = ["Hello.", RateLimited("busy"), function_call("add", a=1, b=2)]
@@ -222,23 +219,24 @@ Examples:
 class Script(SyncVerbs):
     """A model with scripted replies.
 
+    It records every request.  A request without a reply raises `ScriptError`.  As a context manager, it also checks at
+    the end that no replies are left over.
+
     Args:
-        entries: One for each request: text; an output that is a pydantic model; a `function_call` or several
-            parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to raise (a `ProviderError` fails
-            the request, any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
-            that returns one of these, which runs in the event loop and must not block.
-        by: Use this instead of ``entries`` where several calls run at once: a mapping of a text in the task to the
-            entry for one request, or to a `Script` with the entries for several.  With
-            ``Script(by={"Paris": "sunny", "Rome": "foggy"})`` a request gets "sunny" if "Paris" is in the newest user
-            message that has one of the texts.
-        name: Its name in traces.
-        clock: The clock of its environment.  A store that outlives the OS process refuses a `FakeClock`.  By default
-            it is a new `FakeClock`, but the system's clock with a store of that kind.
+        entries: One for each request: text; a pydantic model, which is the output; a `function_call`; a list of several
+            parts; a whole `Reply`, with usage or finish reason; an exception to raise (a `ProviderError` fails the
+            request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
+            that returns one of these.  The function runs in the event loop and must not block.
+        by: Replaces ``entries`` where several calls run at once.  It maps a text in the task to the entry for one
+            request, or to a `Script` with the entries for several requests.  For example,
+            ``Script(by={"Paris": "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message
+            that has one of the texts.
+        name: The client's name in traces.
+        clock: The clock of the environment.  A store that outlives the process refuses a `FakeClock`.  The default is a
+            new `FakeClock`, or the system's clock with a store of that kind.
 
     Attributes:
         requests: Every `Request`, in order.
-
-    As a context manager it checks at the end that nothing is left over.
 
     Raises:
         UsageError: If ``by`` does not map texts to entries, or ``entries`` are given as well.
@@ -269,24 +267,24 @@ class Script(SyncVerbs):
             require("by of a Script", by, not entries, f"by=… without entries ({safe_repr(entries)})")
             by = {text: entry if isinstance(entry, Script) else Script(entry) for text, entry in by.items()}
         self._by: Mapping[str, Any] | None = by
-        self._entries = deque(entries)  # threads take from it
+        self._entries = deque(entries)  # thread-safe
         self._count = len(entries)
-        self._missed = ""  # the error may be caught on its way, by an agent that calls this one as a function
+        self._missed = ""  # kept, because an agent that calls this one as a function may catch the error
         self.name = name
         self.clock = clock or _OwnClock()
         self.requests: list[Request] = []
 
     @classmethod
     def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
-        """Return a script that repeats the model's replies in a run, failures and summaries included.
+        """Return a script that repeats the model's replies in a run, including failures and summaries.
 
-        If calls inside the run were made at once, their replies are in the order in which they came.
+        The replies of concurrent calls are in the order in which they arrived.
 
         Args:
-            journal: The journal of a call, or the entries of a run in a store:
+            journal: The journal of a call, or the entries of a run in a store, such as
                 ``agent.runs.all.store.load("order-17").lines``.
-            name: Its name in traces.
-            clock: The clock of its environment.
+            name: The client's name in traces.
+            clock: The clock of the environment.
 
         Raises:
             JournalError: If an entry is damaged.
@@ -304,7 +302,7 @@ class Script(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The arguments of an `Environment` with this client: its clock, and neither chance nor jitter."""
+        """The arguments for an `Environment` with this client: its clock, and no randomness."""
         numbers = count(1)
         return {
             "clock": self.clock,
@@ -314,7 +312,6 @@ class Script(SyncVerbs):
         }
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the next reply."""
         return self._next(request, timeout_s)[0]
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
@@ -325,7 +322,11 @@ class Script(SyncVerbs):
         yield reply
 
     def assert_exhausted(self) -> None:
-        """Raise `ScriptError` if replies are left over, or if one was missing and its error was lost."""
+        """Check that every reply was requested and that every request got a reply.
+
+        Raises:
+            ScriptError: If a reply is left over, or was missing and the error was caught.
+        """
         if self._missed:
             raise ScriptError(self._missed)
         if left := self._unasked():
@@ -333,13 +334,12 @@ class Script(SyncVerbs):
             raise ScriptError(f"expected requests for all {count} replies, {len(left)} got none: {', '.join(left)}")
 
     def _unasked(self) -> list[str]:
-        """Return the replies that are left, as text."""
         if self._by is None:
             return [f"{entry!r:.80}" for entry in self._entries]
         return [f"{text!r}: {left}" for text, script in self._by.items() for left in script._unasked()]
 
     def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
-        offered_functions(request, Profile())  # a tool_choice that names no function is refused here, too
+        offered_functions(request, Profile())  # refuses a tool_choice that names no function
         self.requests.append(request)
         try:
             entry = self._entries.popleft() if self._by is None else self._meant(request)
@@ -349,11 +349,6 @@ class Script(SyncVerbs):
         return self._make_reply(entry, request, timeout_s)
 
     def _meant(self, request: Request) -> Any:
-        """Return the entry for a request.
-
-        Raises:
-            ScriptError: If no entry or more than one fits the request.
-        """
         by, number = self._by or {}, len(self.requests)
         tasks = [message.text for message in reversed(request.messages) if message.role == "user"]
         found = next((texts for task in tasks if (texts := [text for text in by if text in task])), [])
@@ -433,7 +428,7 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
 
 
 def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
-    """Allow requests to real models over HTTP inside the context, or refuse them with a `UsageError`.
+    """Allow or refuse requests to real models over HTTP inside the context.  A refused request raises `UsageError`.
 
     Examples:
         >>> with model_requests(allowed=False):

@@ -1,4 +1,4 @@
-"""Helpers of tests for values and registries: JSON data, whole results, consistent records, temporary registrations."""
+"""Test helpers for values and registries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WHAT = "the output of example_result"
 
 
 def as_json(value: Any) -> Any:
-    """Return any value of this package as the JSON data that a store keeps.
+    """Return a value of this package as the JSON data that a store keeps.
 
     Examples:
         >>> as_json(Message.of("user", "Hi"))["role"]
@@ -41,7 +41,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_record(record: CallRecord) -> str | None:
-    """Return a contradiction within the record of a call, or None; takes linear time.
+    """Return a description of a contradiction in the record of a call, or None.  Takes linear time.
 
     Examples:
         >>> check_record(Agent(Script("Hi.")).call("Hello").record) is None
@@ -52,7 +52,7 @@ def check_record(record: CallRecord) -> str | None:
 
 @contextmanager
 def registries() -> Iterator[None]:
-    """Undo, at the end of the block, what it registered: agents, clients, functions, prompts and providers.
+    """Undo, at the end of the block, every registration in it: of agents, clients, functions, prompts and providers.
 
     Examples:
         >>> with registries():
@@ -72,16 +72,16 @@ def registries() -> Iterator[None]:
 
 
 def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> CallResult[New]:
-    """Return the whole result of a call that was answered with an output; no model is asked.
+    """Return the whole result of a call that was answered with ``output``, without asking a model.
 
     Args:
         output: The parsed answer.
-        types: The possible types of the call's output, such as those of ``ask(agent, Approve, Reject)``, or a type
-            with parameters, such as ``tuple[Part, ...]``; by default the class of the output.
-        dialog: The conversation before the answer; by default one question.
+        types: The possible types of the call's output, such as those in ``ask(agent, Approve, Reject)``, or a
+            parametrized type, such as ``tuple[Part, ...]``.  The default is the class of ``output``.
+        dialog: The conversation before the answer.  The default is one question.
 
     Raises:
-        UsageError: If the output has none of the types, or no answer of a model would be parsed into it.
+        UsageError: If the output has none of the types, or cannot be parsed from a model's answer.
 
     Examples:
         >>> example_result(7).output
@@ -91,7 +91,7 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
     kinds = types or (type(output),)
     text = output if kinds == (str,) and isinstance(output, str) else _text(output, kinds)
     seeded = Dialog().put(_TASK) if dialog is None else dialog
-    of_all: Any = Union[kinds]  # noqa: UP007  # of as many as there are
+    of_all: Any = Union[kinds]  # noqa: UP007  # any number of types
     call: AgentCall[Any] = AgentCall.seed(seeded, Prompt(_TASK, output=of_all))
     call.advance("begin", Begun(at_s=0.0, id="example"))
     (request,) = call.effects
@@ -105,7 +105,6 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
 
 
 def _text(output: Any, kinds: Sequence[Any]) -> str:
-    """Return the answer of a model that is parsed into an output."""
     for kind, tag in zip(kinds, tags_of(kinds), strict=True):
         adapter: Any = TypeAdapter(kind)
         try:
