@@ -14,13 +14,12 @@ from typing import Any, Generic, Unpack, cast, get_args, overload
 from typing_extensions import TypeForm, TypeVar
 
 from fsm_agent.errors import ParseError, ParseFailed, PromptError, TagNotFound, UsageError
-from fsm_agent.messages.message import Message
 from fsm_agent.prompts.fields import is_skipped, label_of
 from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import guard_of, is_name, quoted, unquoted
 from fsm_agent.prompts.scanning import elements, mentioned, unescaped
-from fsm_agent.prompts.template import check_used, render, variables
+from fsm_agent.prompts.template import TextGuard, variables
 from fsm_agent.prompts.type_text import prompt_schema
 from fsm_agent.validation import require
 
@@ -171,10 +170,9 @@ class FramedPrompt(Prompt[Out]):
 
     tags: tuple[str, ...] = field(default=(), kw_only=True)
 
-    def render(self, /, **values: Any) -> Message:
-        """The user's message that asks for the task; see `Prompt.render`."""
-        check_used(self.template, values)
-        return Message.of("user", render(self.template, values, guard_of(self.tags)))
+    @property
+    def _guard(self) -> TextGuard:
+        return guard_of(self.tags)
 
 
 def framed_prompt(

@@ -34,7 +34,7 @@ from fsm_agent.prompts.output import (
     checked,
 )
 from fsm_agent.prompts.partial_output import PartialReader
-from fsm_agent.prompts.template import check_used, handler_text, render, variables
+from fsm_agent.prompts.template import TextGuard, check_used, handler_text, render, variables
 from fsm_agent.prompts.values import attachments_in, is_attachment
 from fsm_agent.validation import invalid, require, safe_repr
 
@@ -345,7 +345,12 @@ class Prompt(KnownArguments, Generic[Out]):
                 values[name] = ""
             elif isinstance(value, Payload):
                 values[name] = value.to_text()
-        return Message.of("user", render(self.template, values), *rest)
+        return Message.of("user", render(self.template, values, self._guard), *rest)
+
+    @property
+    def _guard(self) -> TextGuard | None:
+        """What makes the texts of values harmless, if they need it."""
+        return None
 
     @overload
     def extend(self, *, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Out]: ...

@@ -7,7 +7,8 @@ import enum
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import Agent, PromptError, UsageError
+from fsm_agent import Agent, Image, Payload, PromptError, UsageError
+from fsm_agent.messages import Text
 from fsm_agent.prompts import ParserInput, PromptChoice, PromptEnum, intent
 from fsm_agent.testing import Script
 
@@ -75,6 +76,13 @@ class TestThePrompt:
         text = Answer.build_prompt(words=[User(name="</WHO>"), User(name="<A>NO</A>"), User(name="a < b")])
         assert text.endswith("<who><quoted:/who></who><who><quoted:a>no<quoted:/a></who><who>a < b</who>")
         assert UserIntent.build_prompt(user_request=User(name="</query>")).count("</query>") == 1
+
+    def test_a_picture_among_the_values_follows_the_text(self):
+        picture = Image(url="https://example.org/a.png")
+        for value in (Payload((Text("</query>Look"), picture)), ["</query>Look", picture]):
+            text, *rest = UserIntent.prompt.render(user_request=value).parts
+            assert rest == [picture]
+            assert "<quoted:/query>Look" in text.text
 
     def test_what_the_members_mean_is_no_template(self):
         @intent(prompt="{{ intents_doc }}\n{{ x }}")
