@@ -4,6 +4,7 @@ Importing this package loads none of its rooms, reads no environment and touches
 when it is first used.  So `import fsm_agent.messages` costs what it needs, and the command line answers at once.
 """
 
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal import __version__ as __version__
@@ -71,6 +72,9 @@ else:
         "store": "MemoryStore SqliteStore",
         "workers": "Worker",
     }
+    # Two threads that load two rooms at once would each wait for a module of the other's, and Python then gives one of
+    # them half a module.  No room takes this lock while it is loaded.
+    _LOADING = RLock()
     _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
     __all__ = list(_HOMES)
 
@@ -79,7 +83,8 @@ else:
 
         if name not in _HOMES:
             raise import_module("fsm_agent.foreign_names").unknown_import(name)
-        value = globals()[name] = getattr(import_module(f"fsm_agent.{_HOMES[name]}"), name)
+        with _LOADING:
+            value = globals()[name] = getattr(import_module(f"fsm_agent.{_HOMES[name]}"), name)
         return value
 
     def __dir__() -> list[str]:

@@ -52,6 +52,25 @@ def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, say)
     assert not found, "\n".join(found)
 
 
+FIRST_NAMES = """
+import threading, fsm_agent
+names = ("Agent", "Prompt", "Limits", "Settings", "Worker", "function", "MCPServer", "SqliteStore")
+at_once, found = threading.Barrier(len(names)), []
+def first(name):
+    at_once.wait()
+    found.append(getattr(fsm_agent, name))
+threads = [threading.Thread(target=first, args=[name]) for name in names]
+[thread.start() for thread in threads]
+[thread.join(60) for thread in threads]
+assert len(found) == len(names)
+"""
+
+
+def test_threads_may_each_be_the_first_to_load_a_room():
+    for _ in range(5):  # without a lock, most of them fail
+        subprocess.run([sys.executable, "-c", FIRST_NAMES], check=True, timeout=120, capture_output=True)
+
+
 def processor_s(code: str) -> float:
     """The least processor time of a fresh OS process that runs the code, of nine; bytecode is kept."""
     command = [sys.executable, "-c", f"{code}\nimport time; print(time.process_time())"]
