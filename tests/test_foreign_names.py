@@ -74,6 +74,7 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         ".*'instructions'; use system=.*of an Agent",
     ),
+    "Flow": (lambda: Flow("f", str, start=None, rows=[], checkpointer=1), TypeError, ".*'checkpointer'; use store="),
     "an extended prompt": (lambda: Prompt("x").extend(tools=[]), TypeError, ".*'tools'; use functions="),
     "a result as a state": (
         lambda: agent.call("x")["messages"],

@@ -25,6 +25,7 @@ from fsm_agent.flows.states import (
     D,
 )
 from fsm_agent.flows.verbs import FlowVerbs
+from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.validation import require
@@ -34,7 +35,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Flow(FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
+class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
     """A state machine of the user's own: a start and a table of rows, checked when it is made.
 
     A flow works on data of one frozen type: its states read them, and the actions of its rows return new ones.  A flow
