@@ -221,12 +221,12 @@ class BeginActivity(Activity):
     is_instant = True
 
     def at_once(self) -> Begun:
-        recorder = self.driver.recorder
+        driver, at_s = self.driver, self.environment.clock.now()
         if self.path:
-            return begin(self.environment, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
-        begun = begin(self.environment, None if recorder is None else recorder.run)
+            return Begun(at_s=at_s, id=f"{driver.process.record.id}{SEPARATOR}{self.path}")
+        id = self.environment.new_id() if driver.recorder is None else driver.recorder.run
         opening = getattr(self.process, "opening", None)  # a flow has no system prompt
-        return begun if opening is None else begun.changed(system=opening())
+        return Begun(at_s=at_s, id=id) if opening is None else Begun(at_s=at_s, id=id, system=opening())
 
 
 @activity_of(CallModel)
@@ -573,8 +573,3 @@ def log_problem(call: AgentCall) -> None:
             seen.add(id(error))
             error.__traceback__ = None
             left += [error.__cause__, error.__context__]
-
-
-def begin(environment: Environment, name: str | None = None) -> Begun:
-    """Return the start of a call: the time, and its id, by default a new one."""
-    return Begun(at_s=environment.clock.now(), id=environment.new_id() if name is None else name)

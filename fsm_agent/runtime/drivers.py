@@ -30,23 +30,14 @@ _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; th
 class AsyncDriver(Driver):
     """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
 
+    _loop: asyncio.AbstractEventLoop  # in which it drives
     _bell: asyncio.Future[None] | None = None  # ends the driver's wait
     _waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
     _is_interrupted: bool = False
     _alone: Activity | None = None  # performed in the driver's own task
 
-    def __init__(
-        self,
-        process: Process,
-        environment: Environment,
-        has_listener: bool = True,
-        is_streamed: bool = True,
-        recorder: Recorder | None = None,
-    ) -> None:
-        super().__init__(process, environment, has_listener, is_streamed, recorder)
-        self._loop = asyncio.get_running_loop()
-
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         self.claim()
         return self
 

@@ -131,12 +131,8 @@ class MeasuredDrive:
 
     def begin(self, activity: Activity) -> None:
         """Begin to measure an activity."""
-        try:
-            measurement = self._probe.performing(activity)
-            if measurement is not None:
-                self._open[activity] = measurement
-        except Exception as error:
-            _report(self._probe.performing, error)
+        if (measurement := _try(self._probe.performing, activity)) is not None:
+            self._open[activity] = measurement
 
     def enter(self, activity: Activity) -> Any:
         """Make the measurement of an activity the present place; return what `leave` needs, in the same context."""
@@ -153,19 +149,13 @@ class MeasuredDrive:
         """Undo an `enter`."""
         if entered is not None:
             measurement, token = entered
-            try:
-                measurement.leave(token)
-            except Exception as error:
-                _report(measurement.leave, error)
+            _try(measurement.leave, token)
 
     def end(self, activity: Activity, outcome: Any = ABANDONED) -> None:
         """End the measurement of an activity, if it is open, with its outcome, or with a future of it that is done."""
         measurement = self._open.pop(activity, None)
         if measurement is not None:
-            try:
-                measurement.end(outcome if activity.handle is None else _settled(outcome))
-            except Exception as error:
-                _report(measurement.end, error)
+            _try(measurement.end, outcome if activity.handle is None else _settled(outcome))
 
     @contextmanager
     def answering(self, key: str, outcome: Any) -> Iterator[None]:
@@ -182,10 +172,7 @@ class MeasuredDrive:
 
     def stepped(self, steps: Sequence[Event]) -> None:
         """Pass on the steps of an advance."""
-        try:
-            self._probe.stepped(steps)
-        except Exception as error:
-            _report(self._probe.stepped, error)
+        _try(self._probe.stepped, steps)
 
     def close(self, raised: object) -> None:
         """End all measurements.  Outcomes that come later, of threads that were left behind, are not measured."""
