@@ -199,7 +199,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             provider=provider,
             base_url=base_url,
             model=model,
-            headers={**{name.lower(): value for name, value in key_headers.items()}, **_lower(headers)},
+            headers={name.lower(): value for name, value in (*key_headers.items(), *headers.items())},
             secrets=frozenset(secrets - {model}),
             make_other=partial(self._other, base_url, model, key) if is_first and provider.other_wire else None,
         )
@@ -234,10 +234,6 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             name, wanted = self.provider.name, " or ".join(variables)
             raise ConfigError(f"provider {name!r} needs a key; set {wanted}, or give api_key")
         return None
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _check_header(name: str, value: str) -> None:

@@ -138,15 +138,13 @@ class HttpClient(SyncVerbs):
         self._check_open()
         return self._ask(request, stream=True, timeout_s=timeout_s)
 
-    async def _ask(
-        self, request: Request, *, stream: bool, timeout_s: float | Deadline | None
-    ) -> AsyncGenerator[Delta | Reply]:
+    async def _ask(self, request: Request, *, stream: bool, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
         access = self._access
         endpoint = await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
         ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
         try:
-            async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
+            async with aclosing(ask(request, endpoint, Deadline(timeout_s), is_stream=stream)) as items:
                 async for item in items:
                     yield item
         except ProviderError as error:
@@ -154,11 +152,11 @@ class HttpClient(SyncVerbs):
             raise
 
     async def _ask_once(
-        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+        self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
         import httpx
 
-        exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
+        exchange = self._exchange(request, endpoint, deadline, is_stream=is_stream)
         failure: ProviderError | None = None
         response = await self._send(exchange)
         try:
@@ -185,13 +183,11 @@ class HttpClient(SyncVerbs):
             del failure
 
     def _ask_in_steps(
-        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+        self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
         """Make one reply of several requests, for a model that needs guidance."""
         from fsm_agent.clients.local.functions.steps import Guided, driven
         from fsm_agent.clients.local.functions.wire import Step
-
-        deadline = _deadline(timeout_s)  # of all of them
 
         def ask(step: Step) -> AsyncGenerator[Delta | Reply]:
             is_shown = is_stream and step.is_answer
@@ -199,11 +195,9 @@ class HttpClient(SyncVerbs):
 
         return driven(Guided(request, endpoint.profile), ask)
 
-    def _exchange(
-        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
-    ) -> HttpExchange:
+    def _exchange(self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool) -> HttpExchange:
         self._check_open()
-        exchange = HttpExchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
+        exchange = HttpExchange(endpoint, request, self._network, deadline, is_stream)
         if exchange.adapted:
             warn_of_left_out(exchange.adapted, self.name, self._warned)
         return exchange
@@ -246,10 +240,6 @@ def _drop_frames(error: BaseException | None) -> None:
         dropped.add(id(error))
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
-
-
-def _deadline(timeout_s: float | Deadline | None) -> Deadline:
-    return timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)
 
 
 def _unpickle(
