@@ -38,13 +38,13 @@ def invalid(what: str, value: object, right: str, kind: type[UsageError] = Usage
 
 
 def require(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
-    """Raise the error of `wrong` unless the value is right."""
+    """Raise the error of `invalid` unless the value is right."""
     if not is_right:
         raise invalid(what, value, right, kind)
 
 
 def require_fields(instance: object, owner: str, rights: Rules) -> None:
-    """Raise the error of `wrong` for the first field with a wrong value."""
+    """Raise the error of `invalid` for the first field with a wrong value."""
     for name, is_right, right in rights:
         value = getattr(instance, name)
         require(f"{name} of {owner}", value, is_right(value), right)

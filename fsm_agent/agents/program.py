@@ -25,7 +25,7 @@ from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.call.effects import Request
 from fsm_agent.call.interpret import error_text
 from fsm_agent.call.record import Limits
-from fsm_agent.call.result import PROGRAM, CallSuspended
+from fsm_agent.call.result import CallSuspended
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProgramError, UsageError
 from fsm_agent.functions.context import Context
@@ -39,6 +39,7 @@ from fsm_agent.runtime.threads import in_thread
 from fsm_agent.validation import safe_repr
 
 MAX_SHOWN_CHARS = 200  # of the text of an exception
+PROGRAM = "program:"  # begins the name of a client that is the user's code instead of a model
 
 
 class Program(SyncVerbs):

@@ -249,9 +249,6 @@ def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
     return tuple(uses)
 
 
-PROGRAM = "program:"  # begins the name of a client that is the user's code instead of a model
-
-
 class CallResult(JsonResult, Generic[Out], Unpacked):
     """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``.
 
@@ -457,7 +454,23 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
         return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"
 
 
-class CallFailed(FsmAgentError):
+class _CallError(FsmAgentError):
+    """An error with the agent call that it is about."""
+
+    def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
+        super().__init__(message)
+        self.call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
+        cause = self.__cause__
+        if cause is not None and not isinstance(cause, ProviderError | ParseError):  # whose class may be unknown there
+            ending = self.call.record.ending
+            cause = None if ending is None else FsmAgentError(ending.detail)
+        return _unpickled, (type(self), str(self), cause, *self.call.portable())
+
+
+class CallFailed(_CallError):
     """An agent call ended without an output.
 
     Attributes:
@@ -477,10 +490,6 @@ class CallFailed(FsmAgentError):
         ...     print(error.result.ending.reason)
         unparseable
     """
-
-    def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
-        super().__init__(message)
-        self.call = call
 
     @property
     def reason(self) -> Reason:
@@ -510,11 +519,8 @@ class CallFailed(FsmAgentError):
     def trace(self) -> Sequence[Stepped]:
         return self.call.record.trace
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
 
-
-class CallSuspended(FsmAgentError):
+class CallSuspended(_CallError):
     """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what.
 
     Examples:
@@ -529,30 +535,14 @@ class CallSuspended(FsmAgentError):
         ['ask:1.0']
     """
 
-    def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
-        super().__init__(message)
-        self.call = call
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
-
-
-def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
-    """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
-    cause = error.__cause__
-    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # its class may not be importable there
-        ending = error.call.record.ending
-        cause = None if ending is None else FsmAgentError(ending.detail)
-    return _unpickled, (type(error), str(error), cause, *error.call.portable())
-
 
 def _unpickled(
-    kind: type[CallFailed | CallSuspended],
+    kind: type[_CallError],
     message: str,
     cause: BaseException | None,
     make_call: Callable[..., Any],
     parts: tuple[Any, ...],
-) -> CallFailed | CallSuspended:
+) -> _CallError:
     error = kind(message, call=make_call(*parts))
     error.__cause__ = cause
     return error
