@@ -356,7 +356,7 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
     plans = {
         "deep": {
             "warm": Solo(prompt=prompt, environment=Environment.of(Script([function_call("pay", amount=3)], "done"))),
-            "terse": Solo(environment=Environment.of(Script("no"))),
+            "terse": Solo(environment=Environment.of(Script("no", "no"))),  # asked again if its reply was under way
         }
     }
     definition = team_definition(lambda record: Team(record, plans))
