@@ -160,6 +160,8 @@ class StoreRecorder:
         self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
         self._is_insisted = False
         self._create = create
+        self._created: _Batch | None = None  # with which the run was created
+        self._creating = threading.Lock()
         self._is_urgent = create is not None  # the next write cannot wait for more entries
         self._is_stopped: bool | None = None  # None: the driver is still driving
         self._is_back = False  # the run was given back
@@ -261,22 +263,30 @@ class StoreRecorder:
 
     def _send(self, batch: _Batch) -> int:
         """Write a batch; return the number of pending signals."""
-        if self._create is None:
-            return self.store.append(
-                self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
-            )
-        create, self._create = self._create, None
+        with self._creating:  # a loop that was closed leaves a thread behind, which may be at it
+            if self._create is not None:
+                self._begin(self._create, batch)
+            if batch is self._created:
+                return 0
+        self._raise_if_lost()
+        return self.store.append(
+            self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
+        )
+
+    def _begin(self, create: Callable[[Sequence[str]], Lease], batch: _Batch) -> None:
+        """Create the run with the entries of a batch."""
+        self._create = None
         try:
             self.lease = create(batch.lines)
-        except Exception as error:
+        except BaseException as error:
             self._journal.chain = None  # it is in no store, and may be driven again
             self.lost, self._is_reported = LeaseLost(f"the run {self.run!r} was not created: {error}"), True
             self._update_urgency()
             raise
+        self._created = batch
         with self._lock:
             if self._driver is not None and self._driver() is not None:
                 RENEWER.hold(self)
-        return 0
 
     def submit(self) -> Future[Any] | None:
         if self.is_instant:

@@ -144,6 +144,26 @@ def test_a_call_that_is_cancelled_while_its_run_is_created_gives_it_back():
     assert (run.n, run.due_s, run.holder) == (1, 0.0, None)
 
 
+def test_a_call_whose_loop_is_closed_while_its_run_is_created_gives_it_back():
+    is_closed = threading.Event()
+
+    class Slow(Watched):
+        def create(self, *args: Any, **options: Any) -> Lease | bool:
+            loop.call_soon_threadsafe(loop.stop)
+            assert is_closed.wait(10)
+            return super().create(*args, **options)
+
+    store, loop = Slow(), asyncio.new_event_loop()
+    call = Agent(Model("Hi."), name="desk", store=store).acall("Hello")
+    loop.call_soon(call.send, None)
+    loop.run_forever()
+    loop.close()
+    is_closed.set()
+    call.close()  # waits until the run is created
+    (run,) = runs_of(store)
+    assert (run.n, run.due_s, run.holder) == (1, 0.0, None)
+
+
 def test_a_run_with_a_name_is_there_before_its_first_step():
     """So that a second call with its name finds it."""
     store = Watched()
