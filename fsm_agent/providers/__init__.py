@@ -5,7 +5,7 @@ A `Codec` writes requests and makes a `Decoder` for each response.  `providers` 
 
 from fsm_agent.providers.anthropic import AnthropicCodec, AnthropicProfile
 from fsm_agent.providers.catalog import Api, Provider, providers, register_provider
-from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.codec import Codec, Profile, check_settings, merged_body, offered_functions, taken_settings
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.gemini import GeminiCodec, GeminiProfile
 from fsm_agent.providers.openai_chat import OpenAIChatCodec
@@ -23,6 +23,10 @@ __all__ = [
     "OpenAIResponsesCodec",
     "Profile",
     "Provider",
+    "check_settings",
+    "merged_body",
+    "offered_functions",
     "providers",
     "register_provider",
+    "taken_settings",
 ]

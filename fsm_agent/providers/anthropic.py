@@ -41,7 +41,7 @@ from fsm_agent.providers.codec import (
     encode_dialog,
     encoded,
     kept,
-    merged,
+    merged_body,
     offered_functions,
     to_json,
     wire_name,
@@ -136,11 +136,11 @@ class AnthropicCodec(Codec):
         body |= _settings(settings, model, own)
         if stream:
             body["stream"] = True
-        extra = merged(profile.extra_body, settings.extra_body)
+        extra = merged_body(profile.extra_body, settings.extra_body)
         if settings.cache is not None:
             body = _with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
         body |= {name: array(body[name]) for name in ("messages", "tools") if name in body}
-        return to_json(merged(body, extra))
+        return to_json(merged_body(body, extra))
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
         can_force = not _reasons_by_budget(request, _own(profile))

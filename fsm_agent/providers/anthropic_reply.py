@@ -20,7 +20,6 @@ from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Te
 from fsm_agent.messages.reply import Finish, Reply, Usage
 from fsm_agent.providers.content import arguments_object, citations, first_count, text_or_none
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "anthropic"
@@ -139,7 +138,7 @@ class AnthropicDecoder(Decoder):
     def take_whole(self, document: dict[str, Any]) -> None:
         self._check_error(document)
         if not isinstance(document.get("content"), list):
-            raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
+            raise self.bad_reply("the reply has no answer", pydantic_core.to_json(document)[:1000])
         self._take_message(document)
         self._end_all()
 
@@ -157,11 +156,11 @@ class AnthropicDecoder(Decoder):
             BadReply: If no reply has arrived, or only a part of one.
         """
         if not self.is_ended:
-            raise unreadable("the stream was cut off before the end of the reply", self.headers)
+            raise self.bad_reply("the stream was cut off before the end of the reply")
         if not self._has_message and not self._blocks:
-            raise unreadable("the reply has no answer", self.headers)
+            raise self.bad_reply("the reply has no answer")
         if any(block.type == "tool_use" and block.call is None for block in self._blocks):
-            raise unreadable("a function call in the reply has no name", self.headers)
+            raise self.bad_reply("a function call in the reply has no name")
         parts = [part for block in self._blocks for part in block.parts()]
         if self._container:
             parts.append(Opaque(wire=WIRE, data={ADDS_TO: "request", "container": self._container}))
@@ -171,7 +170,7 @@ class AnthropicDecoder(Decoder):
     def _check_error(self, document: Mapping[str, Any]) -> None:
         message = document.get("message") or document.get("detail")
         if document.get("type") == "error" or document.get("error") or isinstance(message, str):
-            raise reported(document, self.headers)
+            raise self.reported_error(document)
 
     def _take_message(self, message: Any) -> None:
         if not isinstance(message, dict):

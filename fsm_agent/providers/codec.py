@@ -1,7 +1,7 @@
 """Codecs: their base class, the profile of a model, and how requests are adapted to it.
 
-A codec calls `choose_form`, `offered_functions` and `taken_settings` to adapt a request to the model, and `adaptations`
-to describe what it changed.
+A codec calls `check_settings`, `taken_settings` and `offered_functions` to adapt a request to the model, and
+`merged_body` to add what the wire format does not know.  `adaptations` describes what it changed.
 """
 
 from __future__ import annotations
@@ -379,6 +379,14 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
 
     Raises:
         UsageError: If the model does not support ``top_logprobs`` or ``stop``, and it is set.
+
+    Examples:
+        >>> check_settings(Settings(stop=("END",)), "small", Profile())
+        >>> try:
+        ...     check_settings(Settings(stop=("END",)), "small", Profile(stop=False))
+        ... except UsageError as error:
+        ...     print(error)
+        stop: expected none, since the model 'small' takes no stop sequences, got ('END',)
     """
     if settings.top_logprobs is not None and not profile.logprobs:
         raise UsageError(
@@ -391,7 +399,12 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
 
 
 def taken_settings(profile: Profile) -> frozenset[str]:
-    """Return the sampling settings that the model accepts.  The others are omitted."""
+    """Return the sampling settings that the model accepts.  The others are omitted.
+
+    Examples:
+        >>> sorted(taken_settings(Profile())), sorted(taken_settings(Profile(temperature=False)))
+        (['seed', 'temperature', 'top_p'], ['seed'])
+    """
     return _ALL if profile.temperature else _SEED
 
 
@@ -400,6 +413,15 @@ def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Functio
 
     Raises:
         UsageError: If the choice names a function that the request does not have.
+
+    Examples:
+        >>> def look() -> str:
+        ...     return "nothing"
+        >>> model = Script("Nothing.")
+        >>> result = Agent(model, functions=[look]).call("Find it.", args={"tool_choice": "look"})
+        >>> functions, choice = offered_functions(model.requests[0], Profile(named_tool_choice=False))
+        >>> [function.name for function in functions], choice
+        (['look'], 'required')
     """
     functions, choice = request.functions, request.tool_choice
     if choice not in CHOICES:
@@ -447,16 +469,20 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
     return tuple(notes)
 
 
-def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
+def merged_body(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``body`` with ``extras`` merged into it.
 
     Objects are merged by key, and other values are replaced.  No argument is modified.
+
+    Examples:
+        >>> merged_body({"options": {"seed": 1}}, {"options": {"top_k": 5}})
+        {'options': {'seed': 1, 'top_k': 5}}
     """
     whole = dict(body)
     for extra in extras:
         for key, value in extra.items():
             known = whole.get(key)
             if isinstance(value, Mapping):
-                value = merged(known, value) if isinstance(known, Mapping) else value
+                value = merged_body(known, value) if isinstance(known, Mapping) else value
             whole[key] = value
     return whole

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from fsm_agent.errors import ProviderError
+from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.message import Message, Part
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
@@ -20,8 +20,9 @@ class Decoder(ABC):
 
     The result does not depend on how the bytes of a stream are split.
 
-    A subclass defines `take` and `reply`, and sets `is_ended`.  It overrides `take_whole`, `take_other` and `close`,
-    and sets `is_over`, where its wire format needs that.
+    A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports one,
+    and `bad_reply` for what it cannot read.  It overrides `take_whole`, `take_other` and `close`, and sets `is_over`,
+    where its wire format needs that.
 
     Args:
         headers: Headers of the response, with lower-case names.
@@ -107,6 +108,14 @@ class Decoder(ABC):
             **fields,
         )
 
+    def reported_error(self, document: Any) -> ProviderError:
+        """Return the error that the service reports in the JSON, or in the text, of an event or a response."""
+        return reported(document, self.headers)
+
+    def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
+        """Return the error for a response that has no readable reply.  It shows how ``body`` begins."""
+        return unreadable(problem, self.headers, body)
+
     @property
     def is_done(self) -> bool:
         """True after the last event of the stream or its end marker, even if the connection stays open."""
@@ -129,7 +138,7 @@ class Decoder(ABC):
             if body.lstrip().startswith((b"data:", b"event:", b": ")):
                 self.feed(body)
                 return self.finish()
-            raise unreadable("expected JSON, got another reply", self.headers, body) from None
+            raise self.bad_reply("expected JSON, got another reply", body) from None
         if isinstance(document, dict):
             self.take_whole(document)
         else:
@@ -165,7 +174,7 @@ class Decoder(ABC):
             return self._whole
         if not self._is_done and not self.is_ended:
             problem = "the stream was cut off before the end of the reply"
-            raise unreadable(problem, self.headers, self._events.stray)
+            raise self.bad_reply(problem, self._events.stray)
         reply = self.reply()
         return deepcopy(reply) if self._has_halves else reply  # copying turns each `CutText` into a plain string
 
@@ -190,13 +199,13 @@ class Decoder(ABC):
             if self._is_done or not bare:
                 return
         if event == "error":
-            raise reported(_json_or_text(data), self.headers)
+            raise self.reported_error(_json_or_text(data))
         try:
             chunk = read_json(data, self._keep_halves)
         except ValueError:
             if is_cut:  # the last event was cut off; the reply may be complete without it
                 return
-            raise unreadable("expected JSON in a chunk of the stream, got other text", self.headers, data) from None
+            raise self.bad_reply("expected JSON in a chunk of the stream, got other text", data) from None
         if type(chunk) is not dict:
             raise no_object(chunk, self.headers)
         deltas += self.take(chunk)

@@ -38,7 +38,7 @@ from fsm_agent.providers.codec import (
     encode_dialog,
     encoded,
     kept,
-    merged,
+    merged_body,
     offered_functions,
     taken_settings,
     to_json,
@@ -145,7 +145,7 @@ class GeminiCodec(Codec):
             config["responseJsonSchema"] = kept(request.output, _schema)
         if config:
             body["generationConfig"] = config
-        return to_json(merged(body, profile.extra_body, request.settings.extra_body))
+        return to_json(merged_body(body, profile.extra_body, request.settings.extra_body))
 
     def decoder(self, headers: Mapping[str, str]) -> GeminiDecoder:
         return GeminiDecoder(headers)

@@ -21,7 +21,7 @@ from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Te
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
+from fsm_agent.providers.failures import no_object, picture_alone
 from fsm_agent.providers.sse import ArrivingText
 
 # One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
@@ -200,7 +200,7 @@ class GeminiDecoder(Decoder):
         for chunk in document:
             self.take(chunk)
         if not self.is_ended:
-            raise unreadable("the stream was cut off before the end of the reply", self.headers)
+            raise self.bad_reply("the stream was cut off before the end of the reply")
 
     def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
         """Read a chunk or a complete response and return its deltas.
@@ -211,7 +211,7 @@ class GeminiDecoder(Decoder):
         self._deltas = []
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
         if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
-            raise reported(document, self.headers)
+            raise self.reported_error(document)
         self.model = self.model or text_or_none(document.get("modelVersion"))
         self.response_id = self.response_id or text_or_none(document.get("responseId"))
         usage = _usage(document.get("usageMetadata"))
@@ -233,9 +233,9 @@ class GeminiDecoder(Decoder):
 
     def reply(self) -> Reply:
         if not self._has_candidate and self._block_reason is None:
-            raise unreadable("the reply has no answer", self.headers)
+            raise self.bad_reply("the reply has no answer")
         if self._has_nameless_call:
-            raise unreadable("a function call in the reply has no name", self.headers)
+            raise self.bad_reply("a function call in the reply has no name")
         finish = FINISHES.get(self._finish_raw or "")
         if self._block_reason:
             finish = "content_filter"
@@ -329,9 +329,7 @@ class GeminiDecoder(Decoder):
         pieces = entry.get("partialArgs")
         for piece in pieces if isinstance(pieces, list) else ():
             if not isinstance(piece, dict) or not call.args.put(piece):
-                raise unreadable(
-                    "a piece of a function call's arguments has no path", self.headers, pydantic_core.to_json(piece)
-                )
+                raise self.bad_reply("a piece of a function call's arguments has no path", pydantic_core.to_json(piece))
         if entry.get("willContinue") is not True:
             self._close_call()
 

@@ -22,7 +22,7 @@ from fsm_agent.providers.codec import (
     encode_dialog,
     encoded,
     kept,
-    merged,
+    merged_body,
     offered_functions,
     to_json,
     wire_name,
@@ -80,7 +80,7 @@ class OpenAIChatCodec(Codec):
             if profile.stream_usage:
                 body["stream_options"] = {"include_usage": True}
         extra, own_extra = profile.extra_body, request.settings.extra_body
-        return to_json(merged(body, extra, own_extra) if extra or own_extra else body)
+        return to_json(merged_body(body, extra, own_extra) if extra or own_extra else body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChatDecoder:
         return ChatDecoder(headers)

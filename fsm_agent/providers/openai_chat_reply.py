@@ -19,7 +19,7 @@ from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Te
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import citations, cited, count_or_none, first_count, text_or_none, token_logprobs
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.failures import picture_alone, reported, unreadable
+from fsm_agent.providers.failures import picture_alone
 from fsm_agent.providers.sse import ArrivingText, joined
 
 WIRE = "openai-chat"
@@ -289,7 +289,7 @@ class ChatDecoder(Decoder):
 
     def _take_rare(self, document: Mapping[str, Any], choices: Any) -> None:
         if document.get("error") or (choices is None and _is_flat_error(document)):
-            raise reported(document, self.headers)
+            raise self.reported_error(document)
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
             self._take_usage(usage)
@@ -317,9 +317,9 @@ class ChatDecoder(Decoder):
             BadReply: If no reply has arrived, or a function call has no name.
         """
         if not self._has_choice:
-            raise unreadable("the reply has no answer", self.headers)
+            raise self.bad_reply("the reply has no answer")
         if self._calls.has_nameless:
-            raise unreadable("a function call in the reply has no name", self.headers)
+            raise self.bad_reply("a function call in the reply has no name")
         parts: list[Part] = []
         if self._details:
             details = [
@@ -337,11 +337,11 @@ class ChatDecoder(Decoder):
         if self._has_pictures and not self._calls and not any(isinstance(part, Text) for part in parts):
             raise picture_alone(self.headers)
         if self.finish_raw is None and not parts and refusal is None:
-            raise unreadable("the reply has no answer, and no reason why it ended", self.headers)
+            raise self.bad_reply("the reply has no answer, and no reason why it ended")
         word, _, _ = (self.finish_raw or "").partition(":")  # Gemini adds a detail: "content_filter: SAFETY"
         finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:
-            raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self.headers)
+            raise self.bad_reply(f"the model ended with {self.finish_raw!r} and no answer")
         return self.reply_of(
             parts,
             finish,
@@ -360,7 +360,7 @@ class ChatDecoder(Decoder):
         elif index is not None and index != self._choice:
             return
         if choice.get("error"):
-            raise reported(choice, self.headers)
+            raise self.reported_error(choice)
         if (finish := choice.get("finish_reason")) and type(finish) is str:
             self.finish_raw, self.is_ended = finish, True  # the usage, and ``[DONE]``, may follow
         delta = choice.get("message" if is_whole else "delta")

@@ -32,7 +32,7 @@ from fsm_agent.providers.codec import (
     encode_dialog,
     encoded,
     kept,
-    merged,
+    merged_body,
     offered_functions,
     taken_settings,
     to_json,
@@ -92,7 +92,7 @@ class OpenAIResponsesCodec(Codec):
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        extra = merged(profile.extra_body, request.settings.extra_body)
+        extra = merged_body(profile.extra_body, request.settings.extra_body)
         request, _, words, _ = self.request_form(request, profile)
         is_stored = bool(extra.get("store"))
         items, rest = encode_dialog(request.messages, provider, _InputItems, model, profile, is_stored, words)
@@ -104,7 +104,7 @@ class OpenAIResponsesCodec(Codec):
         body |= _settings(request.settings, model, profile)
         if stream:
             body["stream"] = True
-        return to_json(merged(body, extra))
+        return to_json(merged_body(body, extra))
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))

@@ -37,7 +37,6 @@ from fsm_agent.providers.content import (
     token_logprobs,
 )
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "openai-responses"
@@ -284,9 +283,9 @@ class ResponsesDecoder(Decoder):
 
     def take_whole(self, document: dict[str, Any]) -> None:
         if _is_error(document, ""):
-            raise reported(document, self.headers)
+            raise self.reported_error(document)
         if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
-            raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
+            raise self.bad_reply("the reply has no answer", pydantic_core.to_json(document)[:1000])
         self._end(document, "")
 
     def take(self, event: dict[str, Any]) -> list[Delta]:
@@ -296,7 +295,7 @@ class ResponsesDecoder(Decoder):
         kind, response = item_type(event), event.get("response")
         stem, _, last = kind.rpartition(".")
         if _is_error(event, kind):
-            raise reported(event, self.headers)
+            raise self.reported_error(event)
         if kind in _ENDS:
             self._end(response if isinstance(response, dict) else {}, _ENDS[kind])
         elif kind in ("response.output_item.added", "response.output_item.done"):
@@ -317,13 +316,13 @@ class ResponsesDecoder(Decoder):
         """
         if not self.is_ended:
             problem = "the reply was cut off before its end" if self._items else "the reply has no answer"
-            raise unreadable(problem, self.headers)
+            raise self.bad_reply(problem)
         items = [item.whole() for item in sorted(self._items, key=lambda item: item.index)]
         has_answer = any(map(is_answer, items))
         parts = [part for item in items for part in item_parts(item, has_answer=has_answer)]
         calls = [part for part in parts if isinstance(part, FunctionCall)]
         if not all(call.name for call in calls):
-            raise unreadable("a function call in the reply has no name", self.headers)
+            raise self.bad_reply("a function call in the reply has no name")
         finish = FINISHES.get(self._status, "length" if self._status.startswith("incomplete") else None)
         contents = [part for item in items if item_type(item) == "message" for part in entries(item.get("content"))]
         return self.reply_of(
@@ -346,7 +345,7 @@ class ResponsesDecoder(Decoder):
         status = text_or_none(response.get("status")) or status
         if response.get("error") or status in _FAILED:
             problem = {"message": f"the response ended as {status!r}, and no reason was given"}
-            raise reported(response if response.get("error") else problem, self.headers)
+            raise self.reported_error(response if response.get("error") else problem)
         self._take_head(response)
         output, details = response.get("output"), response.get("incomplete_details")
         if isinstance(details, dict) and status == "incomplete" and (reason := text_or_none(details.get("reason"))):

@@ -16,9 +16,15 @@ from fsm_agent.messages import (
     Text,
     TextDelta,
 )
-from fsm_agent.providers import Codec, Decoder, Profile
-from fsm_agent.providers.codec import check_settings, merged, offered_functions, taken_settings
-from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers import (
+    Codec,
+    Decoder,
+    Profile,
+    check_settings,
+    merged_body,
+    offered_functions,
+    taken_settings,
+)
 
 
 class AcmeDecoder(Decoder):
@@ -46,8 +52,8 @@ class AcmeDecoder(Decoder):
                 self.usage = Usage(input_tokens=taken, output_tokens=given)
                 return done
             case {"error": _}:
-                raise reported(chunk, self.headers)
-        raise unreadable(f"no chunk: {chunk!r:.100}", self.headers)
+                raise self.reported_error(chunk)
+        raise self.bad_reply(f"no chunk: {chunk!r:.100}")
 
     def take_whole(self, document):
         chunks = document.get("chunks")
@@ -56,7 +62,7 @@ class AcmeDecoder(Decoder):
 
     def reply(self):
         if not self.is_ended:
-            raise unreadable("the reply has no end", self.headers)
+            raise self.bad_reply("the reply has no end")
         calls = [FunctionCall(name=name, arguments_json=text, provider_id=id) for id, name, text in self.calls]
         return self.reply_of([Text(self.text), *calls], "tool_calls" if calls else "stop")
 
@@ -99,7 +105,7 @@ class Acme(Codec):
             ]
         if request.output.schema is not None:
             body["schema"] = dict(request.output.schema)
-        body = merged(body, profile.extra_body, settings.extra_body)
+        body = merged_body(body, profile.extra_body, settings.extra_body)
         return json.dumps(body).encode()
 
     def turns(self, message, model):
