@@ -1,4 +1,4 @@
-"""Declares states, by decorators of pure functions and of functions that act, and by plain functions."""
+"""Declares states, with decorators and with plain functions."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ A1 = TypeVar("A1", default=Any)
 A2 = TypeVar("A2", default=Any)
 A3 = TypeVar("A3", default=Any)
 I = TypeVar("I")  # noqa: E741  # an item
-E = TypeVar("E", default=Any)  # the data of a flow, which a lambda does not tell
+E = TypeVar("E", default=Any)  # the data of a flow, whose type a lambda does not show
 S = TypeVar("S")  # the data of another flow
 PARALLEL = 32  # members of `each` that run at once
 
 
 class StateOptions(TimeOptions[D], Generic[D], total=False):
-    """The options of a state that a function is decorated with.
+    """The options of a state that is declared by a decorator.
 
     Attributes:
         name: The name of the state, or None for the name of the function.
@@ -61,15 +61,15 @@ class WaitOptions(StateOptions[D], Generic[D], total=False):
     """The options of a state that waits for an answer.
 
     Attributes:
-        early: Whether answers that come before the state is entered are kept.  On entry the state takes the oldest
-            one, and each is taken once.  `FlowLimits.inbox` says how many a run keeps.
+        early: Whether answers that come before the state is entered are kept.  On entry, the state takes the oldest
+            one. `FlowLimits.inbox` limits how many a run keeps.
     """
 
     early: bool
 
 
 class ExecuteOptions(StateOptions[D], Generic[D], total=False):
-    """The options of a function that acts: the options of its state and of its `Policy`."""
+    """The options of a function state, including its `Policy`."""
 
     once: bool
     reconcile: Callable[[Context[Any]], Any] | None
@@ -86,11 +86,6 @@ TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
 
 
 def _pure(what: str, function: Any) -> Any:
-    """Return the value as a plain function of the data.
-
-    Raises:
-        FlowError: If the value is not a function, or is a coroutine function.
-    """
     if not callable(function):
         raise FlowError(f"{what}: expected a function of the data, got {safe_repr(function)}")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -99,25 +94,20 @@ def _pure(what: str, function: Any) -> Any:
 
 
 def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIONS) -> dict[str, Any]:
-    """Return the options of a word.
-
-    Raises:
-        TypeError: If an option is unknown.
-    """
     if unknown := [name for name in options if name not in known]:
         raise TypeError(f"{word} has no argument {unknown[0]!r}{hint(unknown[0], known)}")
     return options
 
 
 class _AnyData:
-    """Stands for the data of the decorated function, if no argument of `ask` tells their type."""
+    """Stands for the data if no argument of `ask` shows their type."""
 
 
 X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
 
 
 class _Chooses(Protocol[X]):
-    """A function of the data that chooses an agent or a role.  An agent can be called, too, but has no ``__name__``."""
+    """A function of the data that chooses an agent or a role.  Unlike an agent, it has a ``__name__``."""
 
     __name__: str
 
@@ -128,7 +118,7 @@ _Asked: TypeAlias = Agent[Any, Any] | str | _Chooses[X]
 
 
 class _Calls(Generic[A, X]):
-    """A decorator for the task of an agent.  It is an object so that type checkers infer its types where it is used."""
+    """A decorator for the task of an agent.  As an object, it lets type checkers infer its types where it is used."""
 
     make: type[CallState[Any, Any]] = CallState
 
@@ -144,7 +134,7 @@ class _Calls(Generic[A, X]):
 
 
 class _WholeCalls(_Calls[CallResult[A], X]):
-    """A decorator for the task of an agent, for a state that gives the whole result of the call."""
+    """A decorator for the task of an agent whose state gives the whole result of the call."""
 
     make = WholeCallState
 
@@ -197,18 +187,17 @@ def ask(
     asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[Any, X]: ...
 def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
-    """Declare a state that waits for an agent call.  Decorates a pure function of the data that returns the task.
+    """Declare a state that waits for an agent call.  The decorated function takes the data and returns the task.
 
         @ask(editor, Approve, Change)
         def review(d: Letter) -> str:
             return d.text
 
     Args:
-        asked: The agent; its role, a name that `Flow.bound` binds to an agent; or a pure function of the data that
-            chooses an agent, or a role.
+        asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function of the data that chooses either.
         types: One or several types of the answer.  By default, the output type of ``asked``, if it is an agent.
         whole: Whether the state gives the whole `CallResult`, with which the next state can continue the dialog.  In
-            its rows, ``of`` is a type of the output.
+            its rows, ``of`` is then a type of the output.
         options: See `StateOptions`.
 
     Raises:
@@ -239,7 +228,7 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
 
 
 class _Executes:
-    """A decorator for a function that acts, with its policy."""
+    """A decorator for the function of a state, with its policy."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -270,14 +259,14 @@ def execute(function: Any = None, /, **options: Any) -> Any:
     """Declare a state that waits for a function, plain or coroutine: ``@execute`` or ``@execute(once=True)``.
 
     The function takes the data, and a `Context` if it has a second parameter.  ``context.idempotency_key`` is the same
-    in every attempt.  An exception that it raises becomes a `Failure` for rows of ``failed``.
+    in every attempt.  If the function raises an exception, rows of ``failed`` receive a `Failure`.
 
     Args:
-        function: The function, plain or coroutine.
+        function: The function.
         options: See `ExecuteOptions`.
 
     Raises:
-        FlowError: If a state cannot wait for this object.
+        FlowError: If the object is not a suitable function.
         TypeError: If an option is unknown.
         UsageError: If an option has the wrong type.
 
@@ -320,7 +309,7 @@ def _function_state(
 
 
 class _Waits(Generic[A]):
-    """A decorator for a function that returns what a person is shown."""
+    """A decorator for the question of a `wait`."""
 
     def __init__(self, types: Sequence[Any], options: dict[str, Any]) -> None:
         self._types, self._options = types, options
@@ -338,7 +327,7 @@ def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[WaitOpti
 @overload
 def wait(a1: type[Any], /, *more: type[Any], **options: Unpack[WaitOptions[Any]]) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
-    """Declare a state that waits for a person's answer.  Decorates a pure function that returns what to show.
+    """Declare a state that waits for a person's answer.  The decorated function returns what the person is shown.
 
     Args:
         types: The types of the answer.
@@ -379,7 +368,7 @@ def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = 
     """Return a state that waits for time to pass.
 
     Args:
-        name: Its name.
+        name: The name of the state.
         delay_s: How long the state waits: seconds, a timedelta, or a pure function of the data that returns either.
         until: The moment until which the state waits, in place of ``delay_s``; see `TimeOptions`.
         restart: See `TimeOptions`.
@@ -419,12 +408,12 @@ def gather(
 def gather(name: str, /, *members: Any, enough: float | None = None, **options: Any) -> Any:
     """Return a state that waits for all members at once and gives their values, in the order written.
 
-    The first member that fails ends the others.  With ``enough=2``, or with ``enough=0.5`` for half of the members,
-    rounded up, the state gives the values of that many members as soon as it has them, and abandons the others.  Once
-    too few members are left, it fails with the first failure, in the order written.
+    The first member that fails ends the others.  With ``enough=2``, the state gives two values as soon as it has them,
+    and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  When too few members are
+    left, the state fails with the first failure, in the order written.
 
     Args:
-        name: Its name.
+        name: The name of the state.
         members: Two or more states with different names.
         enough: The number (int) or the share (float) of members that are enough, or None if all are needed.
         options: See `TimeOptions`.
@@ -460,7 +449,7 @@ def race(
     name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state that waits like `gather` with ``enough=1``, but gives the value of that one member, not a tuple.
+    """Return a state that gives the value of the first member that gives one; see `gather`.
 
     Raises:
         FlowError: If the name is not a string, or a member is not a state that waits.
@@ -524,20 +513,21 @@ def each(
 ) -> Any:
     """Return a state that runs a member for each item and gives the values of the members, in the order of the items.
 
-    The first member that fails ends the others, unless ``settled`` is given or ``enough`` can still be reached.
+    The first member that fails ends the others, unless ``settled`` is True or ``enough`` can still be reached.
 
     Args:
-        name: Its name.
+        name: The name of the state.
         member: A state whose data are an item.
-        over: A pure function that returns the items.
+        over: A pure function of the data that returns the items.
         parallel: How many members run at once, or None for all of them.
-        settled: Whether the state waits for all members and gives failures among the results, as `Failure`s.
-        enough: How many values are enough; see `gather`.  If there are fewer items than that, the state fails at once
-            with the reason "too few".  A share of zero items is zero.
+        settled: Whether the state waits for all members and gives each failure as a `Failure` among the values.
+        enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
+            reason "too few".  A share of zero items is zero.
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: If the name is not a string, the member not a state that waits, or ``over`` not a plain function.
+        FlowError: If the name is not a string, the member is not a state that waits, or ``over`` is not a plain
+            function.
         TypeError: If an option is unknown.
 
     Examples:
@@ -561,16 +551,16 @@ def each(
 
 
 def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
-    """Return a state that waits for another flow and gives the data that the flow ended with.
+    """Return a state that waits for another flow and gives its last data.
 
     Args:
-        name: Its name.
+        name: The name of the state.
         flow: The flow.
-        given: A pure function that returns the data with which the flow begins.
+        given: A pure function of the data that returns the first data of the other flow.
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: If the name is not a string, the flow not a `Flow`, or ``given`` not a plain function.
+        FlowError: If the name is not a string, ``flow`` is not a `Flow`, or ``given`` is not a plain function.
 
     Examples:
         >>> @execute
@@ -620,6 +610,5 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
 
 def _name(word: str, name: Any) -> str:
-    """Return the name of a state, the first argument."""
     require(f"first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
     return str(name)

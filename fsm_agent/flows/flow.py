@@ -1,4 +1,4 @@
-"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows."""
+"""The `Flow` class: a state machine whose states wait for agents, functions, people, time and other flows."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
-    """A state machine of the user's own: a start and a table of rows, checked when it is made.
+    """A state machine that you define: a start and a table of rows, checked when the flow is made.
 
-    A flow works on data of one frozen type: its states read them, and the actions of its rows return new ones.  A flow
-    never changes; ``dataclasses.replace(flow, store="runs.db")`` makes a variant of it.
+    The states read immutable data of one type, and the actions of the rows return new data.  A flow never changes.
+    ``dataclasses.replace(flow, store="runs.db")`` makes a variant of it.
 
     Args:
         name: The name of the flow in runs, snapshots and diagrams.
         data: The type of the data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
         start: The first state.
-        rows: The table, tried from the top.  Without a row, a failure or the end of a state's time ends the flow in
-            `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make rows
-            for every state.
+        rows: The table, tried from the top.  If no row takes it, a failure or the end of a state's time ends the flow
+            in `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make
+            rows for every state.
         limits: How many states a run may enter, and how long it may take.
         version: The version of the table and the data.  ``upgrades`` brings waiting runs of older versions up to it.
-        upgrades: Functions by version: the one for n turns the JSON record of a run of version n into a record of
-            version n+1.  `renamed` and `reshaped` make such functions.  A list of functions is applied in order.
+        upgrades: Functions by version.  The function for n turns the JSON record of a run of version n into a record of
+            version n+1.  `renamed` and `reshaped` make these functions.  The functions of a list are applied in order.
         store: The store that keeps the runs; see `Agent`.
-        approve: Approves functions of agents that have no approver of their own; see `Agent`.
+        approve: Approves functions of agents that have no approver; see `Agent`.
         answer: Answers the questions of `wait`, if the person is here.  It is called with an `AwaitAnswer` and returns
             the answer, or None to leave the question open.
-        hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
+        hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
-        environment: What else performs effects: ``clock``, ``threads``, ``new_id``; see `Environment`.
+        environment: Options of `Environment`, such as ``clock``, ``threads`` and ``new_id``.
 
     Raises:
         FlowError: If the table is wrong; the message names the row or the state.
@@ -77,21 +77,21 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         super().__post_init__()
 
     def make_result(self, run: FlowRun[D]) -> FlowResult[D]:
-        """Return the result of a run of it."""
+        """Return the result of a run of the flow."""
         return FlowResult(run)
 
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
         """Return this flow with agents for its roles.  A role is a name in place of an agent.
 
-        Write ``flow.bound(researcher=one, editor=another)``, or ``flow.bound(base.agents)`` for the sub-agents of an
-        `AgentBase`, which have the names of its configuration.  An inner flow that is already bound keeps its agents.
+        Write ``flow.bound(researcher=one, editor=another)``, or ``flow.bound(base.agents)`` for the sub-agents that the
+        configuration of an `AgentBase` names.  An inner flow that is already bound keeps its agents.
 
         Args:
             agents: Agents by role.  Roles that no state names are allowed, because a function of `ask` may choose them.
             by_role: Agents by role, which take precedence over ``agents``.
 
         Raises:
-            FlowError: If a role has no agent or one with the wrong output, or if the flow has no such role.
+            FlowError: If a role has no agent, if an agent has the wrong output type, or if the flow has no such role.
         """
         require("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
         check_names(self, by_role)
@@ -150,9 +150,9 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
     ) -> Function[..., Any]:
         """Return this flow as a function of an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
 
-        The run is part of the agent call that asks for it.  The call waits for everything that the run waits for,
-        under a key like ``run:2.0/answer:review#3``, and it yields the events of the run as `Inside`.  Both share
-        tokens, deps, budgets and the store.  If the run fails, the model is told.
+        The run is part of the agent call that asks for it, and shares its tokens, deps, budgets and store.  The call
+        waits for everything that the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the events
+        of the run as `Inside`.  If the run fails, the model receives the reason.
 
         Args:
             name: The name of the function for the model; by default, the name of the flow.
@@ -163,7 +163,8 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.
 
         Raises:
-            UsageError: If the policy does not suit a flow, or ``start`` does not take just the arguments.
+            UsageError: If the policy does not suit a flow, or if ``start`` is a coroutine function or takes a
+                `Context`.
         """
         check_policy("flow", name or self.name, policy)
         return function_of(self, name, description, start, returns, {**policy})

@@ -1,4 +1,4 @@
-"""A run of a flow: a process that follows the flow's table.  Describes what a run waits for, and makes forks."""
+"""A run of a flow: a process that follows the flow's table."""
 
 from __future__ import annotations
 
@@ -61,12 +61,7 @@ _BEFORE_STEPS = ("", "answer:", "run:", "start:", "reconcile:", "sleep:")  # in 
 
 
 class FlowRun(FlowProcess, Generic[D]):
-    """One run of a flow: the mutable cell around its record.
-
-    Args:
-        flow: The flow.
-        record: The record, which is the whole state of the run.
-        run_context: What the run has besides its record.
+    """One run of a flow: a mutable object around an immutable record.
 
     Examples:
         >>> @wait(bool)
@@ -79,7 +74,7 @@ class FlowRun(FlowProcess, Generic[D]):
     """
 
     record: FlowRecord
-    _is_to_end = False  # the process around it ends, so no row may take the cancellation
+    _is_to_end = False  # the outer process ends, so no row may take the cancellation
 
     def __init__(self, flow: FlowDefinition[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
         self.flow = cast("Flow[D]", flow)
@@ -128,12 +123,12 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.result_so_far
 
     def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
-        """Return the run as JSON: its whole record, including the records of agent calls inside it.
+        """Return the run as JSON, including the records of its agent calls.
 
-        `Flow.restore` reads the JSON in any process.  It does not contain callables, clients, keys or ``deps``.
+        `Flow.restore` reads the JSON in any process.  It contains no callables, clients, keys or ``deps``.
 
         Args:
-            signing_key: A key of 32 bytes or more that signs the document.  ``restore`` with the same key then refuses
+            signing_key: A key of at least 32 bytes that signs the document.  ``restore`` with the same key then refuses
                 a document that was changed.
 
         Raises:
@@ -145,22 +140,22 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of the table, and of the prompts of its agents."""
+        """A fingerprint of the table and of the agents' prompts."""
         return self.flow.fingerprint
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"flow"`` and its data as JSON."""
+        """Return ``"flow"`` and the data as JSON."""
         return "flow", self.flow.data_json(self.data)
 
     def now_s(self) -> float:
         return self.run_context.own_environment.clock.now()  # type: ignore[no-any-return]
 
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
-        """Return an independent run that continues from here.  It is in no store, and it and its calls have new ids.
+        """Return an independent run that continues from here.  It is in no store, and has new ids.
 
-        With new data the fork enters its present state again, as the next step.  Everything in the state begins again:
-        what it waits for, its members, its agent call, its time.  The deadline of the run stays.  Earlier steps are not
-        repeated.  A step ``edited`` in the trace says who changed the data.
+        With new data, the fork enters its present state again as the next step.  Everything in the state begins again:
+        its question, members, agent call and time.  The deadline of the run stays.  Earlier steps are not repeated.  A
+        step ``edited`` in the trace says who changed the data.
 
         Args:
             data: New data, or None to keep the data.
@@ -168,8 +163,8 @@ class FlowRun(FlowProcess, Generic[D]):
 
         Raises:
             FlowError: If the data have the wrong type.
-            UsageError: If ``data`` are given but the run has not begun or has ended, or if it is in the middle of a
-                function that must not run twice.
+            UsageError: If ``data`` are given but the run has not begun or has ended, or if the run is in the middle of
+                a function that must not run twice.
         """
         edit = None if data is None else edit_of(self, data, by)
         check_forkable(self, f"{self} cannot be forked now")
@@ -181,7 +176,7 @@ class FlowRun(FlowProcess, Generic[D]):
             fork.advance("", edit.changed(at_s=fork.now_s()))
         return fork
 
-    # Answers may have been given to a question of an older version, before the run was upgraded
+    # An answer may have the key of a question that was asked before the run was upgraded
 
     def advance(self, key: str, outcome: Any) -> None:
         if not isinstance(key, str):
@@ -213,8 +208,8 @@ class FlowRun(FlowProcess, Generic[D]):
     # Its states
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state behind the name of a step, and the present data."""
-        # While a step is made, its children begin before it is committed, and are looked for in what it leads to.
+        """Return the state with the name of a step, and the present data."""
+        # Children begin before their step is committed, so they are also looked for in the record ahead.
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:
                 state: Any = self.flow.states[r.state]
@@ -249,7 +244,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
     def state_result(self) -> StateResult:
-        """Return the result for the flow around it."""
+        """Return the result for the outer flow."""
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
@@ -262,8 +257,8 @@ class FlowRun(FlowProcess, Generic[D]):
         r, key = self._addressed(record, key, outcome)
         if key.startswith(f"{INBOX}:"):
             return self._with_early(r, name_in(key), key, outcome, steps)
-        # An early answer is taken in the step that enters its state, and not by the driver as another outcome.  Its
-        # entry is in the journal since it came.  A second entry could be lost with the process that was to write it,
+        # An early answer is taken in the step that enters its state, and not by the driver as another outcome.  It has
+        # been in the journal since it came.  A second entry could be lost with the process that had to write it,
         # and two drivers could take two answers in different orders.
         while True:
             trigger, answer, detail, state_result = self._read_outcome(key, outcome)
@@ -291,7 +286,7 @@ class FlowRun(FlowProcess, Generic[D]):
             r = r.changed(inbox={**rest, name: tuple(later)} if later else rest)
 
     def _addressed(self, r: FlowRecord, key: str, outcome: Any) -> tuple[FlowRecord, str]:
-        """Return the record with the data of an edit, and the key of the answer; an early one may be due now."""
+        """Return the record, with edited data, and the key of the answer.  An early answer may be due now."""
         if type(outcome) is Edited:
             r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
         is_due = self.flow.early and key.startswith(f"{INBOX}:") and name_in(key) == str(r.state)
@@ -307,13 +302,13 @@ class FlowRun(FlowProcess, Generic[D]):
         return trigger, r, answer, self
 
     def _with_early(self, r: FlowRecord, name: str, key: str, outcome: Returned, steps: list[Event]) -> FlowRecord:
-        """Return the record with an answer that came before its state is entered."""
+        """Return the record with an answer that came before its state was entered."""
         moved = self.take_row(r, KEPT, None, key, max(outcome.at_s, r.entered_at_s), steps)
         inbox = {**r.inbox, name: (*r.inbox.get(name, ()), outcome)}
         return moved.changed(inbox=inbox)  # type: ignore[no-any-return]
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that nothing asks for, unless it is an answer that may come early."""
+        """Refuse an outcome that nothing asks for, unless it is an early answer."""
         prefix, _, name = key.partition(":")
         r, state = self.record, self.flow.early.get(name)
         if prefix != INBOX or not r.trace:
@@ -334,7 +329,7 @@ class FlowRun(FlowProcess, Generic[D]):
         name, is_inside, _ = key.partition(SEPARATOR)
         if is_inside:
             return ((name,), {}) if record.trace is self.record.trace else None
-        # An answer that is kept for later changes no effect; any other step of the run may change all of them.
+        # An answer that is kept for later changes no effect.  Any other step of the run may change all of them.
         return ((), {}) if record.inbox is not self.record.inbox and record.steps == self.record.steps else None
 
     # Answers for its states
@@ -357,7 +352,7 @@ class FlowRun(FlowProcess, Generic[D]):
         r = self.record
         if not r.steps:
             return r
-        # A run that is retried after hours begins its times anew: else it would fail again at once, for being late.
+        # The times begin again, or a run that is retried after hours would fail at once.
         changes: dict[str, Any] = {"entered_at_s": at_s, "first_due_at_s": {}}
         if r.limits.deadline_s is not None:
             changes["started_at_s"] = at_s
@@ -369,7 +364,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return r.changed(**changes)
 
     def _time_over(self) -> str:
-        """Return, for people, which time of the present state is over."""
+        """Return, in words, which time of the present state is over."""
         state, timer = self.flow.timed[self.state], self._timer()
         if state.until is not None or not state.restart or timer is None:
             return f"the time of {state.name} is over"
@@ -377,14 +372,14 @@ class FlowRun(FlowProcess, Generic[D]):
         return f"the {within_s:g} s of {state.name} are over"
 
     def _takes_end_of_time(self) -> bool:
-        """Return whether a row of the user takes the end of the time of the present state."""
+        """Return whether a row of the user takes the end of the present state's time."""
         rows = [entry for entry in self.flow.entries if entry.event == "elapsed" and entry.source == self.state]
         return any(not entry.is_default for entry in rows)
 
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row.  Exceptions of guards and actions reach the driver, with a note about where they were raised."""
+        """Take a row.  Exceptions of guards and actions reach the driver, with a note that names the row's trigger."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
@@ -416,16 +411,16 @@ class FlowRun(FlowProcess, Generic[D]):
         return FIRST_TIME if once.phase == NOT_BEGUN.phase else UNTIL_KNOWN
 
     def _end_of(self, outcome: Any) -> str:
-        """Return the trigger of an outcome for the whole run."""
+        """Return the trigger of an outcome that concerns the whole run."""
         if outcome.kind == "expired" and self.record.limits.deadline_s is None:
-            return "cancelled"  # the time of what it is inside of is over
+            return "cancelled"  # the time of the outer state is over
         return str(outcome.kind)
 
     def _react(self, r: FlowRecord, at_s: float, steps: list[Event]) -> FlowRecord:
-        """Return the record after the row for a cancellation or the deadline that has waited for a result."""
+        """Return the record after the row for a cancellation or the deadline that had to wait for a result."""
         assert r.reaction is not None
         trigger, detail = r.reaction
-        # The row that waited has noted the trigger as taken.  It is not, before the row that follows has taken it.
+        # The waiting row has noted the trigger as taken, but only the next row takes it.
         rest = tuple([one for one in r.reacted_to if one != trigger])
         r = self._ahead = r.changed(reaction=None, reacted_to=rest)
         if r.ending is not None:
@@ -469,7 +464,7 @@ class FlowRun(FlowProcess, Generic[D]):
         )
 
     def _data_inside(self) -> Any:
-        """Return the data of the flow inside the present state, or None without such a flow."""
+        """Return the data of the present state's inner flow, or None if it has none."""
         child = self.record.children.get(self.record.here)
         return child.data if isinstance(child, FlowRecord) else None
 
@@ -510,11 +505,7 @@ class FlowRun(FlowProcess, Generic[D]):
             watch(self.flow, step)
 
     def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
-        """Return the data that the action of a row has made, after checking them against the old data.
-
-        Raises:
-            FlowError: If the data have the wrong type, or a field holds a value of the wrong type.
-        """
+        """Return the data that an action has made, after checking them."""
         try:
             self.flow.data_check.check(data, before)
         except DataError as error:
@@ -551,7 +542,7 @@ class FlowResult(JsonResult, Generic[D]):
 
     @property
     def output(self) -> D:
-        """The data that the flow ended with."""
+        """The last data of the flow."""
         return self.run.data
 
     @property
@@ -566,23 +557,23 @@ class FlowResult(JsonResult, Generic[D]):
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """The data that the caller gave with ``extra``."""
+        """The data that the caller passed as ``extra``."""
         return self.record.extra
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all agent calls."""
+        """The tokens of all agent calls."""
         return self.record.total_usage
 
     @property
     def trace(self) -> Vector[Stepped]:
-        """The flow's own steps."""
+        """The steps of the flow, without the steps of its agent calls."""
         return self.record.trace
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON data: its state, data and usage; see `CallResult.to_dict`.
 
-        ``data`` holds the last data of the flow, complete and unchanged.
+        The ``data`` are complete and unchanged.
         """
         ending = self.ending
         fields = {
@@ -619,7 +610,7 @@ class _OfRun(FsmAgentError):
 
 
 class FlowFailed(_OfRun):
-    """A flow ended in a failure.  ``run`` is the `FlowRun`; ``run.record.ending`` says why it failed.
+    """A flow ended in a failure.  ``run.record.ending`` says why.
 
     Examples:
         >>> @execute
@@ -657,7 +648,7 @@ class FlowSuspended(_OfRun):
 
 @child_of(SubflowState)
 class SubflowChild(StateChild):
-    """A run of another flow."""
+    """The inner run of a state that waits for another flow."""
 
     def record_of(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
         given = state.given(data)
@@ -679,7 +670,7 @@ def _until(at_s: float | None) -> str:
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:
-    """Return, for an error, what the run waits for and how to continue it."""
+    """Return, in words, what the run waits for and how to continue it."""
     effects, name = (
         list(open_effects(run)),
         run.journal.run if run.journal is not None and run.journal.is_stored else "",
@@ -710,14 +701,9 @@ def restore(
 
     Trust a document only as far as you trust code; see `fsm_agent.call.restore`.
 
-    Args:
-        document: The JSON.
-        flow: The flow.
-        run_context: What the run has besides its record.
-        signing_key: The key that was given to `FlowRun.snapshot`.
-
     Raises:
-        SnapshotError: If the document is damaged, of another flow or a newer version, or its state no longer exists.
+        SnapshotError: If the document is damaged, belongs to another flow or a newer version, or names an unknown
+            state.
     """
     run: FlowRun[Any] = FlowRun(flow, record_from(document, flow, signing_key), run_context)
     try:
@@ -728,7 +714,7 @@ def restore(
 
 
 def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
-    """Return the outcome that gives a run other data, without a time.
+    """Return the outcome that gives other data to a run, without a time.
 
     Raises:
         FlowError: If the data have the wrong type.

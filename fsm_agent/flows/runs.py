@@ -29,7 +29,7 @@ from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import ProcessFactory, aclaim
 from fsm_agent.validation import require
 
-SHOWN_STEPS = 10  # of those that a run has entered, in an error
+SHOWN_STEPS = 10  # how many steps an error lists
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
@@ -38,16 +38,11 @@ class FlowSeed(Value, frozen=True, kw_only=True):
     version: int  # of the flow
     data: msgspec.Raw
     depth: int = 0
-    budget_left: Limits | None = None  # what the call around it had left of its budgets
+    budget_left: Limits | None = None  # what the outer call had left of its budgets
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
-    """Give a run that has not begun a journal, so that driving it stores it.
-
-    Args:
-        run: The run.
-        name: The name of the run in the store, or empty for a new name.
-    """
+    """Give a run that has not begun a journal, so that driving the run stores it."""
     r, flow = run.record, run.flow
     seed = FlowSeed(
         version=flow.version,
@@ -70,7 +65,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
 
 
 def factory_of(flow: FlowDefinition[Any], run_context: RunContext) -> ProcessFactory:
-    """Return how runs of a flow are rebuilt from a store."""
+    """Return the factory that rebuilds runs of a flow from a store."""
     environment = run_context.own_environment
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
@@ -87,7 +82,7 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
     """Return the number of the journal entry by which a run entered a state.
 
     Args:
-        run: The run, as it was at any later time.
+        run: The run at any later time.
         lines: The entries of its journal.
         step: The name of the step, such as ``"review#3"``.
 
@@ -100,7 +95,7 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
         known = ", ".join([*names][-SHOWN_STEPS:]) or "none"
         raise UsageError(f"{run}: expected a step that it has entered ({known}), got {step!r}{guess(step, names)}")
     own = 0
-    for line in kept_lines(lines):  # an entry may hold several steps of the run itself, or none
+    for line in kept_lines(lines):  # an entry may hold several steps of the run, or none
         number = line.n
         own += sum([not path for path, _ in line.steps])
         if own <= names[step]:
@@ -128,7 +123,7 @@ def _seeded(flow: FlowDefinition[Any], header: Header) -> Any:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return, in words, how the requests of two runs differ."""
+    """Return the names of the parts in which the requests of two runs differ."""
     seeds = [{**from_json(bytes(header.seed), Any), "budget_left": None} for header in (one, other)]
     compared: dict[str, list[Any]] = {
         "data": seeds,
@@ -150,7 +145,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class FlowRuns(BoundRuns, Generic[Task, D, Result]):
-    """The runs of a flow or an orchestrator in its store; ``flow.runs``.
+    """The runs of a flow or an orchestrator in its store, as ``flow.runs``.
 
     Attributes:
         all: The runs of the whole store, as `Runs`.
@@ -185,18 +180,16 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Args:
             data: The data that the run begins with; see `Flow.call`.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
-            extra: Data of yours that JSON can hold, kept in the record.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
-            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
-                name and the same data, that run is continued.
+            deps: See `Flow.call`.
+            clients: See `Flow.call`.
+            extra: See `Flow.call`.
+            by: See `Flow.call`.
+            run_id: See `Flow.call`.
             after: The runs that have to end first, in success or failure, as names or handles.
-            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier;
-                a cancellation ends it at once.
-            priority: From -100 to 100.  Workers take a due run with the highest priority.  It holds until the run has
-                ended.
-            service: The name of the `RunFollower` that drives the run like its own, or empty for workers.
+            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier.
+                A cancellation ends it at once.
+            priority: From -100 to 100.  Workers take a due run with the highest priority first.
+            service: The name of the `RunFollower` that drives the run, or empty for workers.
 
         Raises:
             UsageError: If the flow has no store, or a store cannot keep one of the options.
@@ -236,8 +229,8 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Args:
             run_id: The name of the run.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
+            deps: See `Flow.call`.
+            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -266,27 +259,27 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Result:
-        """Continue a stored run from its last rest and return its result.  If it has ended, just return the result.
+        """Continue a stored run and return its result.  If the run has ended, just return the result.
 
         Args:
             run_id: The name of the run.
             answers: The answers by state or key: ``{review: Approve("ann")}`` for a question of `wait`,
-                ``{"triage#1/ask:2.0": Approved()}`` for a question of an agent call inside.  A value that is not a
+                ``{"triage#1/ask:2.0": Approved()}`` for a question of an inner agent call.  A value that is not a
                 mapping answers the only open question.
             by: The person who answers; shown to people.
-            signal_id: An id for a single answer.  An answer that is repeated with its id, as after `RunBusy`, counts
-                once.
+            signal_id: An id for a single answer, which then counts once even if it is sent again, for example after
+                `RunBusy`.
             sink: Receives every event.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
+            deps: See `Flow.call`.
+            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
-            RunBusy: If another holder drives the run.  The answers reach it nevertheless.
-            NotAsked: If the run asks no such question.
+            RunBusy: If another process drives the run.  The answers reach it nevertheless.
+            NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
-            ReplayError: If the code has changed and now decides differently from the last rest on.
+            ReplayError: If the code has changed and decides differently since the last rest.
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """
@@ -345,16 +338,16 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> FlowRun[D]:
-        """Return a stored run, rebuilt from its whole journal.  Each entry is verified.
+        """Rebuild a stored run from its whole journal, verify each entry, and return the run.
 
         Args:
             run_id: The name of the run.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
+            deps: See `Flow.call`.
+            clients: See `Flow.call`.
 
         Raises:
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and now decides differently.
+            JournalError: If the journal is damaged or forged, or belongs to another flow.
+            ReplayError: If the code has changed and decides differently.
         """
         run: FlowRun[D] = self.all.replay(run_id, self._to_read({"deps": deps, "clients": clients}))
         return run
@@ -369,23 +362,22 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
     ) -> FlowRun[D]:
         """Return a stored run as it was after a step, to read its ``data``, ``state``, ``record`` or ``result_so_far``.
 
-        Reading takes no lease and writes nothing, so another process may drive the run meanwhile.  The returned run
-        takes no steps.  To continue from it, use `fork` (in the store) or `FlowRun.forked` (without a store).  A
-        `MemoryStore` receives several entries at once, so a run that is being driven may be further on.
+        Another process may drive the run meanwhile.  The returned run takes no steps.  To continue from it, use `fork`
+        (in the store) or `FlowRun.forked` (without a store).  A `MemoryStore` receives several entries at once, so a
+        run that is being driven may be further on.
 
         Args:
             run_id: The name of the run.
-            step: The number of a journal entry, as ``fsm-agent runs show`` counts them, with 0 before the first; or
-                the name of a step, such as ``"review#3"``, for the run as it was when it had entered this state; or
-                None for the run as it is stored.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
+            step: The number of a journal entry, as in ``fsm-agent runs show``, with 0 before the first; the name of a
+                step that the run has just entered, such as ``"review#3"``; or None for the run as it is stored.
+            deps: See `Flow.call`.
+            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and now decides differently up to this step.
+            JournalError: If the journal is damaged or forged, or belongs to another flow.
+            ReplayError: If the code has changed and decides differently up to this step.
         """
         run: FlowRun[D] = self.all.at(run_id, step, self._to_read({"deps": deps, "clients": clients}))
         return run
@@ -403,9 +395,9 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
     ) -> str:
         """Make another run that continues from a step of a stored run, and return its name.
 
-        The fork waits for what its run waited for at this step.  ``resume(name)`` continues it.  A worker continues it
-        when a question is answered or a time has come.  Earlier steps are not repeated.  Later steps run again, with
-        other idempotency keys.
+        The fork waits for what the run waited for at this step.  ``resume(name)`` continues it, or a worker does when a
+        question is answered or a time has come.  Earlier steps are not repeated.  Later steps run again, with other
+        idempotency keys.
 
         Args:
             run_id: The name of the run, which stays unchanged.
@@ -413,17 +405,17 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             data: New data, with which the state is entered again (see `FlowRun.forked`), or None to keep the data.
             new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
             by: The person who forks the run and changes the data; shown to people.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
+            deps: See `Flow.call`.
+            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
             RunExists: If another run has the name of the fork.
             FlowError: If the data have the wrong type.
-            UsageError: If the run has no such step, or no state there that can be entered again with ``data``; or if it
-                is in the middle of a function that must not run twice.
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and now decides differently up to this step.
+            UsageError: If the run has no such step, if its state there cannot be entered again with ``data``, or if the
+                run is in the middle of a function that must not run twice.
+            JournalError: If the journal is damaged or forged, or belongs to another flow.
+            ReplayError: If the code has changed and decides differently up to this step.
         """
         factory = self._to_read({"deps": deps, "clients": clients})
         run: FlowRun[D] = self.all.at(run_id, step, factory)
@@ -433,11 +425,6 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
 
 def _names(after: Any) -> tuple[str, ...]:
-    """Return the names of the runs that have to end first.
-
-    Raises:
-        UsageError: If ``after`` does not name runs.
-    """
     before = () if after is None else runs_named(after)
     require("after", after, before is not None, "the name or the handle of a run, or a list of them")
     return before or ()

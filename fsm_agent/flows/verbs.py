@@ -1,4 +1,4 @@
-"""The verbs of a flow, with the types of its data, options and results."""
+"""The verbs of a flow, such as `call` and `stream`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.snapshots import lost_approval
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import (
-    activities,  # noqa: F401  # registers how effects of flows are performed
+    activities,  # noqa: F401  # registers the activities of flows
     members,  # noqa: F401  # registers the members of states
 )
 from fsm_agent.flows.checks import check_agents
@@ -53,7 +53,7 @@ Output = TypeVar("Output", covariant=True)
 
 
 class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
-    """The methods by which a flow or an orchestrator runs.  Their type parameters: task, data, output and result."""
+    """The methods that run a flow or an orchestrator.  The type parameters are task, data, output and result."""
 
     hooks: Sequence[Any]
     store: Any
@@ -81,12 +81,11 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
         Args:
             data: The data that the run begins with.  For an orchestrator, this is the task.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
-            extra: Data of yours that JSON can hold, kept in the record.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
-            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
-                name and the same data, that run is continued.
+            deps: See `call`.
+            clients: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
 
         Raises:
             FlowError: If the data have the wrong type.
@@ -107,21 +106,21 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     ) -> Result:
         """Run the flow and return its result.
 
-        ``result.output`` is the data that the flow ended with; for an orchestrator, it is the last output.
+        ``result.output`` is the last data of the flow, or the last output of an orchestrator.
 
         Args:
-            data: The data that the run begins with.  For an orchestrator, this is the task: a text, or a `Payload`
-                whose pictures and documents go along with the task.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            data: The data that the run begins with.  For an orchestrator, this is the task: a text, or a `Payload` with
+                pictures and documents.
+            deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
             clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
-            extra: Data of yours that JSON can hold, kept in the record.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
+            extra: JSON data of yours that the record keeps.
+            by: The user who asks, as named by your login.  The record keeps it, and a function of deps receives it.
             run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
                 name and the same data, that run is continued.
 
         Raises:
             FlowError: If the data have the wrong type.
-            FlowFailed: If the run failed; ``error.result`` says what was done.
+            FlowFailed: If the run failed; ``error.result`` is the result so far.
             FlowSuspended: If the run waits for a person who is not here, or for a distant time; see ``error.run``.
         """
         process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
@@ -155,18 +154,17 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> Generator[Event]:
-        """Run the flow and yield its events as they happen.  Events of agent calls inside it are wrapped in `Inside`.
+        """Run the flow and yield its events as they happen.  Events of inner agent calls are wrapped in `Inside`.
 
-        The last event is always one `Done` or one `Suspended`.
+        The last event is always a `Done` or a `Suspended`.
 
         Args:
             data: The data, as for `call`; or a prepared or restored run, which already has its options.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
-            extra: Data of yours that JSON can hold, kept in the record.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of deps.
-            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
-                name and the same data, that run is continued.
+            deps: See `call`.
+            clients: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
 
         Raises:
             FlowFailed: If the run failed.
@@ -227,7 +225,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """Drive a prepared or restored run from its present state.  A sink receives every event.
 
         Raises:
-            UsageError: If the run belongs to another flow, or is being driven already.
+            UsageError: If the run belongs to another flow, or is already being driven.
         """
         self._check_process(process, "run")
         result: Result = run(self, claim(self, process), sink)
@@ -255,15 +253,15 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """Return a run of this flow from its `FlowRun.snapshot`.
 
         Raises:
-            SnapshotError: If the document is damaged or of another flow, if its state no longer exists, or if it
-                holds the approval of a function that no longer exists or now has other parameters.
+            SnapshotError: If the document is damaged or belongs to another flow, if its state no longer exists, or if
+                it holds the approval of a function that no longer exists or now has other parameters.
         """
         run = restore(document, self._flow, self._run_context(deps, clients), signing_key=signing_key)
         if (problem := lost_approval(run)) is not None:
             raise SnapshotError(f"the run cannot continue from this snapshot: {problem}")
         return run
 
-    # What `Runnable` asks
+    # The methods that `Runnable` needs
 
     def _unstored(self, data: Any, options: Mapping[str, Any]) -> FlowRun[D]:
         """Return a run that has not begun, and is in no store."""
@@ -285,11 +283,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return run
 
     def _kept_in_store(self, run: FlowRun[D], options: Mapping[str, Any]) -> FlowRun[D]:
-        """Return a run that has not begun, with a journal if the flow has a store.
-
-        Raises:
-            UsageError: If the flow has no store, but the options name a run.
-        """
+        """Return the run, with a journal if the flow has a store."""
         if self._flow.store is not None:
             attach_journal(run, run_name(options))
         elif (run_id := options.get("run_id")) is not None:
@@ -338,7 +332,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, factory))
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Do a task as part of the call around, and return its result."""
+        """Run a task as part of the outer call, and return its result."""
         return call_inside(self, task, options, around)
 
     async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
@@ -351,11 +345,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             raise UsageError(f"{verb}: expected {what}; use call(…), or {verb}(flow.prepare(…))")
 
     def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
-        """Return the context of a run: what it has besides its record.
-
-        Raises:
-            UsageError: If ``clients`` names a state that asks no agent, or if a role has no agent.
-        """
+        """Return everything that a run needs besides its record."""
         right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
         require("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
@@ -367,22 +357,17 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
     @cached_property
     def _own_environment(self) -> Environment:
-        """The environment of its runs without clients of their own."""
+        """The environment of runs without ``clients``."""
         return self._environment_with(())
 
     def _environment_with(self, clients: Sequence[Client]) -> Environment:
-        """Return the environment of the flow itself; a test double among its models brings its own clock."""
+        """Return the environment of the flow.  A test double among its models brings its clock."""
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "environment_defaults")), cast("Client", None))
         return Environment.of(double, **{"approve": self.approve, **self.environment, "name": self.name})
 
 
 def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse options that a run of a flow does not have.
-
-    Raises:
-        UsageError: If an option is unknown; the message names it and suggests the option that was probably meant.
-    """
     for name in options:
         if name not in known:
             raise UsageError(f"a flow has no option {name!r}{hint(name, known)}")
