@@ -1,6 +1,6 @@
-"""The data of an orchestrator, its team, and its result.
+"""The data, the team and the result of an orchestrator.
 
-The methods of a `Job` and of a `Team` are the guards and actions of the table; all are pure.
+The methods of a `Job` and of a `Team` are the guards and actions of the table, and are pure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _RIGHT = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a step, for the journal.
+    """An attempt at a step, as `OrchestrationResult.journal` lists it.
 
     Examples:
         >>> Attempt("facts", "find facts", "research", "completed", output="3 facts").status
@@ -73,7 +73,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Job:
-    """The task, the strategy, and what has been done: the data of an orchestrator's flow.
+    """The data of an orchestrator's flow: the task, the strategy, and the progress so far.
 
     Methods with an answer are guards and actions of rows, as in ``executing.done(enough, when=…, do=Job.noted)``.
 
@@ -81,21 +81,21 @@ class Job:
         task: The task.
         config: The limits.
         strategy: The strategy, or None before there is one.
-        done: The names of steps that are done, in the order in which they ended.
+        done: The names of the finished steps, in the order in which they ended.
         outputs: The outputs of steps by name, in the order in which the steps ended.
         failures: How often steps failed, by their number in the strategy.
-        agents: Agents that replace the assigned ones, by the name of the step.
+        agents: Agents that replace the assigned agents, by step.
         iterations: How often loops were done, by their number in the strategy.
-        looped: How often loops were begun again.
+        looped: How often loops began again.
         redesigns: How many retries and redesigns there were.
         executed: How many steps succeeded, counting each repetition.
         failed: The step that failed last, or empty if the last step succeeded.
         error: The reason of the failure.
-        loop: The number of the loop that failed last, if it was a loop.
+        loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.
-        waves: How often steps were done; several at once count as one.
+        waves: How many waves of steps ran.  Steps that run at once are one wave.
         journal: The attempts at steps.
-        begun: How many of the attempts are from before this strategy.
+        begun: The number of attempts before this strategy.
         seen: Pictures and documents of the task.
 
     Examples:
@@ -125,7 +125,7 @@ class Job:
 
     @property
     def plan(self) -> Strategy:
-        """The strategy; it must exist by now."""
+        """The strategy, which must exist already."""
         assert self.strategy is not None
         return self.strategy
 
@@ -151,7 +151,7 @@ class Job:
 
     @property
     def spent(self) -> str:
-        """The limit that a failure has used up, in words, or empty."""
+        """The limit that failures have used up, in words, or empty."""
         if max(self.failures.values(), default=0) >= self.config.max_step_remediations:
             return STEP_SPENT
         return TOTAL_SPENT if self.redesigns >= self.config.max_total_redesigns else ""
@@ -159,37 +159,37 @@ class Job:
     # Guards, for the results of a wave of steps
 
     def has_begun(self) -> bool:
-        """Return True if steps were done before."""
+        """Return whether steps ran before."""
         return self.waves > 0
 
     def has_failed(self, works: Sequence[StepWork]) -> bool:
-        """Return True if one of these steps, or a loop, has failed."""
+        """Return whether one of these steps, or a loop, has failed."""
         return bool(self.noted(works).failed)
 
     def is_step_spent(self, works: Sequence[StepWork]) -> bool:
-        """Return True if a step has failed as often as it may."""
+        """Return whether a step has failed as often as it may."""
         now = self.noted(works)
         return bool(now.failed) and now.failures[now.index(now.failed)] >= now.config.max_step_remediations
 
     def is_total_spent(self, works: Sequence[StepWork]) -> bool:
-        """Return True if a step has failed, and no redesign is left."""
+        """Return whether a step has failed and no redesign is left."""
         return self.has_failed(works) and self.redesigns >= self.config.max_total_redesigns
 
     def is_transient(self, works: Sequence[StepWork]) -> bool:
-        """Return True if the failed steps may succeed when they are tried again at once."""
+        """Return whether the failed steps may succeed if they are tried again at once."""
         now = self.noted(works)
         return bool(now.failed) and now.loop is None and all(w.is_transient for w in works if w.error)
 
     def is_last(self, works: Sequence[StepWork]) -> bool:
-        """Return True if the task is done with these steps."""
+        """Return whether these steps finish the task."""
         return self.noted(works).is_finished
 
     def is_last_supplied(self, answer: Supply) -> bool:
-        """Return True if the task is done with the output that a person gave."""
+        """Return whether a person's output finishes the task."""
         return self.supplied(answer).is_finished
 
     def fits(self, new: NewSteps) -> bool:
-        """Return True if the new steps and the kept ones make a strategy."""
+        """Return whether the new steps and the kept steps make a strategy."""
         try:
             self.redesigned(new)
         except ValueError:
@@ -213,25 +213,25 @@ class Job:
         return self.cleared().planned(strategy)
 
     def noted(self, works: Sequence[StepWork]) -> Job:
-        """Note the results of a wave of steps, repeat the loops that are not over, and count."""
+        """Note the results of a wave of steps, and repeat the loops that are not over."""
         return self._note(works, -1)
 
     def supplied(self, answer: Supply) -> Job:
-        """Note the output that a person gave for the failed step.  A failed loop is then over."""
+        """Note a person's output for the failed step.  A failed loop is then over."""
         step = self.plan.step(self.failed)
         work = StepWork(step, "a person", self.task, (), {}, "", output=written(answer.output))
         return self._note([work], -1 if self.loop is None else self.loop)
 
     def retried(self, _: Any = None) -> Job:
-        """Count a retry of the failed step.  A failed loop is done once more, beyond its limit."""
+        """Count a retry of the failed step.  A failed loop runs once more, beyond its limit."""
         return (self if self.loop is None else self._repeat(self.loop))._count_redesign()
 
     def retried_at_once(self, works: Sequence[StepWork]) -> Job:
-        """Note the results of a wave of steps, and count a retry of the failed ones."""
+        """Note the results of a wave of steps, and count a retry of the failed steps."""
         return self.noted(works)._count_redesign()
 
     def redesigned(self, new: NewSteps) -> Job:
-        """Replace the remaining steps; the first new one inherits the failures of the failed step."""
+        """Replace the remaining steps.  The first new step inherits the failures of the failed step."""
         kept = [step for step in self.plan.steps if step.step_id in self.done]
         names = {step.step_id for step in kept}
         loops = tuple([loop for loop in self.plan.loops if set(loop.step_ids) <= names])
@@ -250,7 +250,7 @@ class Job:
         return replace(self, redesigns=self.redesigns + 1)
 
     def _note(self, works: Sequence[StepWork], closed: int) -> Job:
-        """Note the results of steps; the loop with the number ``closed`` is over."""
+        """Note the results of steps.  The loop with the number ``closed`` is over."""
         given = {w.step.step_id: w.output for w in works if w.output is not None and not w.error}
         j = replace(
             self,
@@ -273,7 +273,7 @@ class Job:
         return replace(j, waves=self.waves + 1)
 
     def _count_failure(self, step_id: str, error: str, loop: int | None = None) -> Job:
-        """Count a failure; of several at once, report the step that has failed most often."""
+        """Count a failure.  Of several failures, the step that has failed most often is reported."""
         at = self.index(step_id)
         most = self.failures[self.index(self.failed)] if self.failed else 0
         j = replace(self, failures={**self.failures, at: self.failures.get(at, 0) + 1})
@@ -308,11 +308,11 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
     return Attempt(w.step.step_id, w.step.description, w.agent, status, text, w.error, wave=wave)
 
 
-# Agents of the members of a team: of agents, functions, flows, objects with an expertise
+# The members of a team: agents, functions, flows, objects with an expertise
 
 
 def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
-    """Return the agent that does the steps of a member, and what the member can do.
+    """Return the agent that does the steps of a member, and a description of what the member can do.
 
     Raises:
         FlowError: If the member cannot do steps.
@@ -339,17 +339,13 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
 
 
 def models_of(member: Any) -> list[Any]:
-    """Return the models of a member's agents.  A member that is plain code has no models."""
+    """Return the models of a member's agents, without members that are plain code."""
     agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
     return [agent.model for agent in agents if not isinstance(agent.model, Program)]
 
 
 def _calling(function: Function) -> Agent[Any, Any]:
-    """Return an agent that calls a function with its task, and answers with the result.
-
-    Raises:
-        FlowError: If the function does not take exactly one text.
-    """
+    """Return an agent that calls a function with its task and answers with the result."""
     properties = function.parameters.get("properties", {})
     needed = function.parameters.get("required", [])
     name = next(iter(needed or properties), "")
@@ -370,11 +366,7 @@ class _Caller(SyncVerbs):
         self._function, self._argument = name, argument
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the request for the function, or its result.
-
-        Raises:
-            ProviderError: If the function has failed.
-        """
+        """Return the request for the function, or its result."""
         message = request.messages[-1]
         results = [part for part in message.parts if isinstance(part, FunctionResult)]
         if not results:
@@ -386,14 +378,10 @@ class _Caller(SyncVerbs):
 
 
 class OrchestrationResult(FlowResult[Job]):
-    """The result of a task.  `FlowFailed` carries one, too.
+    """The result of an orchestrator's run, also in `FlowFailed`.
 
-    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of one of your rows, or
-    an end that every flow has.
-
-    Args:
-        run: The run of the orchestrator's flow.
-        team: The agents of its steps.
+    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of your rows, or an end
+    that every flow has.
 
     Examples:
         >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
@@ -418,17 +406,17 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def is_success(self) -> bool:
-        """True if the task is done."""
+        """Whether the task is done."""
         return self.ending is not None and not self.ending.is_failure
 
     @property
     def output(self) -> Any:
-        """The output of the step that ended last, or None before the first one ends."""
+        """The output of the step that ended last, or None if no step has ended."""
         return self.step_output(list(self._job.outputs)[-1]) if self._job.outputs else None
 
     @property
     def error(self) -> str:
-        """The reason of a failure, for people, or empty without a failure."""
+        """The reason of the failure, for people, or empty if the run did not fail."""
         ending = self.run.record.ending
         if ending is None or not ending.is_failure:
             return ""
@@ -447,7 +435,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def failed_step(self) -> str:
-        """The step that failed last, or empty if another step was done after it."""
+        """The step that failed last, or empty if a later step succeeded."""
         return self._job.failed
 
     @property
@@ -457,7 +445,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def context(self) -> Mapping[str, str]:
-        """The readable texts of the outputs, by step and by output key."""
+        """The outputs as texts, by step and by output key."""
         found = {name: output.text for name, output in self._job.outputs.items()}
         steps = self._job.strategy.steps if self._job.strategy else ()
         keys = {s.output_key: found[s.step_id] for s in steps if s.output_key and s.step_id in found}
@@ -465,8 +453,8 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def journal(self) -> list[Attempt]:
-        """All attempts at steps, with their times, and the steps that are left."""
-        own = {"executing": "done", "asking": "done Supply"}  # the steps at which attempts are noted
+        """All attempts at steps, with their times, followed by the steps that are left."""
+        own = {"executing": "done", "asking": "done Supply"}  # the steps in which attempts are noted
         ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
         made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
         steps = self._job.strategy.steps if self._job.strategy else ()
@@ -513,7 +501,7 @@ class Team:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
         self._models: list[Client | str] = []
-        self.answer_types: dict[str, AnswerTypes] = {}  # by agent, since types of several may have the same shape
+        self.answer_types: dict[str, AnswerTypes] = {}  # by agent: two agents may have types of the same shape
         require("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         is_right = isinstance(descriptions, Mapping) and all(isinstance(one, str) for one in descriptions.values())
         right = "a mapping of names of agents to texts"
@@ -536,7 +524,7 @@ class Team:
 
     @property
     def model(self) -> Client | str:
-        """The first model of an agent.
+        """The model of the first agent that has one.
 
         Raises:
             FlowError: If no agent has a model.
@@ -551,11 +539,7 @@ class Team:
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
     def checked(self, plan: P, config: OrchestratorConfig) -> P:
-        """Return a plan that this team can do within the limits.
-
-        Raises:
-            FlowError: If a step is assigned to an unknown agent, or a loop exceeds the limit of all loops.
-        """
+        """Return a plan, if this team can do it within the limits."""
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
                 right = f"an agent ({self}), or '' for the one that fits best"
@@ -568,18 +552,14 @@ class Team:
         return plan
 
     def check_abandonment(self, timeout_s: float | None) -> None:
-        """Refuse a time limit of steps if an agent has a function that must not run twice.
-
-        Raises:
-            FlowError: If there is such a function; the message names the agent and the function.
-        """
+        """Refuse a time limit of steps if an agent has a function that must not run twice."""
         for name, agent in self.agents.items() if timeout_s is not None else ():
             for what in once_of(agent.functions, (agent,)):
                 here = f"step_timeout_s={timeout_s:g}: a step of {name!r}"
                 raise refused(here, what, "remove the limit, or use an agent without that function")
 
     def output_of(self, name: str, value: Any) -> Output:
-        """Return the output of an agent in the form that is stored, with its text for later steps."""
+        """Return an agent's output in the form that is stored, with its text for later steps."""
         answer_types = self.answer_types[name]
         written = answer_types.dump(value)
         plain = value if type(value) is str else written
@@ -590,7 +570,7 @@ class Team:
         return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
     def wave(self, j: Job) -> list[StepWork]:
-        """Return the steps that may begin now, each with everything that it needs."""
+        """Return the steps that may begin now, with everything that they need."""
         steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
         earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
         numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
@@ -605,7 +585,7 @@ class Team:
         ]
 
     def fit_for(self, j: Job, step: Step) -> str:
-        """Return the agent for a step: its replacement, the assigned agent, or the one with most of its words."""
+        """Return the agent for a step: its replacement, the assigned agent, or the one that fits best."""
         name = j.agents.get(step.step_id, step.assigned_agent)
         return name if name in self.agents else self._fittest(step, list(self.agents))
 
@@ -615,7 +595,7 @@ class Team:
         return [name for name in self.agents if name not in tried]
 
     def has_another(self, j: Job) -> bool:
-        """Return True if an agent has not tried the step that failed last."""
+        """Return whether there is an agent that has not tried the step that failed last."""
         return bool(self.others_for(j))
 
     def reassigned(self, j: Job, _: Any) -> Job:

@@ -1,4 +1,4 @@
-"""An orchestrator: a flow whose plan comes from a model, and whose steps a team of agents does; its table."""
+"""The orchestrator, its states and its table."""
 
 from __future__ import annotations
 
@@ -57,22 +57,16 @@ from fsm_agent.validation import require, safe_repr
 AnyJob: TypeAlias = str | Payload | Job
 
 VALIDATOR = "validator"
-STEPS = 100_000  # states that a run enters at most: far above what the limits of the orchestrator allow
+STEPS = 100_000  # the most states of a run, far above what the limits of the orchestrator allow
 
 
 class TeamState(CallState[StepWork, Any]):
-    """A call of an agent of the team, which is asked for its own output.
-
-    Args:
-        task: Returns the task for the agent.
-        team: The agents.
-        within_s: See `CallState`.
-    """
+    """A state that asks an agent of the team for the agent's own output type."""
 
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s=within_s)
         self.answer_types = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
-        self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
+        self.keys_by_agent = {name: End(name) for name in team.agents}  # the keys in ``clients`` for their models
         self._agents = team.agents
 
     def prompt_for(self, agent: Agent[Any, Any], task: Any) -> Any:
@@ -90,7 +84,7 @@ child_of(TeamState)(CallChild)
 
 
 class _Outputs(AnswerTypes):
-    """The types of the outputs of a team: each output is kept with its agent, so types may have the same shape."""
+    """The output types of a team.  They may look the same in JSON, because each output is kept with its agent."""
 
     @property
     def cases(self) -> tuple[Any, ...]:
@@ -103,7 +97,7 @@ class _Outputs(AnswerTypes):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TeamFlow(Flow[Job]):
-    """The flow of an orchestrator, with results that know the types of the team's outputs."""
+    """The flow of an orchestrator, whose results know the output types of the team."""
 
     team: Team
 
@@ -112,15 +106,7 @@ class TeamFlow(Flow[Job]):
 
 
 class StepStates:
-    """The states of one step: fill in the intent, ask the agent, validate the output, let a person look.
-
-    Args:
-        team: The agents.
-        requests: The requests to the models.
-        planner: Matches names and words intents.
-        validator: Validates outputs.
-        config: The limits.
-    """
+    """The states of one step: fill in the intent, ask the agent, validate the output, and let a person review it."""
 
     def __init__(
         self,
@@ -163,7 +149,7 @@ class StepStates:
         return Flow("step", StepWork, start=preparing, rows=rows)
 
     def _rows_of_names(self) -> list[Row[StepWork]]:
-        """Return the rows of the model that is asked what a placeholder means."""
+        """Return the rows of asking a model what a placeholder means."""
         if not self._config.llm_names:
             return []
         return [
@@ -187,15 +173,7 @@ class StepStates:
 
 
 class JobStates:
-    """The states of an orchestrator, and the rows between them.
-
-    Args:
-        team: The agents.
-        requests: The requests to the models.
-        planner: Plans and decides.
-        step: The flow of one step.
-        config: The limits.
-    """
+    """The states of an orchestrator, and the rows between them."""
 
     def __init__(
         self,
@@ -253,7 +231,7 @@ class JobStates:
         ]
 
     def _rows_of_rest(self) -> list[Row[Job]]:
-        """Return the rows of the time between steps."""
+        """Return the rows of the pause between steps."""
         if self.following is self.executing:
             return []
         return [
@@ -263,7 +241,7 @@ class JobStates:
         ]
 
     def _rows_of_steps(self) -> list[Row[Job]]:
-        """Return the rows after steps: what failed first, then what is left."""
+        """Return the rows after a wave of steps, with the rows for failures first."""
         executing, is_escalated = self.executing, self._config.escalate
         return [
             executing.done(self.asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
@@ -275,7 +253,7 @@ class JobStates:
         ]
 
     def _rows_of_remedies(self) -> list[Row[Job]]:
-        """Return the rows of a decision about a step that failed."""
+        """Return the rows of the decision about a failed step."""
         deciding, redesigning, planning = self.deciding, self.redesigning, self.planning
         return [
             deciding.done(self.following, of=Remedy.RETRY, do=Job.retried),
@@ -307,13 +285,7 @@ def _asked(j: Job) -> str:
 
 
 def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: LiveState[Job, Any]) -> list[Row[Job]]:
-    """Return a table with your rows before the rows of another table, without rows that are then never taken.
-
-    Args:
-        own: The rows that are tried first.
-        rows: The other table.
-        start: The first state.
-    """
+    """Return your rows followed by another table, without rows of that table that are then never taken."""
     taken = {(event, row.guard) for row in own for event in _events(row)}
     left = [row for row in rows if not all(taken & {(event, None), (event, row.guard)} for event in _events(row))]
     reached = reached_from([start, EVERY], [*own, *left])
@@ -321,34 +293,34 @@ def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: Live
 
 
 def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:
-    """Return the state of a row with each of the triggers that the row is for."""
+    """Return a row's state with each trigger that the row takes."""
     return {(row.source, event_name(row.trigger, case)) for case in cases_of(row)}
 
 
 class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
 
-    ``flow`` is its flow.  The states of the flow are attributes, to which you can give answers and add rows; see
-    `extended`.
+    ``flow`` is the orchestrator's flow.  The states of the flow are attributes.  You can answer them and add rows to
+    them; see `extended`.
 
     Args:
         agents: The agents that do the steps, with different names: `Agent`s and `AgentBase`s; plain or coroutine
             functions of the task; a `Function` of one text, such as ``flow.as_function(…)``; objects with an
-            ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run; other code starts
-            again if the run is resumed before it has returned.
+            ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Other code starts
+            again if the run is resumed before the code has returned.
         blueprint: A guide for the planner, as a text or `Blueprint`.
-        strategy: A strategy that replaces the one made by a model.
+        strategy: A strategy, or None to let the planner make one.
         config: The limits.
         planner: Makes strategies and decisions; by default, an agent with the first model in the team.
         validator: Answers PASS or FAIL for outputs; by default, an agent with the planner's model.
         descriptions: What the agents can do, by name.  They replace the expertise or the system prompts.
-        prompts: Prompts that replace the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your files,
-            or a mapping such as ``{"deciding": "…"}``.  Other prompts stay.  The planner gets
-            ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after a failure, ``redesigning``, and
-            with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.  The agent of a step gets
-            ``working``, the validator ``validating``.  ``rules`` says how to write steps, and ``validator`` is a system
-            prompt.  A prompt of yours is a template with the variables of the one that it replaces.
-        name: The name in its runs.  Orchestrators that share a store need different names.
+        prompts: Prompts that replace some of the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your
+            files, or a mapping such as ``{"deciding": "…"}``.  Each is a template with the same variables as the one it
+            replaces.  The planner gets ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after a
+            failure, ``redesigning``, and with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.  The
+            agent of a step gets ``working``, the validator ``validating``.  ``rules`` says how to write steps, and
+            ``validator`` is a system prompt.
+        name: The name in runs.  Orchestrators that share a store need different names.
         store: The store that keeps the runs; see `Flow`.
         approve: See `Flow`.
         answer: See `Flow`.
@@ -383,7 +355,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         hooks: Sequence[Any] = (),
         environment: Mapping[str, Any] | None = None,
     ) -> None:
-        self._arguments = {**locals()}  # of which `changed` makes another
+        self._arguments = {**locals()}  # for `changed`
         del self._arguments["self"]
         check_class_attributes(self, Orchestrator, self._arguments)
         self.name = name
@@ -432,11 +404,11 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
 
     @property
     def agents(self) -> list[str]:
-        """The names of its agents, the validator included."""
+        """The names of the agents, including the validator."""
         return [*self.team.agents, self.validator.name]
 
     def changed(self, **arguments: Any) -> Orchestrator:
-        """Return an orchestrator that differs in these arguments of the class.  It keeps the rows added to this one."""
+        """Return an orchestrator with other arguments.  The rows that you added stay."""
         made = type(self)(**{**self._arguments, **arguments})
         if not self._rows:
             return made
@@ -447,13 +419,14 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made.extended(rows)
 
     def extended(self, rows: Sequence[Row[Job]]) -> Orchestrator:
-        """Return an orchestrator with your rows, which are tried before its own.
+        """Return an orchestrator with your rows, which are tried before its own rows.
 
         A row without a guard, or with the same guard, replaces rows that can then never be taken.  States that can no
         longer be reached are left out.  The data are a `Job`, whose methods are actions.
 
         Args:
-            rows: Rows of its states and of your states, such as ``team.deciding.done(team.asking, of=Remedy.FULL)``.
+            rows: Rows of the orchestrator's states and of your states, such as
+                ``team.deciding.done(team.asking, of=Remedy.FULL)``.
 
         Raises:
             FlowError: If the table is wrong; see `Flow`.
@@ -469,7 +442,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made
 
     def plan(self, task: str | Payload) -> Strategy:
-        """Return the strategy that a model makes for a task, without executing it.
+        """Make a strategy for a task with the planner, and return it without executing it.
 
         Raises:
             FlowError: If no strategy could be made.
@@ -483,7 +456,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made.plan
 
     def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
-        """Return the data with which a run of its flow begins.
+        """Return the data with which a run begins.
 
         Raises:
             FlowError: If the task is empty.
@@ -533,7 +506,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return self.flow._run_context(deps, self._by_state(clients) if isinstance(clients, Mapping) else clients)
 
     def _by_state(self, clients: Clients) -> dict[Any, Client]:
-        """Return clients by state, where they were given by the names of agents."""
+        """Return clients by state.  Names of agents are replaced by their states."""
         states = self._states_by_agent()
         found: dict[Any, Client] = {}
         for whom, client in clients.items():

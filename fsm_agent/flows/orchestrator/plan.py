@@ -1,4 +1,4 @@
-"""The plan of an orchestrator, the limits, and the data of one step, with the guards and actions of its table."""
+"""The plan and the limits of an orchestrator, and the data of one step, with the guards and actions of its table."""
 
 from __future__ import annotations
 
@@ -19,21 +19,17 @@ from fsm_agent.validation import Rules, invalid, require
 
 MOST_STEPS = 200  # of a strategy
 MOST_TEXT = 50_000  # characters of each text of a step
-MOST_NAME = 200  # characters of each of its names
-MOST_INTENT = 1_000_000  # characters that an agent is asked at most
-_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")  # spaces are stripped elsewhere: here they would take quadratic time
+MOST_NAME = 200  # characters of each name of a step
+MOST_INTENT = 1_000_000  # characters of the task for an agent
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")  # without the spaces around a name, which would take quadratic time
 _WORD = re.compile(r"[^\W_]+")
 _COMMON = frozenset(["content", "output", "result", "data", "text", "value", "step", "the", "a", "of", "and", "to"])
-_TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
+_TRANSIENT = ("model failed", "expired")  # reasons after which another attempt may soon succeed
 _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
 def _keep_tuple(plan: Any, field: str, kind: type, things: str) -> None:
-    """Keep a list in a field as a tuple.
-
-    Raises:
-        FlowError: If it is no list, or has something of another kind; the message names the field.
-    """
+    """Replace a list in a field by a tuple."""
     value = getattr(plan, field)
     is_right = isinstance(value, list | tuple) and all(isinstance(one, kind) for one in value)
     require(f"{field} of a {type(plan).__name__}", value, is_right, f"a list of {things}", FlowError)
@@ -42,7 +38,7 @@ def _keep_tuple(plan: Any, field: str, kind: type, things: str) -> None:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A description of how to do this kind of task: a guide for the planner, not a contract.
+    """A description of how to do this kind of task.  It guides the planner, but is not a contract.
 
     Examples:
         >>> Blueprint("First research, then write.").description
@@ -50,7 +46,7 @@ class Blueprint:
     """
 
     description: str
-    graph: str | None = None  # in Mermaid, say
+    graph: str | None = None  # for example in Mermaid
 
     def __post_init__(self) -> None:
         require(
@@ -71,14 +67,15 @@ class Step:
         description: The purpose of the step.
         intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
             ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name means the earlier step
-            that shares the most words with it; of several, the most recent.
-        assigned_agent: The name of an agent, or empty for the agent whose description has most words of the step.
+            that shares the most words with it, or the latest of several.
+        assigned_agent: The name of an agent, or empty for the agent whose description shares the most words with the
+            step.
         expected_output: What the output should be.
-        requires_validation: Whether the validator looks at the output.  Its FAIL makes the step fail.
-        requires_approval: Whether a person looks at the output.
+        requires_validation: Whether the validator checks the output.  FAIL makes the step fail.
+        requires_approval: Whether a person reviews the output.
         output_key: Another name of the output.
         depends_on: The steps that must be done first, or None for all steps that are listed before this one.
-        ends_if: A word.  If the output says it, alone on the last line or as a field, the whole task is done.
+        ends_if: A word that ends the whole task if the output says it, alone on the last line or as a field.
 
     Examples:
         >>> Step("facts", "find facts", "Find facts about {{ task }}", "research").step_id
@@ -117,14 +114,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps that are repeated until the last of them says a word.
+    """Steps that are repeated until the last step says a word.
 
     Attributes:
         step_ids: The names of the steps.
         max_iterations: The most repetitions.
-        until: The word, alone on the last line of the output or as a field of it.  If it has not come after the last
-            repetition, the last step has failed: `Remedy.RETRY` repeats the loop, and a person's `Supply` ends it.  If
-            empty, the steps are done exactly ``max_iterations`` times.
+        until: The word, alone on the last line of the output or as a field.  If it has not come after the last
+            repetition, the last step has failed.  `Remedy.RETRY` then repeats the loop, and a person's `Supply` ends
+            it.  If empty, the loop is done exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
@@ -312,15 +309,15 @@ class OrchestratorConfig:
 
     Attributes:
         max_step_remediations: The most attempts at one step of a strategy, including the first.
-        max_total_redesigns: The most retries and redesigns of all steps; the first strategy is not counted.
-        max_loop_iterations: The most repetitions in all loops together.
+        max_total_redesigns: The most retries and redesigns of all steps, without the first strategy.
+        max_loop_iterations: The most repetitions of all loops together.
         parallel: How many steps run at once.
         step_timeout_s: The seconds that the agent of a step has, or None for no limit.  With a limit, no agent may have
             a function that must not run twice.
-        min_step_interval_s: The least seconds between two steps.  If it is above 0, steps are done one at a time.
+        min_step_interval_s: The least seconds between two steps.  If it is above 0, steps run one at a time.
         deadline_s: The seconds for the whole task.
-        unmatched: What to do with a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
-        llm_names: Whether the planner is asked first which step such a placeholder means.
+        unmatched: How to treat a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
+        llm_names: Whether the planner is first asked which step such a placeholder means.
         llm_intents: Whether the planner words the task for an agent, from the filled intent.
         escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 
@@ -346,7 +343,7 @@ class OrchestratorConfig:
             require(name, getattr(self, name), is_right(getattr(self, name)), right, FlowError)
 
 
-# Placeholders of intents: the outputs of earlier steps, found by name, or by common words, without a model
+# Placeholders of intents mean outputs of earlier steps, found by name or by common words, without a model
 
 
 class TooLong(ValueError):
@@ -364,11 +361,7 @@ def words(text: str) -> set[str]:
 
 
 class Texts:
-    """Texts by name, indexed once, to find the text that shares most words with another text.
-
-    Args:
-        texts: Names and texts.
-    """
+    """Texts by name, indexed to find the text that shares the most words with another text."""
 
     def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
         self._names: list[str] = []
@@ -379,21 +372,17 @@ class Texts:
                 self._with.setdefault(word, []).append(number)
 
     def best(self, wanted: str) -> str | None:
-        """Return the text with most of the wanted words (the last of several), or None if no text has any."""
+        """Return the name of the text with the most of the wanted words, or the last of several, or None."""
         counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
         return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
 
 
 class Earlier:
-    """The steps before a step, whose outputs its placeholders may mean.
-
-    Args:
-        steps: The steps, in the order in which they ended.
-    """
+    """Finds the earlier steps whose outputs the placeholders of a step mean."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._by_name: dict[str, str] = {}
-        for step in steps:  # of equal names the most recent
+        for step in steps:  # of equal names, the latest step stays
             names = (step.step_id, f"{step.step_id}_output", *([step.output_key] if step.output_key else []))
             self._by_name |= dict.fromkeys(names, step.step_id)
         if steps:
@@ -401,7 +390,7 @@ class Earlier:
         self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
 
     def source_of(self, name: str) -> str | None:
-        """Return the step whose output a placeholder means: by its name, or by common words."""
+        """Return the step whose output a placeholder means, by name or by common words."""
         return self._by_name.get(name) or self._texts.best(name)
 
     def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -411,12 +400,12 @@ class Earlier:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with values in place of names; placeholders inside values are not filled.
+    """Return a template with values in place of names.  Placeholders inside values are not filled.
 
     Raises:
         TooLong: If the result would have more than `MOST_INTENT` characters.
     """
-    parts = _PLACEHOLDER.split(template)  # texts and names, in turn
+    parts = _PLACEHOLDER.split(template)  # texts and names alternate
     parts[1::2] = [values.get(name.strip(), "") for name in parts[1::2]]
     if (size := sum(map(len, parts))) > MOST_INTENT:
         raise TooLong(f"intent: expected at most {MOST_INTENT} characters with its outputs, got {size}")
@@ -428,18 +417,18 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a step: a value of a type, and its readable text, rendered once."""
+    """The output of a step, as JSON and as a readable text."""
 
     kind: str
     value: str  # as JSON
     text: str
-    agent: str = ""  # whose output type it is of; empty: a person wrote it
+    agent: str = ""  # the agent that gave it; empty: a person wrote it
 
     def says(self, word: str) -> bool:
-        """Return True if the output says a word: as the last line, as its value, or as a field.
+        """Return whether the output says a word: as the last line, as its value, or as a field.
 
-        The word must stand alone there; its case and the marks around it do not matter.  A true field with the name of
-        the word counts, too.  No output says the empty word.
+        The word must stand alone.  Case and surrounding marks do not matter.  A true field whose name is the word
+        counts, too. No output says the empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
@@ -454,14 +443,14 @@ def _texts_of(values: Iterable[Any]) -> list[str]:
 
 
 def _bare(text: str) -> str:
-    """Return the last line of a text that is not empty, in lower case and without the marks around it."""
+    """Return the last line with text, in lower case and without surrounding marks."""
     line = text.rstrip().rpartition("\n")[2]
     return " ".join(line.split()).strip(_MARKS).strip().rstrip("!").casefold()
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A filled template, and the names in it that match no output."""
+    """A filled template, and its names that match no output."""
 
     text: str
     unmatched: tuple[str, ...] = ()
@@ -469,7 +458,7 @@ class Intent:
 
 @dataclass(frozen=True)
 class StepWork:
-    """One step, with all that it needs."""
+    """One step, with everything that it needs."""
 
     step: Step
     agent: str
@@ -477,9 +466,9 @@ class StepWork:
     earlier: tuple[Step, ...]
     texts: Mapping[str, str]
     unmatched: str
-    until: str = ""  # the word that ends the loop whose last step it is
+    until: str = ""  # the word that ends a loop, if this is its last step
     seen: Message | None = None  # pictures and documents of the task
-    matched: Mapping[str, str] | None = None  # steps by placeholder, from a model; None: none was asked
+    matched: Mapping[str, str] | None = None  # steps by placeholder, from a model; None: not asked
     intent: str = ""
     output: Output | None = None
     error: str = ""
@@ -503,7 +492,7 @@ def is_refused(w: StepWork, verdict: Verdict) -> bool:
 
 
 def intent_of(w: StepWork) -> Intent:
-    """Return the intent of a step, with the outputs that its placeholders mean."""
+    """Return the intent of a step, filled with the outputs that its placeholders mean."""
     known = {**w.texts, "task": w.task}
     meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
     by_model = w.matched or {}
@@ -517,7 +506,7 @@ def may_match(w: StepWork, intent: Intent) -> bool:
 
 
 def matched(w: StepWork, found: Matches) -> StepWork:
-    """Keep the matches of a model that name existing steps."""
+    """Keep a model's matches that name existing steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 

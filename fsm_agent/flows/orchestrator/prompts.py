@@ -1,6 +1,6 @@
-"""The requests to the models of an orchestrator: the prompts of ``prompts/orchestrator`` with values of a task.
+"""The requests to the models of an orchestrator: the prompts of ``prompts/orchestrator``, filled for a task.
 
-Earlier outputs of models are quoted: their lines are indented, and placeholders in them are not filled.
+Outputs of models are quoted: their lines are indented, and placeholders in them are not filled.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render, variables
 from fsm_agent.validation import require
 
-MOST_QUOTED = 20_000  # characters of the outputs, intents or errors in one request, beside the output to validate
+MOST_QUOTED = 20_000  # characters of outputs, intents or errors in one request, without the output to validate
 
-_LEAST_QUOTED, _MOST_OF_ONE = 100, 2_000  # of one of them
+_LEAST_QUOTED, _MOST_OF_ONE = 100, 2_000  # characters of a single one
 
 _BARE = Prompt("")
 
 
 def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str]:
-    """Return the templates of all requests by name: the user's, or else the package's.
+    """Return the templates of all requests by name, with the user's templates in place of the package's.
 
     Args:
-        prompts: The user's prompts; texts are templates.
+        prompts: The user's prompts, or templates as texts.
 
     Raises:
-        FlowError: If the package has no prompt with such a name or variable, or a prompt has more than a template.
+        FlowError: If the package has no prompt with this name or variable, or a prompt has more than a template.
     """
     right = "Prompts('my_team') or a mapping such as {'deciding': 'The step {{ failed }} failed. Decide: …'}"
     require("prompts", prompts, isinstance(prompts, Prompts | Mapping), right, FlowError)
@@ -61,19 +61,13 @@ def _template(what: str, given: Any, replaced: str) -> str:
 
 
 class Requests:
-    """The requests to the models of an orchestrator.
-
-    Args:
-        templates: The result of `templates_of`.
-        blueprint: The guide for plans.
-        team: The agents.
-    """
+    """The requests to the models of an orchestrator."""
 
     def __init__(self, templates: Mapping[str, str], blueprint: Blueprint, team: Team) -> None:
         self._templates, self._guide, self._team = templates, str(blueprint), team
 
     def planning(self, j: Job) -> Any:
-        """Return a request for a strategy, or for a new strategy after a failure."""
+        """Return the request for a strategy, or for a new strategy after a failure."""
         before = {"failed": "", "error": "", "strategy": "", "done": ""}
         if j.failed:
             done = {e.step_id: e.output for e in j.entries if e.status == "completed"}
@@ -83,7 +77,7 @@ class Requests:
         return self._of_job("planning", j, guide=self._guide, rules=self._rules(j), **limits, **before)
 
     def planning_simply(self, j: Job) -> Any:
-        """Return a shorter request for a strategy, for a model that failed to answer the full one."""
+        """Return a shorter request for a strategy, for a model that failed to answer the full request."""
         return self._of_job("planning_simply", j)
 
     def deciding(self, j: Job) -> Any:
@@ -103,7 +97,7 @@ class Requests:
         )
 
     def redesigning(self, j: Job) -> Any:
-        """Return the request for steps in place of the remaining ones."""
+        """Return the request for steps that replace the remaining steps."""
         known = {"guide": self._guide, "rules": self._rules(j), "strategy": _strategy(j), "outputs": _outputs(j)}
         return self._of_job("redesigning", j, **_failure(j), **known)
 
@@ -132,7 +126,7 @@ class Requests:
         return with_pictures(self._text("working", request=w.intent, is_text=is_text, **words), _seen_by_agent(w))
 
     def validating(self, w: StepWork) -> Any:
-        """Return the question of whether an output serves the purpose of the step.  The output is not cut."""
+        """Return the question whether an output serves the purpose of the step.  The output is not shortened."""
         words = {"task": w.task, "description": w.step.description, "expected": w.step.expected_output}
         words["output"] = output_text(w)
         return with_pictures(self._text("validating", **{name: _quoted(text) for name, text in words.items()}), w.seen)
@@ -154,7 +148,7 @@ def with_pictures(text: str, seen: Message | None) -> Any:
 
 
 def _seen_by_agent(w: StepWork) -> Message | None:
-    """Return the pictures for the agent of a step: the pictures of the task, if the intent quotes the task."""
+    """Return the pictures of the task for the agent of a step, or None if the intent does not quote the task."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
@@ -165,7 +159,7 @@ def _quoted(text: str, most: int | None = None) -> str:
 
 
 def _listed(items: Iterable[tuple[str, str]]) -> str:
-    """Return named items, one per line, cut so that all fit."""
+    """Return named items, one per line, shortened so that all fit."""
     found = list(items)
     most = min(_MOST_OF_ONE, max(_LEAST_QUOTED, MOST_QUOTED // max(len(found), 1)))
     return "\n".join([f"- {name}: {_quoted(text, most)}" for name, text in found]) or "- none"
