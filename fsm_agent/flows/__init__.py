@@ -1,8 +1,8 @@
-"""Flows: state machines of the user's own, whose states wait for agents, functions, people, time and other flows.
+"""Flows are state machines that you define.  Their states wait for agents, functions, people, time and other flows.
 
-`states`, `declare`, `table`, `checks` and `definition` concern the declaration of a flow.  `record`, `process`,
-`members` and `run` decide while a flow runs, and are pure.  A `Flow` drives its runs with the two loops, the stores and
-the journals with which an `Agent` drives its calls.  Agents do not depend on flows.
+`states`, `declare`, `table`, `checks` and `definition` declare a flow.  `record`, `process`, `members` and `run` make
+the decisions of a running flow and are pure.  A `Flow` drives its runs with the same loops, stores and journals as an
+`Agent`.  Agents do not depend on flows.
 """
 
 from fsm_agent.flows.declare import ask, each, end, execute, gather, pause, race, subflow, wait

@@ -1,4 +1,4 @@
-"""The activities of a flow: functions of its data, questions to people who are here, and the end of a time."""
+"""The activities of a flow: state functions, questions to people who are here, and timers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store 
 
 
 class RunWithData(FunctionExecution):
-    """A run of a state's function."""
+    """The execution of a state's function, called with the data."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class RunWithData(FunctionExecution):
 
 @activity_of(RunOnData)
 class StateFunctionActivity(FunctionActivity):
-    """A state's function that runs."""
+    """A running function of a state."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class AnswerActivity(AskActivity):
 
 @activity_of(Timer)
 class TimerActivity(SleepActivity):
-    """A wait until a state's time is over.  This moment is also a deadline of its process."""
+    """A wait until a state's time is over."""
 
     __slots__ = ()
 
@@ -82,6 +82,6 @@ class TimerActivity(SleepActivity):
         return bool(self.effect.until_s - self.environment.clock.now() <= patience_s)
 
     def _is_of_question(self) -> bool:
-        """Return whether the timer limits the time that a person has for an answer."""
+        """Return whether the timer limits the time for a person's answer."""
         asked = f"{AwaitAnswer.prefix}:{subject_of(self.effect.key)}"
         return any(effect.key.rpartition(SEPARATOR)[2] == asked for effect in self.process.effects)

@@ -1,4 +1,4 @@
-"""Flows as functions of agents: what an agent call needs in order to run a flow as one of its functions."""
+"""Flows as functions of agents: everything that an agent call needs to run a flow as one of its functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fsm_agent.validation import require
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
-_DATA = "data"  # the argument, of a flow whose data are no object in JSON
+_DATA = "data"  # the only argument if the data are not a JSON object
 
 
 def function_of(
@@ -58,7 +58,7 @@ def function_of(
 
 
 def _within(flow: Flow[Any], timeout_s: float | None) -> Flow[Any]:
-    """Return the flow with a deadline no later than this one."""
+    """Return the flow with a deadline of at most ``timeout_s``."""
     own_s = flow.limits.deadline_s
     if timeout_s is None or (own_s is not None and own_s <= timeout_s):
         return flow
@@ -76,7 +76,7 @@ def _of_start(flow: Flow[Any], start: Callable[..., Any]) -> Function[..., Any, 
 
 
 def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
-    """Return the function that makes the data from arguments: from one per field, or from a single ``data``."""
+    """Return the function that makes the data from one argument per field, or from a single ``data``."""
     adapter, schema = flow.adapter, flow.adapter.json_schema()
     is_object = "properties" in schema
     if not is_object:
@@ -96,7 +96,7 @@ def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
 
 
 class _Validator:
-    """A validator of arguments that are the fields of data."""
+    """A validator for arguments that are the fields of the data."""
 
     def __init__(self, adapter: pydantic.TypeAdapter[Any], known: dict[str, Any], is_object: bool) -> None:
         self._adapter = adapter
@@ -104,11 +104,7 @@ class _Validator:
         self._is_object = is_object
 
     def validate_json(self, document: str) -> dict[str, Any]:
-        """Return the data, by the name of their argument.
-
-        Raises:
-            ValueError: If the document does not hold such data.
-        """
+        """Return the data as ``{"data": …}``."""
         arguments = pydantic_core.from_json(document)
         if isinstance(arguments, dict) and (unknown := [name for name in arguments if name not in self._known]):
             raise ValueError(f"expected only the arguments {', '.join(self._known)}, got {unknown[0]!r:.60}")
@@ -117,13 +113,7 @@ class _Validator:
 
 
 class FlowDelegate:
-    """A flow as a function of an agent; see `fsm_agent.functions.context`.
-
-    Args:
-        flow: The flow.
-        start: The function that makes data from arguments.
-        returns: Makes the result from the last data of the flow.  With None, the data are the result.
-    """
+    """A flow as a function of an agent; see `fsm_agent.functions.context`."""
 
     is_handoff = False
     hears_inside = True
@@ -178,7 +168,7 @@ class FlowDelegate:
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)
 
     def kept(self, record: FlowRecord) -> ProcessRecord:
-        """Return the record of a run in the form in which the call around it keeps it."""
+        """Return the record of a run in the form that the outer call keeps."""
         return ProcessRecord(record, self._written)
 
     def output_of(self, data: Any) -> Any:
@@ -186,7 +176,7 @@ class FlowDelegate:
         return data if self._returns is None else self._returns(data)
 
     def call(self, /, *args: Any, **arguments: Any) -> Any:
-        """Run the flow by itself, with the arguments that a model would give."""
+        """Run the flow alone, with the arguments that a model would give."""
         return self.output_of(self.flow.call(self._begun(args, arguments)).run.data)
 
     async def acall(self, /, *args: Any, **arguments: Any) -> Any:
@@ -211,16 +201,7 @@ class FlowDelegate:
 
 
 class InnerRun:
-    """A run of a flow inside an agent call.  It delegates to the run, but its record is written as JSON.
-
-    Args:
-        run: The run.
-        record: The record, in the form in which the call around the run keeps it.
-        delegate: The flow as a function.
-
-    Attributes:
-        begun_with: The record of the run when this object was made.
-    """
+    """A run of a flow inside an agent call.  Only its record differs from the run's: it is written as JSON."""
 
     def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
         self.run = run
@@ -231,7 +212,7 @@ class InnerRun:
 
     @property
     def record(self) -> ProcessRecord:
-        """Its record."""
+        """The record, in the form that the outer call keeps."""
         if self.run.record is not self._of:
             self._of = self.run.record
             self._record = self._delegate.kept(self._of)
@@ -242,7 +223,7 @@ class InnerRun:
         """The result for the model.
 
         Raises:
-            UsageError: If `returns` has raised an exception.
+            UsageError: If ``returns`` raises an exception.
         """
         try:
             return self._delegate.output_of(self.run.data)
@@ -250,11 +231,11 @@ class InnerRun:
             raise UsageError(f"{type(error).__name__}: {error}") from error
 
     def advance(self, key: str, outcome: Any) -> None:
-        """Take an outcome. Stopping a flow cancels it, because it has no answer before its end."""
+        """Take an outcome.  A stop cancels the flow, because a flow has no answer before its end."""
         self.run.advance(key, _without_stop(outcome))
 
     def end_with(self, outcome: Any) -> None:
-        """Take the outcome by which the call around the run ends."""
+        """Take the outcome that ends the outer call."""
         self.run.end_with(_without_stop(outcome))
 
     def return_to(self, record: ProcessRecord) -> None:
@@ -264,7 +245,7 @@ class InnerRun:
         self._of, self._record = earlier, record
 
     def closed_again(self) -> ProcessRecord:
-        """Return the record after the policies of functions are applied again to the pending calls inside it."""
+        """Return the record after applying the policies of functions to pending calls again."""
         self.run.record = self.run.closed_again()
         return self._delegate.kept(self.run.record)
 
@@ -273,5 +254,4 @@ class InnerRun:
 
 
 def _without_stop(outcome: Any) -> Any:
-    """Return an outcome, with a cancellation in place of a stop."""
     return Cancelled(reason=outcome.reason, at_s=outcome.at_s) if isinstance(outcome, Stopped) else outcome

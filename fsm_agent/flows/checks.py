@@ -1,4 +1,4 @@
-"""The checks of a flow, when it is defined: each error names the row or state, and what was expected."""
+"""The checks of a flow's definition.  Each error names the row or the state and says what was expected."""
 
 from __future__ import annotations
 
@@ -52,22 +52,18 @@ if TYPE_CHECKING:  # what imports this module
 
 _NAME = "a string such as 'support'"
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
-_SIMILARITY = 0.85  # from which a class attribute counts as a misspelt argument: "stores", and not "score" for "store"
+_SIMILARITY = 0.85  # above it, a class attribute is a misspelt argument: "stores" for "store", but not "score"
 _LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
 Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
 NO_AGENTS: Agents = {}
 
 
-# States that may be abandoned: those with a time, and members for which others were enough.  A function that is running
+# States with a time, and members after enough others have given values, may be abandoned.  A function that is running
 # then has no one to report to; if it must not run twice, its outcome would stay in doubt for ever.
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
-    """Refuse a state that may be abandoned while a function runs that must not run twice; agents may come later.
-
-    Raises:
-        FlowError: It names the function.
-    """
+    """Refuse a state that may be abandoned during a function that must not run twice."""
     for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
@@ -82,12 +78,14 @@ def refused(here: str, what: str, right: str = "give it a state of its own, with
 
 
 def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
-    """Yield the functions that must not run twice, those of agents and flows among them included.
+    """Yield the functions that must not run twice, including functions of agents and flows.
+
+    Sources other than toolsets are skipped, because they are asked again for each call.
 
     Args:
-        functions: The functions; sources other than toolsets are skipped, because they are asked anew for each call.
-        seen: Agents to skip, because their functions are being visited already.
-        is_late: Every agent that a function names exists by now.
+        functions: The functions.
+        seen: Agents whose functions are already being visited.
+        is_late: Whether every agent that a function names is known by now.
     """
     for function in functions:
         if isinstance(function, Toolset):
@@ -116,11 +114,7 @@ def _once_in(states: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[
 
 
 def check_arguments(flow: FlowDefinition[Any]) -> None:
-    """Refuse arguments that no run could use.
-
-    Raises:
-        FlowError: It names the argument, what was expected, and its value.
-    """
+    """Refuse arguments that no run could use."""
     require("the name of a flow", flow.name, isinstance(flow.name, str) and bool(flow.name), _NAME, FlowError)
     for name, is_right, right in _RIGHTS:
         value = getattr(flow, name)
@@ -138,16 +132,7 @@ def check_arguments(flow: FlowDefinition[Any]) -> None:
 
 
 def check_class_attributes(made: object, base: type, arguments: Collection[str]) -> None:
-    """Refuse attributes of a subclass in place of arguments: what `__init__` sets hides them.
-
-    Args:
-        made: An object of the subclass.
-        base: The class whose arguments they are.
-        arguments: The names of the arguments.  A subclass that is a dataclass may give its fields other defaults.
-
-    Raises:
-        FlowError: It names the class and the attribute.
-    """
+    """Refuse attributes of a subclass in place of arguments, because ``__init__`` hides them."""
     of_base = getattr(base, "__dataclass_fields__", {})
     for cls in type(made).__mro__:
         if cls in base.__mro__:
@@ -171,7 +156,6 @@ def _is_store(value: Any) -> bool:
 
 
 def _are_upgrades(value: Any) -> bool:
-    """Return whether a value is a mapping of functions, or of lists of them, by version."""
     if not isinstance(value, Mapping):
         return False
     steps = [upgrade if isinstance(upgrade, Sequence) else [upgrade] for upgrade in value.values()]
@@ -206,7 +190,7 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
     """Return the states of a flow by name, in the order of the rows.
 
     Raises:
-        FlowError: The rows hold something that is not a state, or two states have the same name.
+        FlowError: If the rows hold something that is not a state, or two states have the same name.
     """
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
@@ -229,16 +213,12 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
 
 
 def _is_same(one: State[Any], other: State[Any]) -> bool:
-    """Return whether two states are one: ends are, if they are made alike."""
+    """Return whether two states are the same.  Two ends with equal fields are."""
     return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 
 def check_flow(flow: FlowDefinition[Any]) -> None:
-    """Check everything that can be known before a flow runs.
-
-    Raises:
-        FlowError: Something cannot work.
-    """
+    """Check everything that can be known before a flow runs."""
     where = f"flow {flow.name!r}"
     check_data(where, flow.data)
     for state in flow.states.values():
@@ -276,7 +256,7 @@ def check_data(where: str, data: Any) -> None:
 
 @lru_cache(512)
 def _lost_always(data: type) -> str:
-    """Return what a type never reads as it writes it, by the schemas of both; empty: nothing that they show."""
+    """Return why JSON never keeps the type unchanged, according to its two schemas, or empty."""
     try:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
@@ -296,7 +276,6 @@ def _lost_always(data: type) -> str:
 
 
 def _objects(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schemas of objects by name, the root's first."""
     return {schema.get("title", "the data"): schema, **schema.get("$defs", {})}
 
 
@@ -312,7 +291,7 @@ def _is_frozen(data: Any) -> bool:
 
 
 def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
-    """Yield the types of all fields inside of a type, with their paths."""
+    """Yield the types of all fields inside a type, with their paths."""
     for argument in get_args(kind):
         yield path, argument
         yield from _fields(argument, path, seen)
@@ -427,7 +406,6 @@ def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
 
 
 def _check_functions(where: str, row: Row[Any], data: Any) -> None:
-    """Refuse a guard or an action that cannot be called with the data and what came.  Types are for type checkers."""
     if row.guard is not None:
         if getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
             right = "a named function, which the diagram can show"
@@ -444,7 +422,7 @@ def _check_functions(where: str, row: Row[Any], data: Any) -> None:
 
 
 def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
-    """Refuse a field that the data have not, and one of another type than the answer's: no type checker sees either."""
+    """Refuse a field that the data do not have, or whose type differs from the answer's.  Type checkers see neither."""
     fields, field, kind = fields_of(data), action.field, row.source.type_for(row.trigger, row.case)  # type: ignore[attr-defined]
     if not fields:
         right = "use a frozen dataclass, or an action that returns the data"
@@ -464,7 +442,7 @@ def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
 
 
 def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
-    """Refuse a row of a type that its state does not give."""
+    """Refuse a row for a type that its state does not give."""
     cases = source.answer_types.cases
     if row.case is ANY or any(row.case is case or without_notes(row.case) == without_notes(case) for case in cases):
         return
@@ -476,7 +454,7 @@ def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
 
 
 def _check_takers(where: str, flow: FlowDefinition[Any]) -> None:
-    """Check that the rows of each state, trigger and type end with one without a guard, and only there."""
+    """Check that the rows of each state, trigger and type end with exactly one row without a guard."""
     takers: dict[tuple[str, str], list[Row[Any]]] = {}
     useful: set[int] = set()
     for row in flow.table:
@@ -504,7 +482,7 @@ def _is_named_alike(before: Row[Any], row: Row[Any]) -> bool:
 
 
 def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
-    """Refuse a state with an outcome that no row may take."""
+    """Refuse a state with an outcome that no row takes."""
     outcomes = [(trigger, case) for trigger in state.triggers for case in cases_at(state, trigger)]
     for trigger, case in outcomes:
         event = event_name(trigger, case)
@@ -523,7 +501,7 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
 
 
 def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
-    """Check that the start leads to each state, and each state to an end that the user declared."""
+    """Check that each state can be reached from the start, and that each state can reach an end of the user."""
     reached = reached_from([flow.start], flow.own_rows)
     if lost := [state.name for state in flow.live if state.name not in reached]:
         raise FlowError(f"{where}: expected a row that leads to {lost[0]}, got none; add one, or remove its rows")
@@ -538,7 +516,7 @@ def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
 
 
 def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
-    """Return the roles of a flow, and of flows inside of it that are not bound; each with its states."""
+    """Return the roles of a flow, with their states.  Inner flows that are not bound are included."""
     found: dict[str, list[CallState[Any, Any]]] = {}
     for state, agents in states_inside(flow.live, flow.agents):
         if isinstance(state, CallState) and isinstance(state.agent, str) and agents is flow.agents:
@@ -547,11 +525,7 @@ def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
 
 
 def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
-    """Refuse bindings that leave a role without an agent, or give it one that its states cannot ask.
-
-    Raises:
-        FlowError: It names the role, the state and what is bound.
-    """
+    """Refuse bindings that leave a role without an agent, or give it an unsuitable one."""
     where = f"flow {flow.name!r}"
     for role, states in roles_of(flow).items():
         here = f"{where}: role {role!r} of the state {states[0].name}"
@@ -566,11 +540,7 @@ def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
 
 
 def check_names(flow: FlowDefinition[Any], names: Iterable[str]) -> None:
-    """Refuse names that are not roles of the flow.
-
-    Raises:
-        FlowError: It names the roles of the flow.
-    """
+    """Refuse names that are not roles of the flow."""
     roles = roles_of(flow)
     for name in names:
         if name not in roles:

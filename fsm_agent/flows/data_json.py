@@ -1,8 +1,8 @@
 """Data and answers as JSON that can be read again, and errors that say why a value cannot.
 
-JSON of pydantic alone would write a bounded `deque` as a list, and a time in a zone with its offset alone, so that what
-comes back is equal, and is not the same.  Here they are ``{"maxlen": 3, "items": […]}`` and
-``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are no text, as of a picture, are ``{"base64": "iVBO…"}``.
+The JSON of pydantic alone loses the bound of a `deque` and the name of a time zone.  Here they are written as
+``{"maxlen": 3, "items": […]}`` and ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are not UTF-8 text, such
+as a picture, are written as ``{"base64": "iVBO…"}``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fsm_agent.functions.schema import described_errors
 from fsm_agent.validation import safe_repr
 
 _Handler = Callable[[Any], Any]
-_PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys that hold no schemas
-_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types of values that equality looks at whole
+_PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys without schemas
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types without parts that equality ignores
 _EXACT = {"str", "int", "float", "bool", "none", "enum", "literal", "nullable", "union", "tuple"}
 _EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose values are the same if equal
 # The values of the type `Any`, while data are checked.  The context of pydantic belongs to the validators of users.
@@ -44,17 +44,13 @@ _ILL_TYPED = re.compile(  # pydantic's words
 _NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 
 
-# JSON that keeps what JSON of pydantic alone loses
+# JSON that keeps what pydantic alone loses
 
 
 def kept_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """Return the adapter of a type.
-
-    Raises:
-        Exception: Raised by pydantic: it has no JSON.
-    """
+    """Return the adapter of a type."""
     plain = type_adapter(kind)
-    return _kept(plain) if plain.pydantic_complete else plain  # its names may be known by the next time
+    return _kept(plain) if plain.pydantic_complete else plain  # its names may be known later
 
 
 @lru_cache(512)
@@ -64,14 +60,14 @@ def _kept(plain: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
         return plain
     adapter = copy(plain)
     adapter.core_schema = schema
-    # Without the flag, models inside bring their own validators, without what is wrapped here.
+    # Without the flag, inner models use their own validators, which are not wrapped.
     adapter.validator = pydantic_core.SchemaValidator(schema, _use_prebuilt=False)
     adapter.serializer = pydantic_core.SchemaSerializer(schema, _use_prebuilt=False)
     return adapter
 
 
 def _keeping(schema: Any) -> Any:
-    """Return a core schema in which deques, times and bytes are wrapped; the same object if it has none."""
+    """Return a core schema in which deques, times and bytes are wrapped, or the same object if there are none."""
     if isinstance(schema, list | tuple):
         items = [_keeping(item) for item in schema]
         return schema if all(map(_is, items, schema)) else type(schema)(items)
@@ -118,7 +114,7 @@ def _read_time(value: Any, handler: _Handler) -> Any:
     time = handler(text)
     try:
         zone = ZoneInfo(key)
-    except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or no name that a file can have
+    except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or an impossible file name
         raise ValueError(f"time zone: expected one that this machine knows, got {safe_repr(key)}") from None
     if time.tzinfo is None:
         raise ValueError(f"expected a time with an offset before its zone, got {safe_repr(value)}")
@@ -129,7 +125,7 @@ def _write_bytes(value: Any, handler: _Handler) -> Any:
     if isinstance(value, bytes):
         try:
             value.decode()
-        except UnicodeDecodeError:  # which pydantic, by default, cannot write
+        except UnicodeDecodeError:  # which pydantic cannot write by default
             return {"base64": b64encode(value).decode()}
     return handler(value)
 
@@ -163,7 +159,7 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 class DataError(OutcomeError):
-    """JSON cannot hold the value unchanged; the message says where, what was expected, and what came."""
+    """JSON cannot hold the value unchanged.  The message says where, what was expected, and what came."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}" if where else problem)
@@ -172,15 +168,11 @@ class DataError(OutcomeError):
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
     """Return a value as JSON that can be read again.
 
-    Args:
-        adapter: Of `kept_adapter`.
-        value: The value.
-        where: Its place, for errors.
-        right: Its type, for errors.
-        is_any_free: Look at no value of the type `Any`; the JSON holds a number in place of each.
+    ``where`` and ``right`` are the place and the type of the value, for errors.  With ``is_any_free``, values of the
+    type `Any` are skipped, and the JSON holds a number in place of each.
 
     Raises:
-        DataError: JSON cannot hold the value unchanged.
+        DataError: If JSON cannot hold the value unchanged.
     """
     held = _HELD.set([] if is_any_free else None)
     try:
@@ -205,7 +197,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 
 @lru_cache(512)
 def _may_lose(adapter: pydantic.TypeAdapter[Any]) -> bool:
-    """Return whether a value may come back equal, and yet without a part: see `lost_in_json`."""
+    """Return whether a value may come back equal but incomplete; see `lost_in_json`."""
     waiting: list[Any] = [adapter.core_schema]
     while waiting:
         part = waiting.pop()
@@ -219,16 +211,16 @@ def _may_lose(adapter: pydantic.TypeAdapter[Any]) -> bool:
 
 
 def always_kept(value: Any, kind: Any) -> bool:
-    """Return True for a plain value of a plain type, without asking pydantic: most steps change such a field."""
+    """Return whether JSON certainly keeps the value, without asking pydantic."""
     if value.__class__ is not kind:
         return False
-    return kind is int or kind is bool or (kind is str and value.isascii())  # half a surrogate pair is no JSON
+    return kind is int or kind is bool or (kind is str and value.isascii())  # JSON cannot hold half a surrogate pair
 
 
 def lost_in_json(value: Any, again: Any) -> str:
-    """Return what JSON does not keep of a value, though the one that comes back is equal; empty: nothing.
+    """Return what JSON loses of a value although the value that comes back is equal, or empty.
 
-    Equality does not look at the length that bounds a deque, or at what makes the entries of a defaultdict.
+    Equality ignores the bound of a deque and the default factory of a defaultdict.
     """
     if type(value) in _LEAVES:
         return ""
@@ -253,7 +245,7 @@ def lost_in_json(value: Any, again: Any) -> str:
 
 
 def describe_json_error(error: Exception) -> str:
-    """Return in one line what is wrong with JSON, or with a value that JSON cannot hold."""
+    """Return in one line why JSON is wrong, or why a value cannot be written as JSON."""
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):

@@ -1,4 +1,4 @@
-"""What a flow is: its states, its table, the machine of the table, and its data.  Nothing here runs."""
+"""The definition of a flow: its states, its table, the machine of the table, and its data.  Nothing here runs."""
 
 # The annotations are evaluated, not kept as texts: dataclasses copy them into the `__init__` of each subclass, where
 # the names of this module are unknown.
@@ -63,7 +63,7 @@ Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowDefinition(Generic[D]):
-    """The base of a `Flow`: everything that its runs need, except how they are driven."""
+    """The base of `Flow`: everything that its runs need, except the verbs that drive them."""
 
     name: str
     data: type[D]
@@ -80,8 +80,8 @@ class FlowDefinition(Generic[D]):
     agents: Agents = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     states: Mapping[str, State[Any]] = field(init=False)
-    own_rows: tuple[Row[Any], ...] = field(init=False)  # with rows for every state in each
-    table: tuple[Row[Any], ...] = field(init=False)  # with the default rows, too
+    own_rows: tuple[Row[Any], ...] = field(init=False)  # rows for every state are copied to the states
+    table: tuple[Row[Any], ...] = field(init=False)  # including the default rows
 
     __getstate__ = fields_alone
 
@@ -115,22 +115,22 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def timed(self) -> Mapping[str, LiveState[Any, Any]]:
-        """The states that have a time, by their names."""
+        """The states that have a time, by name."""
         return {state.name: state for state in self.live if state.is_timed}
 
     @cached_property
     def reactions(self) -> Mapping[tuple[str, str], str]:
-        """The rules of the rows for a cancellation and for the deadline, by state name and trigger name."""
+        """The rules of the rows for a cancellation and for the deadline, by state and trigger."""
         return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
 
     @cached_property
     def early(self) -> Mapping[str, WaitState[Any, Any]]:
-        """The states whose answers may come before they are entered, by their names."""
+        """The states that take answers before they are entered, by name."""
         return {state.name: state for state in self.live if isinstance(state, WaitState) and state.is_early}
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:
-        """All rows, including the default ones, each once for each trigger."""
+        """All rows, including the default rows, once for each trigger."""
         return tuple(entries_of(self))
 
     @cached_property
@@ -142,29 +142,29 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def state_enum(self) -> type[StrEnum]:
-        """The enum of its states."""
+        """The states as an enum."""
         return states_enum(self)
 
     @cached_property
     def machine(self) -> Any:
-        """The machine of its table."""
+        """The `transitions` machine of the table."""
         return machine_for(self)
 
     @cached_property
     def adapter(self) -> pydantic.TypeAdapter[D]:
-        """The writer and reader of its data."""
+        """The pydantic adapter that writes and reads the data."""
         return kept_adapter(self.data)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A fingerprint of its table, and of the prompts of its agents."""
+        """A fingerprint of the table and of the agents' prompts."""
         rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries if entry.event != EDITED]
         text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def tables(self) -> Mapping[str, FlowTable]:
-        """The tables of the flow and of the flows inside it, by name, for people who do not have the code."""
+        """The tables of the flow and its inner flows, by name, for readers without the code."""
         rows = [(e.source, e.event, e.guard, e.to) for e in self.entries if not e.is_default]
         states = {name: _words_of(state) for name, state in self.states.items()}
         found = {self.name: FlowTable(self.start.name, states, tuple(rows))}
@@ -175,13 +175,13 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def tables_json(self) -> bytes:
-        """The tables as JSON, for the header of a journal, or empty if they are too large for it."""
+        """The tables as JSON for the header of a journal, or empty if they are too large."""
         text = to_json(self.tables).encode()
         return text if len(text) <= TABLE_BYTES else b""
 
     @cached_property
     def data_check(self) -> DataCheck:
-        """The check of its data, after each action."""
+        """The check that the data pass after each action."""
         return DataCheck(self.data)
 
     def data_json(self, data: D) -> str:
@@ -193,7 +193,7 @@ class FlowDefinition(Generic[D]):
         return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
 
     def data_of(self, document: str | bytes) -> D:
-        """Return the data that JSON holds.
+        """Return the data from JSON.
 
         Raises:
             FlowError: If the JSON does not hold data of the flow's type.
@@ -208,7 +208,7 @@ class FlowDefinition(Generic[D]):
         """Return the record of a run that has not begun.
 
         Raises:
-            FlowError: If the data have the wrong type, or one of their fields has a value of the wrong type.
+            FlowError: If the data or one of their fields have the wrong type.
         """
         try:
             self.data_check.check(data)
@@ -238,7 +238,7 @@ def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any,
 
 
 def _words_of(state: State[Any]) -> str:
-    """Return a few words about what a state waits for, or about the kind of end."""
+    """Return a few words about a state, for people."""
     if isinstance(state, LiveState) and state.members:
         return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
     return state.words

@@ -1,7 +1,6 @@
 """Diagrams of flows and of their runs, drawn from the table and the trace.
 
-A state with members, or with a flow inside, is a box around them.  Default rows are left out unless a run has taken
-them.
+A state with members, or with an inner flow, is a box around them.  Default rows are drawn only if a run has taken them.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _N = TypeVar("_N", Node, Box)
 
 @dataclass
 class _Drawing:
-    """The parts of a diagram so far, and what is to be drawn."""
+    """The parts of a diagram that are drawn so far, and the options."""
 
     level: Level | None = None
     shows_defaults: bool = False
@@ -70,25 +69,25 @@ def flow_diagram(
     around: Collection[State[Any]] = (),
     hops: int = 1,
 ) -> Diagram:
-    """Return the machine of a flow: its states, what each waits for, and its rows on arrows.
+    """Return the diagram of a flow: its states, what each waits for, and its rows as arrows.
 
     A row that all states share is one arrow from "any state".  The word "done" is left out where a state has no other
-    way.  Of a large flow, a part may be drawn: ``flow_diagram(flow, around=[review], depth=0)``.
+    way. You can draw a part of a large flow: ``flow_diagram(flow, around=[review], depth=0)``.
 
     Args:
         flow: The flow.
-        level: ``"rows"``: each row with its guard, as ``done [is_good]``; ``[else]`` marks a row that is taken if none
-            before it is.  ``"triggers"``: the same without guards.  ``"overview"``: the two commonest triggers of an
-            arrow, no arrows from a state to itself, and one arrow for all failures that most states share.
-            None: the overview of a flow of 30 rows or more, else all rows.
-        shows_defaults: Whether rows are drawn that the user did not write.
-        shows_actions: Whether the name of a row's action is shown, as in ``done [is_good] / kept``; λ for a lambda.
-        depth: How many levels of flows are drawn, or None for all.  A deeper flow is a box with its number of states.
+        level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and marks the
+            row that remains as ``[else]``.  ``"triggers"`` leaves out the guards.  ``"overview"`` shows the two most
+            common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that most
+            states share. None means ``"overview"`` for a flow of 30 rows or more, and ``"rows"`` for a smaller one.
+        shows_defaults: Whether to draw rows that the user did not write.
+        shows_actions: Whether to name the action of a row, as in ``done [is_good] / kept``, with λ for a lambda.
+        depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.
         around: If given, only these states and the states near them are drawn; the rest is "…".
         hops: How many rows away from ``around`` a state may be, in either direction.
 
     Raises:
-        UsageError: If it is not a flow, ``around`` has a state that is not drawn, or the level is unknown.
+        UsageError: If ``flow`` is not a flow, ``around`` has a state that is not drawn, or the level is unknown.
 
     Examples:
         >>> @execute
@@ -115,12 +114,12 @@ def flow_diagram(
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
-    """Return a run on the map of its flow: how often each way was taken, and how long it was in each state.
+    """Return the diagram of a flow with one run on it: how often each way was taken, and the time in each state.
 
-    The present state has a thick border, and so has each state inside it that the run waits for.
+    The present state has a thick border, and so has each inner state that the run waits for.
 
     Raises:
-        UsageError: If it is not a run.
+        UsageError: If ``run`` is not a `FlowRun`.
 
     Examples:
         >>> @execute
@@ -183,7 +182,7 @@ def _draw(
     around: Collection[str] = (),
     hops: int = 0,
 ) -> None:
-    """Add a flow, or the part of it around some states: its states under a prefix, in a box."""
+    """Add a flow, or the part around some states, in a box.  The ids of its states get a prefix."""
     entries = [e for e in flow.entries if e.row is not None and (drawing.shows_defaults or not e.is_default)]
     named = dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]])
     if lost := [name for name in around if name not in named]:
@@ -220,7 +219,7 @@ def _draw(
 
 
 def _near(entries: Sequence[TableEntry], around: Collection[str], hops: int) -> set[str]:
-    """Return the states that are as few rows away, in either direction."""
+    """Return the states within this number of rows, in either direction."""
     beside: dict[str, set[str]] = {}
     for entry in entries:
         beside.setdefault(entry.source, set()).add(entry.to)
@@ -277,7 +276,6 @@ def _node(state: State[Any], id: str, box: str, flow: Flow[Any]) -> Node:
 
 
 def _waits_for(state: State[Any]) -> Iterator[str]:
-    """Yield the notes of a state: what it waits for, and how long."""
     if isinstance(state, LiveState) and state.words:
         yield state.words
     yield from _time_of(state)
@@ -289,7 +287,7 @@ def _time_of(state: State[Any]) -> Iterator[str]:
 
 
 def _time(state: LiveState[Any, Any]) -> str:
-    """Return the time of a state in words; a function of the data is named as a call."""
+    """Return the time of a state in words.  A function of the data is shown as a call."""
     time, word = (state.until, "until") if state.within_s is None else (state.within_s, "within")
     if callable(time):
         name = getattr(time, "__name__", "<lambda>")
@@ -301,7 +299,7 @@ def _time(state: LiveState[Any, Any]) -> str:
 
 
 def _way(entry: TableEntry, shows_actions: bool) -> Way:
-    guard = "" if entry.guard == FIRST_TIME else entry.guard  # a rule of all flows, which no author wrote
+    guard = "" if entry.guard == FIRST_TIME else entry.guard  # a rule that the flow adds
     action = _action_name(entry) if shows_actions else ""
     return Way(entry.source, entry.event, entry.to, guard, action)
 

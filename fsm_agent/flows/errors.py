@@ -1,4 +1,4 @@
-"""The error of a flow that is wrong.  `fsm_agent.flows.run` has those of a run."""
+"""The error of a wrong flow.  The errors of a run are in `fsm_agent.flows.run`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The members of one state: a process whose children are the members, with a small table of its own.
+"""The members of one state: a process with a small table, whose children are the members.
 
-At most `ParallelState.parallel` members run at once, in order, so that a step costs the same however many there are.
-Results are kept as JSON, and are read again in the order of the members.
+At most `ParallelState.parallel` members run at once, in order, so that the cost of a step does not depend on their
+number.  Results are kept as JSON and read again in the order of the members.
 """
 
 from __future__ import annotations
@@ -32,18 +32,11 @@ from fsm_agent.flows.table import NOTES
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 
-Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # its name, its state, the data that it sees
+Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # name, state and data of a member
 
 
 class Members(FlowProcess):
-    """The members of one state.
-
-    Args:
-        state: The state that waits for the members.
-        data: The data of the state.
-        record: The record of the members.
-        run_context: What the members have besides their record.
-    """
+    """The process that runs the members of one state."""
 
     record: MembersRecord
 
@@ -76,15 +69,15 @@ class Members(FlowProcess):
 
     @property
     def fingerprint(self) -> str:
-        """Empty, because the definition belongs to the flow."""
+        """Always empty, because the definition belongs to the flow."""
         return ""
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"members"``.  Each member tells its own beginning."""
+        """Return ``"members"``.  Each member describes its own beginning."""
         return "members", ""
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state of a member, and the data that it sees."""
+        """Return the state of a member and the data for it."""
         try:
             _, state, data = self._by_name[name]
         except KeyError:
@@ -92,7 +85,7 @@ class Members(FlowProcess):
         return state, data
 
     def state_result(self) -> StateResult:
-        """Return the result for the flow around them."""
+        """Return the result for the outer flow."""
         r, state = self.record, self.state
         assert r.ending is not None
         if r.ending.is_failure:
@@ -106,14 +99,14 @@ class Members(FlowProcess):
         return StateResult("done", values[0] if state.is_race else values, 0.0)
 
     def watch(self, step: Stepped) -> None:
-        """Do nothing.  Coverage is measured for the tables of users, and this table is always the same."""
+        """Do nothing.  Coverage is measured only for the tables of users."""
 
     def slot(self, key: str) -> str:
-        """Return the name of the member that a key is about."""
+        """Return the name of the member that a key concerns."""
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the members that have moved or begun: the names of children, and by name the effects of the others."""
+        """Return the children that have moved or begun, and the effects of the other members that have, by name."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None
@@ -145,7 +138,7 @@ class Members(FlowProcess):
         return moved.changed(id=outcome.id) if key == "begin" else moved
 
     def _read(self, key: str, outcome: Any) -> tuple[str, Any]:
-        """Return the trigger of an outcome, and the arguments for the guards and actions of its rows."""
+        """Return the trigger of an outcome and the argument for its guards and actions."""
         if not isinstance(outcome, StateResult) and (key in ("", "begin") or outcome.kind in NOTES):
             return outcome.kind, outcome
         name, _, state_result = self.result_of_state(key, outcome)
@@ -157,11 +150,11 @@ class Members(FlowProcess):
         return trigger, self.record, event, self
 
 
-# Guards and actions: pure functions of the record, the outcome, and the `Members` themselves
+# Guards and actions are pure functions of the record, the outcome and the `Members`
 
 
 def is_out_of_reach(r: MembersRecord, _: Any, members: Members) -> bool:
-    """Return True if there are fewer members than have to give a value."""
+    """Return whether there are fewer members than have to give a value."""
     return len(members.members) < members.needed
 
 
@@ -170,7 +163,7 @@ def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
 
 
 def is_enough(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return True if this is the last value that is needed."""
+    """Return whether this is the last value that is needed."""
     return len(r.settled) - r.lost + 1 >= members.needed
 
 
@@ -179,7 +172,7 @@ def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
 
 
 def breaks_all(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return True if too few members are left after this failure, which then ends the others."""
+    """Return whether this failure leaves too few members, so that it ends the others."""
     return not members.state.is_lenient and len(members.members) - r.lost - 1 < members.needed
 
 
@@ -258,7 +251,7 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
-    """Return the record at its end, without the members that are abandoned."""
+    """Return the record at its end, without the abandoned members."""
     detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
     ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})

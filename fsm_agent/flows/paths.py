@@ -1,4 +1,4 @@
-"""Finds the states of a flow by the paths and keys of its runs, for listeners and for answers."""
+"""Finds the states of a flow by the paths and keys in its runs, for listeners and for answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fsm_agent.validation import require, safe_repr
 
 
 def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, str]:
-    """Return the state at a path of names and the rest of the path beyond it, or None if no state is there."""
+    """Return the state at a path of names, or None, and the rest of the path beyond it."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
     while rest and isinstance(state, ParallelState):
@@ -43,17 +43,17 @@ def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, s
 
 
 def agents_of(flow: FlowDefinition[Any]) -> list[Agent[Any, Any]]:
-    """Return the agents that a flow asks, including flows and members inside it."""
+    """Return the agents of a flow, including its inner flows and members."""
     return [agent for state, agents in _calls(flow) if (agent := state.agent_in(agents)) is not None]
 
 
 def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
-    """Return the functions that are states of a flow, including flows and members inside it."""
+    """Return the functions that are states of a flow, including its inner flows and members."""
     return [state.function for state, _ in states_inside(flow.live) if isinstance(state, FunctionState)]
 
 
 def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
-    """Return the states that ask agents, here and inside, each with the agents bound there."""
+    """Return the states that ask agents, here and inside, with the agents bound there."""
     return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
 
 
@@ -62,11 +62,7 @@ def _flows_inside(flow: FlowDefinition[Any]) -> list[FlowDefinition[Any]]:
 
 
 def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models for states that ask no agent, because the real models would be asked silently.
-
-    Raises:
-        UsageError: If a state asks no agent, or a client is not a client; the message names it.
-    """
+    """Refuse models for states that ask no agent.  Otherwise the tests would silently use the real models."""
     asking = [state for state, _ in _calls(flow)]
     known = [known_key for state in asking for known_key in state.client_keys]
     for key, client in clients.items():
@@ -79,7 +75,7 @@ def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None
 
 
 def has_listener(flow: FlowDefinition[Any]) -> bool:
-    """Return whether a flow, or an agent or flow inside it, has or may have hooks.  Agents that data choose may."""
+    """Return whether the flow, or an inner agent or flow, has hooks.  Agents that the data choose may have them."""
     if any(one.hooks for one in (flow, *_flows_inside(flow))):
         return True
     asked = [state.agent_in(agents) for state, agents in _calls(flow)]
@@ -92,7 +88,7 @@ def has_listener(flow: FlowDefinition[Any]) -> bool:
 
 
 def listener_of(flow: FlowDefinition[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
-    """Return the listener that passes events to the hooks of a flow and of its parts, or None without hooks."""
+    """Return the listener that passes events to the hooks of a flow and its parts, or None if there are no hooks."""
     if not has_listener(flow):
         return None
     run.run_context.has_listener = True
@@ -105,17 +101,17 @@ def outcomes_of(
     asked: Iterable[str],
     made: Callable[[], FlowRun[Any]] | None = None,
 ) -> dict[str, Outcome]:
-    """Return answers as outcomes by key.
+    """Return the answers as outcomes by key.
 
     Args:
         flow: The flow.
         answers: Values or outcomes, by state or by key.
         asked: The keys of the open questions.
-        made: Returns the run, upgraded to this version of the flow, if its states may have other names than in these
-            keys; otherwise None.
+        made: Returns the run, upgraded to the present version of the flow, or None if its keys cannot be of an older
+            version.
 
     Raises:
-        OutcomeError: If the state asks no question or several, or the value has none of its types.
+        OutcomeError: If a state asks no question or several, or a value has the wrong type.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their present names
     is_plain = all(
@@ -157,7 +153,7 @@ def outcomes_of(
             and isinstance(state, LiveState)
             and not (rest or value.is_error)
         ):
-            state.answer_types.load(value.text)  # else its driver would refuse it, and the poster not know
+            state.answer_types.load(value.text)  # or the driver would refuse it, and the sender would not know
         found[keys.get(key, key)] = value
     return found
 
@@ -169,11 +165,7 @@ def _may_come_early(whom: Any) -> bool:
 
 
 def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
-    """Return the key of an inbox, and an answer for it as an outcome.
-
-    Raises:
-        OutcomeError: If the run now has no such inbox or several, or the inbox does not take the answer.
-    """
+    """Return the key of an inbox, and an answer for it as an outcome."""
     keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
     if len(keys) != 1:
         what = f"several; answer by key: {', '.join(keys)}" if keys else "none (a flow inside has one while it runs)"
@@ -186,7 +178,7 @@ def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: A
 
 
 def _named(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str]) -> Any:
-    """Return the asking state with this name, or the argument itself if no asking state has it."""
+    """Return the asking state with this name, or the argument itself if no asking state has the name."""
     if not (isinstance(whom, str) and whom.isidentifier()):
         return whom
     return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)

@@ -1,7 +1,7 @@
 """The base of runs and of members: processes whose states wait for children or effects.
 
-A state that asks an agent, runs another flow or has members begins a child, which is a process.  A state that runs a
-function or waits for an answer is an effect of the process itself.  Both end in one `StateResult`.
+A state that asks an agent, runs another flow or has members begins a child process.  A state that runs a function or
+waits for an answer is an effect of the process itself.  Both end in a `StateResult`.
 """
 
 from __future__ import annotations
@@ -58,19 +58,9 @@ BEGINNING = (Begin("begin"),)
 
 
 class RunContext:
-    """Everything that a run of a flow has besides its record.  Flows and members inside the run share it.
+    """Everything that a run of a flow needs besides its record.  Inner flows and members share it.
 
-    Args:
-        deps: The value that functions find in their `Context`, or a function that makes it.
-        clients: Models by state, which replace the models of the agents.
-        answer: Answers the questions of `wait`.  It is called with an `AwaitAnswer` and returns the answer, or None to
-            leave the question open.
-        approve: Approves functions of agents that have no approver of their own.
-        agents: The agents by role.
-        own_environment: The environment of the flow itself.
-
-    Attributes:
-        has_approver: Whether this flow or a process around it has an approver.
+    ``has_approver`` tells whether this flow or an outer process has an approver.
     """
 
     def __init__(
@@ -95,11 +85,11 @@ class RunContext:
         self._outermost = self
         self._environments: dict[
             tuple[int, int], tuple[Environment, Any]
-        ] = {}  # with the agent, so that its id is not reused
+        ] = {}  # by ids; each agent is kept, so that its id is not reused
 
     @property
     def has_listener(self) -> bool:
-        """True if hooks are told of events, including those of children that have just ended."""
+        """Whether hooks receive events, including events of children that have just ended."""
         return self._outermost._has_listener
 
     @has_listener.setter
@@ -107,7 +97,7 @@ class RunContext:
         self._outermost._has_listener = value
 
     def for_run(self, flow: Flow[Any], extra: Mapping[str, Any], by: str) -> RunContext:
-        """Return the context of one run, with deps that are made for it."""
+        """Return the context of one run, with deps made for it."""
         if not self._makes_deps:
             return self
         made = copy(self)
@@ -117,14 +107,14 @@ class RunContext:
         return made
 
     def join(self, around: InnerCalls) -> None:
-        """Take the clock of the call whose function makes the run, and its approver if the run has none."""
+        """Take the clock of the outer call, and its approver if the run has none."""
         environment = around.environment
         if self.approve is None:
             self.approve, self.has_approver = environment.approve, around.has_approver
         self.own_environment = self.own_environment.changed(clock=environment.clock, approve=self.approve)
 
     def inside(self, flow: Flow[Any]) -> RunContext:
-        """Return the context of a flow inside, which may have its own agents, `answer` and `approve`."""
+        """Return the context of an inner flow, which may have its own agents, ``answer`` and ``approve``."""
         if not flow.agents and flow.approve is None and flow.answer is None:
             return self
         made = copy(self)
@@ -135,7 +125,7 @@ class RunContext:
         return made
 
     def environment(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> Environment:
-        """Return the environment for the call of an agent that a state asks."""
+        """Return the environment for the call of an agent by a state."""
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
@@ -158,22 +148,18 @@ class StateResult(NamedTuple):
 
 
 class StateChild:
-    """How a state begins its child.  This base is for states without a child, which are effects of the process."""
+    """Makes the child of a state.  This base class is for states without a child."""
 
     def record_of(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
-        """Return the record with which the child begins, or None if the state has no child.
+        """Return the record of a new child, or None if the state has no child.
 
         Raises:
-            FlowError: If the state cannot be entered with these data.  The step that leads to it is then not taken.
+            FlowError: If the state cannot be entered with these data.  The step to it is then not taken.
         """
         return None
 
     def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> ChildHandle:
-        """Return the process around the record of the child, with its listeners and its environment.
-
-        Raises:
-            OutcomeError: If the state has no child.
-        """
+        """Return the child process for a record, with its listeners and its environment."""
         raise OutcomeError(f"{state!r} has no child")
 
 
@@ -183,7 +169,7 @@ C = TypeVar("C", bound=type[StateChild])
 
 
 def child_of(*states: type) -> Callable[[C], C]:
-    """Register a subclass of `StateChild` for classes of states, without their subclasses."""
+    """Register a subclass of `StateChild` for these classes of states, but not for their subclasses."""
 
     def register(child: C) -> C:
         CHILDREN.update(dict.fromkeys(states, child()))
@@ -201,7 +187,7 @@ class _NoChildOfWait(StateChild):
 
 @child_of(CallState, WholeCallState)
 class CallChild(StateChild):
-    """An agent call."""
+    """The agent call of a state."""
 
     def record_of(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
         agent, task = state.agent_for(data, run_context.agents), state.task(data)
@@ -226,15 +212,10 @@ class CallChild(StateChild):
 
 
 class FlowProcess(CompositeProcess):
-    """A process whose states wait for children and effects.
-
-    Args:
-        record: The record, which is the whole state of the process.
-        run_context: What the process has besides its record.
-    """
+    """A process whose states wait for children and effects."""
 
     record: Any
-    may_be_abandoned = False  # the process around it may abandon it while it runs
+    may_be_abandoned = False  # whether the outer process may abandon it while it runs
 
     def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
@@ -244,14 +225,14 @@ class FlowProcess(CompositeProcess):
 
     @property
     def deps(self) -> Any:
-        """The dependencies that functions find in their `Context`."""
+        """The value that functions find in their `Context`."""
         return self.run_context.deps
 
     @abstractmethod
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state behind the name of a step or member, and the data that it sees."""
+        """Return the state with the name of a step or member, and the data for it."""
 
-    # What its children need; see `CompositeProcess`
+    # The methods for children; see `CompositeProcess`
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.state_of(name)
@@ -263,11 +244,7 @@ class FlowProcess(CompositeProcess):
         return process
 
     def _check_abandonment(self, state: LiveState[Any, Any], process: Any) -> None:
-        """Refuse functions that must not be abandoned and were unknown when the flow was defined.
-
-        Raises:
-            FlowError: If a chosen agent or a source of functions has a function that must not run twice.
-        """
+        """Refuse functions that must not be abandoned and were unknown when the flow was defined."""
         if isinstance(process, FlowProcess):
             process.may_be_abandoned = True
             return
@@ -279,12 +256,12 @@ class FlowProcess(CompositeProcess):
         return self._inners[name]
 
     def as_events(self, before: Any, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return the events of steps for listeners, with beginnings and ends of functions that are agents."""
+        """Return the events of steps for listeners, including starts and ends of functions that are agents."""
         return with_history(self, before, tuple(with_functions(self, steps)))
 
     def advance(self, key: str, outcome: Any) -> None:
-        # Listeners are told of the last steps of a child after it has ended, so that it is kept for one more advance,
-        # and for good if there are listeners: hooks hold events, and may ask for what is behind them at any time.
+        # Listeners receive the last steps of a child after it has ended, so it is kept for one more advance,
+        # or for good if there are listeners, because hooks may keep events and look up their calls at any time.
         if self._ended:
             if not self.run_context.has_listener:
                 for name in self._ended:
@@ -337,7 +314,7 @@ class FlowProcess(CompositeProcess):
         return found
 
     def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
-        """Return the effect of a state without a child, or None if the state just waits for its time."""
+        """Return the effect of a state without a child, or None if the state only waits for its time."""
         state, data = self.state_of(name)
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))
@@ -346,7 +323,7 @@ class FlowProcess(CompositeProcess):
         return None
 
     def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
-        """Return the name of the step or member that an outcome concerns, its state, and its result."""
+        """Return the step or member that an outcome concerns, its state, and its result."""
         if isinstance(outcome, StateResult):
             return key, self.state_of(key)[0], outcome
         name = name_in(key)
@@ -369,7 +346,7 @@ class FlowProcess(CompositeProcess):
             return name, state, StateResult("failed", why, outcome.at_s, outcome.usage)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
-        """Return the record after a note about a function that must not run twice."""
+        """Return the record after an event of a function that must not run twice."""
         name = name_in(key)
         run = record.once[name]
         if trigger == "started":
@@ -391,11 +368,11 @@ class FlowProcess(CompositeProcess):
             raise OutcomeError(f"outcome of {key!r}: expected JSON of an outcome: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
-        """Return a key with the name that the first step in it has now."""
+        """Return a key in which the first step has its present name."""
         return key
 
     def present_key(self, key: str) -> str:
-        """Return the present form of a key, here and inside; it may come from an older version."""
+        """Return a key, possibly of an older version, with the present names of its steps."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self.child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
@@ -403,7 +380,7 @@ class FlowProcess(CompositeProcess):
     # Answers for its states
 
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, here and inside, under which a state can be given an answer."""
+        """Return the keys, here and inside, under which a state can be answered."""
         found: list[str] = []
         for effect in self.own_effects():
             own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
@@ -418,7 +395,7 @@ class FlowProcess(CompositeProcess):
         return found
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, here and inside, under which a state takes an answer even before it waits for one."""
+        """Return the keys, here and inside, under which a state takes an answer before it waits for one."""
         found: list[str] = []
         for name in self.record.children:
             cell = self.child_process(self.record, name)
@@ -430,13 +407,14 @@ class FlowProcess(CompositeProcess):
         """Give the result of a state: a person's answer, or an operator's decision in place of another result.
 
         Args:
-            state: The state, here or in an inner flow.  A state with ``early=True`` may not be entered yet.
+            state: The state, here or in an inner flow.  A state with ``early=True`` takes an answer before it is
+                entered.
             value: The value that the state gives, or a `Failure`.
             at_s: The Unix time of the answer, or None for now.
 
         Raises:
             OutcomeError: If the run does not wait for the state, or the value has the wrong type.  Nothing has changed.
-            UsageError: It is no state.
+            UsageError: If ``state`` is not a state.
         """
         if not isinstance(state, LiveState):
             what = f"state of give: expected a state, such as flow.states['review'], got {safe_repr(state)}"
@@ -451,8 +429,8 @@ class FlowProcess(CompositeProcess):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step of the run or of a run inside it, from its trace or its events.  Or a possible answer: a value
-                of a state or a `Failure`, as for `give`; otherwise an outcome, as for `advance`.
+            event: A step from the trace or the events of the run or of an inner run.  Or a possible answer: with a
+                state as ``key``, a value of the state or a `Failure`; otherwise an outcome, as for `advance`.
             key: The state that gives the value, or the key of the effect that the outcome answers.
 
         Returns:
@@ -492,14 +470,13 @@ class FlowProcess(CompositeProcess):
         return super(FlowProcess, process).explain(event, key=key)
 
     def _trial(self) -> Self:
-        """Return a copy that can take steps while this process stays as it is."""
+        """Return a copy that can take steps without changing this process."""
         trial = copy(self)
         trial.journal, trial._inners, trial._ended = None, {}, []
         trial.forget_children()
         return trial
 
     def _key_of(self, state: LiveState[Any, Any], value: Any) -> str:
-        """Return the key under which a value of a state can be given now."""
         keys = self.keys_of(state)
         if len(keys) != 1:
             open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
@@ -516,22 +493,18 @@ class FlowProcess(CompositeProcess):
         self.advance(key, outcome)
 
     def now_s(self) -> float:
-        """Return the Unix time, for answers without one."""
+        """Return the Unix time for answers without one."""
         return time.time()
 
     def closed_again(self) -> Any:
-        """Return the record after the policies of functions are applied again to the pending calls inside it."""
+        """Return the record after applying the policies of functions to pending calls again."""
         r = self.record
         closed = {name: self.child_process(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 
 def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFailed:
-    """Return a value of a state, or its `Failure`, as an outcome.
-
-    Raises:
-        OutcomeError: If the value has none of the state's types.
-    """
+    """Return a value or a `Failure` of a state as an outcome."""
     if isinstance(value, Failure):
         if value.data is not None:
             raise OutcomeError(f"{state.name}: expected a Failure without data, got one with data")
@@ -540,7 +513,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
 
 
 def in_doubt(record: FlowProcessRecord) -> str:
-    """Return, in words, the functions that must not run twice and were begun but have not ended."""
+    """Return, in words, the functions that must not run twice and have begun but not ended."""
     begun = sorted(_in_doubt(record, ""))
     return f"{', '.join(begun)} {UNHEARD}" if begun else ""
 
@@ -566,7 +539,7 @@ def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once:
     call = FunctionCall(id=name, name=state.function.name, arguments_json="{}")
     if not function.once:
         return RunOnData(f"run:{name}", call, function, data=data)
-    # Each attempt has keys of its own, so that a late outcome of an attempt that was given up answers no other.
+    # The keys differ by attempt, so that the late outcome of an abandoned attempt does not answer another.
     attempt = once.attempt + 1 if once.phase == "cleared" else once.attempt
     subject = name if attempt == 1 else f"{name}:{attempt}"
     if once.phase == "cleared":

@@ -1,4 +1,4 @@
-"""The records of a run of a flow, the effects that only flows have, and the result of a run."""
+"""The records of flows, their endings and limits, and the effects that only flows have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fsm_agent.validation import require
 
 
 class AwaitAnswer(EffectValue, frozen=True):
-    """A person's answer to a question, or an event outside the program.
+    """The effect of waiting for a person's answer, or for an event outside the program.
 
     Examples:
         >>> @wait(bool)
@@ -51,19 +51,19 @@ class AwaitAnswer(EffectValue, frozen=True):
 
 
 class Timer(Sleep, frozen=True):
-    """The end of a state's time."""
+    """The effect of waiting for the end of a state's time."""
 
     outcomes: ClassVar[tuple[type, ...]] = (Slept, Expired)  # type: ignore[assignment]
 
 
 class RunOnData(RunFunction, frozen=True, kw_only=True):
-    """The result of a state's function, called with the data."""
+    """The effect of running a state's function on the data."""
 
     data: Any
 
 
 class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
-    """A person changed the data of a run, in a fork.  It answers no effect, so pass it under the key ``""``."""
+    """A person's change of the data, in a fork.  Pass it under the key ``""``, because it answers no effect."""
 
     data: msgspec.Raw
     by: str = ""  # who changed them, for people
@@ -71,7 +71,7 @@ class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
 
 
 class FlowLimits(Value, frozen=True, kw_only=True):
-    """The budgets of a run of a flow.
+    """The limits of a run of a flow.
 
     Examples:
         >>> @execute
@@ -88,16 +88,16 @@ class FlowLimits(Value, frozen=True, kw_only=True):
         Failed
     """
 
-    steps: int = 1000  # states that are entered
-    inbox: int = 100  # answers that are kept because they came early
-    deadline_s: float | None = None  # from its start
+    steps: int = 1000  # how many states a run may enter
+    inbox: int = 100  # how many early answers a run keeps
+    deadline_s: float | None = None  # from the start of the run
 
     def __post_init__(self) -> None:
         for name in ("steps", "inbox"):
             require(f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number from 1 on")
         is_right = self.deadline_s is None or is_amount(self.deadline_s)
         require("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None")
-        if self.deadline_s is not None:  # as JSON gives it back, so that a record is written as it was
+        if self.deadline_s is not None:  # the type that JSON gives back
             force_setattr(self, "deadline_s", float(self.deadline_s))
 
 
@@ -111,7 +111,7 @@ class FlowEnding(Value, frozen=True):
 
 
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
-    """The base of all records of flows.  Records are equal if everything except their traces is equal.
+    """The base of all records of flows.  Equality ignores the trace.
 
     ``once`` counts, by name, how often each state without a child was begun, if its function must not run twice.
     """
@@ -122,7 +122,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
     once: Mapping[str, OnceRun] = field(default_factory=dict)
     children: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNUSED  # of agent calls that have ended
-    budget_left: Limits | None = None  # what the agent call around it had left of its budgets
+    budget_left: Limits | None = None  # what the outer agent call had left of its budgets
     ending: FlowEnding | None = None
     trace: Vector[Stepped] = Vector()
 
@@ -139,14 +139,14 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def total_usage(self) -> Usage:
-        """Tokens of all replies, including those to running agent calls."""
+        """The tokens of all agent calls, including running ones."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of the agent call.  Calls that have ended are summed under the empty path."""
+        """The tokens by path of the agent call.  Calls that have ended are summed under the empty path."""
         used = {"": self.usage}
         for name, child in self.children.items():
             for path, usage in child.usage_by_agent.items():
@@ -155,7 +155,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """The reason of a failure, for the model that asked for the run, or None without a failure."""
+        """The reason of the failure, for the model that asked for the run, or None if the run did not fail."""
         if self.ending is None or not self.ending.is_failure:
             return None
         return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")
@@ -168,18 +168,18 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     version: int = 1
     data: Any
     limits: FlowLimits = FlowLimits()
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; the package does not read it
-    by: str = ""  # who asked, as the caller says; empty: unknown
+    extra: Mapping[str, Any] = field(default_factory=dict)  # JSON data of the caller, which the package does not read
+    by: str = ""  # the user who asked; empty: unknown
     steps: int = 0  # states that were entered
-    former_names: tuple[str, ...] = ()  # of the present step, in older versions of the flow: its question has them
-    upgraded_from: int = 0  # the oldest version from which the record was upgraded, for early answers; 0: it was not
+    former_names: tuple[str, ...] = ()  # names of the present step in older versions; its question may have them
+    upgraded_from: int = 0  # the oldest version of the record, for early answers; 0: never upgraded
     inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time
-    due_at_s: float | None = 0.0  # Unix time of the end of the state's time; None: no limit; 0: it was not kept yet
-    first_due_at_s: Mapping[str, float] = field(default_factory=dict)  # the same of states with restart=False, by name
+    due_at_s: float | None = 0.0  # Unix time of the end of the state's time; None: no limit; 0: not recorded
+    first_due_at_s: Mapping[str, float] = field(default_factory=dict)  # the same by name, for states with restart=False
     started_at_s: float = 0.0  # Unix time
     reacted_to: tuple[str, ...] = ()  # "cancelled" and "expired", once a row has taken it
-    reaction: tuple[str, str] | None = None  # one of them, and its detail, that waits until a result is known
+    reaction: tuple[str, str] | None = None  # a trigger, with its detail, that waits for a result
 
     @property
     def here(self) -> str:
@@ -188,13 +188,13 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def deadline_s(self) -> float | None:
-        """The Unix time at which the run expires.  None: no deadline, not begun, or a row took the deadline."""
+        """The Unix time at which the run expires, or None if it has not begun, has no deadline, or a row took it."""
         limit = self.limits.deadline_s
         return None if limit is None or not self.steps or "expired" in self.reacted_to else self.started_at_s + limit
 
 
 def step_name(state: Any, steps: int) -> str:
-    """Return the name of a step: the name of the state and the number of states entered so far."""
+    """Return the name of a step: the state and the number of states entered so far."""
     return f"{state}#{steps}"
 
 
@@ -210,13 +210,13 @@ class Stage(StrEnum):
 class Settled(Value, frozen=True):
     """The result of a member that has ended."""
 
-    text: str = ""  # what it gave, as JSON; of a flow that has failed, its last data
+    text: str = ""  # the value as JSON, or the last data of a failed flow
     failure: Failure | None = None
 
 
 class MembersRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
-    """The whole state of a group of members; their data are the flow's."""
+    """The whole state of a group of members.  The data are in the record of the flow."""
 
-    begun: int = 0  # how many members, in their order
-    lost: int = 0  # how many of them have failed, if failures are no results
+    begun: int = 0  # how many members have begun, in order
+    lost: int = 0  # how many of them have failed, unless failures count as results
     settled: GrowingMap[Settled] = GrowingMap()  # by name

@@ -1,6 +1,6 @@
 """Runs of flows as JSON: written, read in another process, and upgraded to the present version of the flow.
 
-A document holds the records of children, each in the format of its kind.  The flow tells which kind a child is.
+A document holds the records of children, each in its own format.  The states of the flow say which format it is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Document(Value, frozen=True):
 
 
 class FlowJson(FlowRecord, frozen=True, kw_only=True, eq=False):
-    """A record of a flow whose data and children are JSON."""
+    """The record of a flow, with its data and children as JSON."""
 
     state: str
     data: msgspec.Raw
@@ -52,7 +52,7 @@ class FlowJson(FlowRecord, frozen=True, kw_only=True, eq=False):
 
 
 class MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
-    """A record of members whose children are JSON."""
+    """The record of members, with their children as JSON."""
 
     state: str
     children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def document_of(flow: FlowDefinition[Any], record: FlowRecord) -> str:
     """Return the record of a run as JSON.
 
     Raises:
-        SnapshotError: It holds a value that could not be read again.
+        SnapshotError: If the record holds a value that could not be read again.
     """
     try:
         return to_json(Document(FORMAT, flow.name, _flow_json(flow, record)))
@@ -101,10 +101,11 @@ class _Position(msgspec.Struct):
 
 
 def record_from(document: str | bytes, flow: FlowDefinition[Any], signing_key: str | bytes | None = None) -> FlowRecord:
-    """Return the record in a document of `document_of`, upgraded to the present version of the flow.
+    """Return the record that `document_of` wrote, upgraded to the present version of the flow.
 
     Raises:
-        SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
+        SnapshotError: If the document is damaged, belongs to another flow or a newer version, or names an unknown
+            state.
     """
     try:
         read: Document = from_json(verified(document, signing_key), Document)
@@ -141,11 +142,6 @@ def _flow_record(flow: FlowDefinition[Any], document: bytes) -> FlowRecord:
 
 
 def _data(flow: FlowDefinition[Any], document: bytes, where: str) -> Any:
-    """Return the data in a record.
-
-    Raises:
-        SnapshotError: They lack a field, or have one that would be lost.
-    """
     names = from_json(document, dict[str, msgspec.Raw]).keys() if document.startswith(b"{") else set[str]()
     known = getattr(flow.data, "__dataclass_fields__", None) or getattr(flow.data, "model_fields", {})
     try:
@@ -157,7 +153,7 @@ def _data(flow: FlowDefinition[Any], document: bytes, where: str) -> Any:
         ]:
             problem += f"; if it is new, add reshaped(add={{{lacking[0]!r}: …}}), or rename=…, to the upgrades"
         raise SnapshotError(f"{where} cannot be read: {problem}") from None
-    if not names <= known.keys():  # aliases, say, unless they are no fields at all
+    if not names <= known.keys():  # aliases, or unknown fields
         kept = from_json(flow.data_json(data), dict[str, msgspec.Raw])
         if lost := [name for name in names if name not in kept]:
             what = f"expected the fields of {case_name(flow.data)} in its data, got {lost[0]!r} as well"
@@ -167,7 +163,6 @@ def _data(flow: FlowDefinition[Any], document: bytes, where: str) -> Any:
 
 
 def _check(flow: FlowDefinition[Any], r: FlowRecord, where: str, children: list[str]) -> None:
-    """Refuse a record that contradicts itself."""
     state = flow.states.get(str(r.state))
     problem = ""
     if isinstance(state, End) != (r.ending is not None):
@@ -188,7 +183,7 @@ def _check(flow: FlowDefinition[Any], r: FlowRecord, where: str, children: list[
 
 
 def _check_inbox(flow: FlowDefinition[Any], r: FlowRecord, where: str) -> None:
-    """Refuse answers that came early and that the flow cannot take any more."""
+    """Refuse early answers that the flow can no longer take."""
     for name, answers in r.inbox.items():
         if (state := flow.early.get(name)) is None:
             what = f"expected {name} to take its early answers ({len(answers)}), got no such state with early=True"
@@ -203,7 +198,7 @@ def _check_inbox(flow: FlowDefinition[Any], r: FlowRecord, where: str) -> None:
 
 
 def _hint(flow: FlowDefinition[Any], old: str, new: Any) -> str:
-    """Return a hint if an upgrade has renamed a state in one place only."""
+    """Return a hint if an upgrade has renamed a state in one place only, or empty."""
     if old in flow.states:
         return ""
     return f", which the flow has not: as only renamed({old}={str(new)!r}) in upgrades renames a state everywhere"
@@ -250,11 +245,7 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
 
 
 def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
-    """Return the JSON record of a run, upgraded to the flow's version.
-
-    Raises:
-        SnapshotError: It is newer, or a function to upgrade it is missing.
-    """
+    """Return the JSON record of a run, upgraded to the flow's version."""
     before: _Position = from_json(document, _Position)
     version = before.version
     if version == flow.version:
@@ -280,7 +271,7 @@ def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
 
 
 def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
-    """Return what a state of an older version is called by now: an answer may have been posted under that name."""
+    """Return the present name of a state of an older version, under which an answer may still be sent."""
     data: dict[str, Any] = {"state": name, "inbox": {name: []}}
     try:
         for number in range(version, flow.version):
@@ -288,7 +279,7 @@ def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
             for step in upgrade if isinstance(upgrade, Sequence) else [upgrade]:
                 data = step(data)
         (present,) = data["inbox"]
-    except Exception:  # of an upgrade that reads more of a record than its names
+    except Exception:  # the upgrade reads more of a record than the names
         return name
     return str(present)
 
@@ -297,16 +288,15 @@ def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
 
 
 def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return an upgrade in which states have new names.
+    """Return an upgrade that gives states new names.
 
     For example, ``upgrades={1: renamed(person="customer")}``.
 
     States are renamed wherever the record of a run names them: its present state, the keys that it waits for, its
-    members, its early answers, and its trace.  Data and answers do not change, and neither do flows inside, which have
-    their own upgrades.
+    members, its early answers, and its trace.  Data and answers do not change.  Inner flows have their own upgrades.
 
     Args:
-        states: New names by old ones; two states may swap names.
+        states: New names by old names; two states may swap names.
 
     Raises:
         FlowError: If no name is given, or one is not a valid name for a state.
@@ -330,7 +320,7 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, Any]:
-    """Return the record of a run, or of members, whose keys match a pattern, with the new names."""
+    """Return a record with new names in the keys that match a pattern."""
 
     def named(key: str) -> str:
         found = pattern.fullmatch(key)
@@ -360,17 +350,16 @@ def _step(step: Mapping[str, Any], states: Mapping[str, str], named: Callable[[s
 def reshaped(
     *, add: Mapping[str, Any] = _NO_FIELDS, drop: Sequence[str] = (), rename: Mapping[str, str] = _NO_FIELDS
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return an upgrade in which the data have other fields.
+    """Return an upgrade that changes the fields of the data.
 
     For example, ``upgrades={1: reshaped(add={"lang": "en"}, drop=["old"], rename={"text": "words"})}``.
 
-    It is about the fields of the data themselves, and not about fields of values inside of them: a function of the
-    record is for those.  Flows inside have data, and upgrades, of their own.
+    To change fields of values inside the data, write a function of the record.  Inner flows have their own upgrades.
 
     Args:
         add: The values of new fields by name, as in JSON.  A field with a default needs no value.
         drop: The names of removed fields.
-        rename: New names of fields by old ones; two fields may swap names.
+        rename: New names of fields by old names; two fields may swap names.
 
     Raises:
         FlowError: If no field is given, one is given twice, or JSON cannot hold a value.

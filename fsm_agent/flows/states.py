@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")  # the data of a flow
-A = TypeVar("A")  # what a state gives
-B = TypeVar("B")  # one of its types
+A = TypeVar("A")  # the value of a state
+B = TypeVar("B")  # one type of a state's values
 Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
 Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
 ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
@@ -48,10 +48,10 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     Attributes:
         within_s: The time that the state may take: seconds, a timedelta, or a pure function of the data that returns
             either; None for no limit.  The time is fixed when the state is entered.
-        until: The moment at which the time of the state is over, in place of ``within_s``: a datetime with a time
-            zone, Unix seconds, or a pure function of the data that returns either; None for no limit.  The time of a
-            past moment is over at once.
-        restart: Whether the time starts anew each time the state is entered.  With False, the end that was fixed at
+        until: The moment at which the time of the state ends, in place of ``within_s``: a datetime with a time zone,
+            Unix seconds, or a pure function of the data that returns either; None for no limit.  With a past moment,
+            the time ends at once.
+        restart: Whether the time starts again each time the state is entered.  With False, the time that was fixed at
             the first entry holds for the whole run.
     """
 
@@ -61,11 +61,11 @@ class TimeOptions(TypedDict, Generic[D], total=False):
 
 
 class State(Generic[D]):
-    """A state of a flow: it waits for something, or is an end.
+    """A state of a flow.  It waits for something, or is an end.
 
     Attributes:
-        name: Its name in keys, traces and diagrams.
-        doc: Its docstring.
+        name: The name in keys, traces and diagrams.
+        doc: The docstring of the function that declares the state.
         words: A few words about what the state waits for, or about the kind of end.
     """
 
@@ -89,12 +89,12 @@ class End(State[Any]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Row(Generic[D]):
-    """One decision of a flow: from a state, for a trigger and a type of answer, if the guard holds, to another state.
+    """A row of a flow's table: from a state, for a trigger and a type of answer, if the guard holds, to another state.
 
     Attributes:
         source: The state in which the row is taken.
         trigger: "done", "failed" or "elapsed"; or, for the whole run, "cancelled", "expired" or "exhausted".
-        case: The type, or the member of an enum, that the answer must have; `ANY` for every answer.
+        case: The type, or the enum member, that the answer must have; `ANY` for every answer.
         to: The state that follows.
         guard: A function of data and answer, or of the data alone.
         action: A function of data and answer that returns the new data, or None to keep the data.
@@ -118,7 +118,7 @@ class Row(Generic[D]):
 
 
 def event_name(trigger: str, case: Any) -> str:
-    """Return the name of a trigger with its type."""
+    """Return the name of a trigger with the type of the answer."""
     return trigger if case is ANY else f"{trigger} {case_name(case)}"
 
 
@@ -130,8 +130,8 @@ class LiveState(State[D], Generic[D, A]):
         within_s: See `TimeOptions`.
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
-        is_timed: Whether the state has a time; for some data, its function may still return none.
-        triggers: The triggers that the state can cause, except the end of its time and those of the whole run.
+        is_timed: Whether the state has a time.  A function of the data may still return None.
+        triggers: The triggers that the state can cause, except the end of its time and the triggers of the whole run.
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
@@ -159,22 +159,22 @@ class LiveState(State[D], Generic[D, A]):
     def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
         """Return a row for a cancellation of the run.  The run continues; a second cancellation ends it in `Cancelled`.
 
-        The action receives a `Failure` with the reason "cancelled".  Its detail is the text of the cancellation.
+        The action receives a `Failure` with the reason "cancelled" and the text of the cancellation as its detail.
         """
         return Row(self, "cancelled", to, None, do, rule=FIRST_TIME)
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
-        """The states inside this one."""
+        """The states inside this state."""
         return ()
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The functions of the data that the state has."""
+        """The functions of the data that belong to the state."""
         return tuple([time for time in (self.within_s, self.until) if callable(time)])
 
     def type_for(self, trigger: str, case: Any) -> Any:
-        """Return the type of the second argument of a row's guard and action."""
+        """Return the type of the answer that a row's guard and action receive."""
         if trigger == "elapsed":
             return NoneType
         if trigger != "done":
@@ -209,20 +209,12 @@ class _Failing(_Giving[D, A]):
     """A state that gives a value or fails."""
 
     def failed(self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for its `Failure`."""
+        """Return a row for the failure of the state.  Guard and action receive a `Failure`."""
         return Row(self, "failed", to, when, do)
 
 
 class CallState(_Failing[D, A]):
-    """A state that waits for an agent call.
-
-    Args:
-        task: A pure function that returns the task for the agent.
-        agent: The agent or its role, or a function of the data that chooses an agent or a role.
-        types: The types of the answer.
-        name: The name of the state; by default, the name of ``task``.
-        options: See `TimeOptions`.
-    """
+    """A state that waits for an agent call."""
 
     def __init__(
         self,
@@ -239,24 +231,24 @@ class CallState(_Failing[D, A]):
         self.words = (
             f"role {agent}" if isinstance(agent, str) else f"agent {getattr(agent, 'name', '') or 'by the data'}"
         )
-        self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
+        self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # by prompt of a task: with the output of the state
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
         return AnswerTypes(name, types)
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
-        """The prompt of its calls."""
+        """The prompt of the calls, unless the agent or the task has a suitable one."""
         return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
-        """Return the prompt that governs a call of this agent.
+        """Return the prompt for a call of this agent.
 
-        A prompt that the task brings comes first, with its functions, output and parser.  Next comes the agent's
-        prompt, if it asks for a type that the state gives.  Otherwise the state's own prompt governs the call.
+        The prompt of the task comes first, with its functions, output and parser.  Next comes the agent's prompt, if
+        its output type is the state's type.  Otherwise the call uses the state's own prompt.
 
         Raises:
-            FlowError: If the prompt of the task asks for a type that the state does not give.
+            FlowError: If the prompt of the task has another output type than the state.
         """
         given = given_prompt(task)
         if given is None:
@@ -277,12 +269,12 @@ class CallState(_Failing[D, A]):
         return (self.task, *chooses, *super().functions)
 
     def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
-        """Return the state by which ``clients`` name the model of this agent: this one."""
+        """Return the key in ``clients`` for the model of this agent."""
         return self
 
     @property
     def client_keys(self) -> Sequence[State[Any]]:
-        """The states by which ``clients`` name models of its agents."""
+        """All keys in ``clients`` for models of this state's agents."""
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
@@ -292,11 +284,11 @@ class CallState(_Failing[D, A]):
         return self.agent if isinstance(self.agent, Agent) else None
 
     def agent_for(self, data: D, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
-        """Return the agent that is asked.
+        """Return the agent that is asked for these data.
 
         Raises:
-            FlowError: If the role has no agent, or if the data choose something that is not an agent, or an agent
-                that gives another type.
+            FlowError: If the role has no agent, if the data choose something that is not an agent, or if the agent
+                gives another type.
         """
         if isinstance(self.agent, Agent):
             return self.agent
@@ -314,11 +306,7 @@ class CallState(_Failing[D, A]):
         return found
 
     def check_agent(self, here: str, agent: Agent[Any, Any]) -> None:
-        """Refuse an agent with a typed output in a state that gives text.
-
-        Raises:
-            FlowError: It names the type.
-        """
+        """Refuse an agent with a typed output in a state that gives text."""
         if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
             right = f"write ask(agent, {output})"
@@ -326,7 +314,7 @@ class CallState(_Failing[D, A]):
 
 
 def given_prompt(task: AnyTask) -> Prompt[Any] | None:
-    """Return the prompt that a task brings, or None if the task is plain words."""
+    """Return the prompt of a task, or None for a plain text."""
     match task:
         case Task():
             return task.prompt
@@ -341,15 +329,8 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call and gives its whole result.
 
-    A result is always read with the prompt of its call.  Therefore an agent that is not known when the flow is
-    defined is asked with the prompt of the state.
-
-    Args:
-        task: A pure function that returns the task for the agent.
-        agent: See `CallState`.
-        types: The types of the output.
-        name: The name of the state; by default, the name of ``task``.
-        options: See `TimeOptions`.
+    A stored result is read with the prompt of its call.  Therefore an agent that is unknown when the flow is defined is
+    asked with the prompt of the state.
     """
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
@@ -374,7 +355,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
         kind = super().type_for(trigger, case)
         return CallResult.__class_getitem__(kind) if trigger == "done" else kind
 
-    if TYPE_CHECKING:  # ``of`` is the type of the output, and what guards and actions are given is the result
+    if TYPE_CHECKING:  # ``of`` is the type of the output, but guards and actions receive the whole result
 
         @overload  # type: ignore[override]
         def done(
@@ -408,13 +389,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
 
 
 class FunctionState(_Failing[D, A]):
-    """A state that waits for a function.
-
-    Args:
-        function: The function.  Its callable takes the data, and a `Context` if it has a second parameter.
-        answer_types: The types that it returns.
-        options: See `TimeOptions`.
-    """
+    """A state that waits for a function."""
 
     def __init__(self, function: Function, answer_types: AnswerTypes, **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(answer_types.state, answer_types, inspect.getdoc(function.call) or "", **options)
@@ -423,15 +398,7 @@ class FunctionState(_Failing[D, A]):
 
 
 class WaitState(_Giving[D, A]):
-    """A state that waits for a person, or for an event outside the program.
-
-    Args:
-        question: A pure function that returns what the person is shown.
-        types: The types of the answer.
-        name: The name of the state; by default, the name of ``question``.
-        early: Whether an answer that comes before the state is entered is kept, and taken on entry.
-        options: See `TimeOptions`.
-    """
+    """A state that waits for a person, or for an event outside the program."""
 
     triggers = ("done",)
 
@@ -466,7 +433,7 @@ class PauseState(LiveState[D, None]):
 
 
 class SubflowState(_Failing[D, A]):
-    """A state that waits for another flow and gives the data that the flow ended with."""
+    """A state that waits for another flow and gives its last data."""
 
     def __init__(self, name: str, flow: Flow[Any], given: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
@@ -486,16 +453,16 @@ class SubflowState(_Failing[D, A]):
         def elapsed(  # type: ignore[override]
             self, to: State[D], *, do: Action[D, A] = None
         ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Return a row for the end of the state's time.  The action receives the data that the inner flow had."""
+            """Return a row for the end of the state's time.  The action receives the present data of the inner flow."""
 
 
 class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        enough: The number (int) or the share (float) of members that have to give a value, or None for all members.
-            The other members are then abandoned.
-        is_race: Whether the state gives the value of the one member that is enough, and not a tuple of values.
+        enough: The number (int) or the share (float) of members that have to give a value, or None for all members. The
+            other members are then abandoned.
+        is_race: Whether the state gives a single value instead of a tuple of values.
         is_lenient: Whether failures are among the results.
         parallel: How many members run at once, or None for all of them.
     """
@@ -510,11 +477,11 @@ class ParallelState(_Failing[D, A]):
         raise NotImplementedError
 
     def needed(self, count: int) -> int:
-        """Return how many members have to give a value, if there are ``count`` of them."""
+        """Return how many of ``count`` members have to give a value."""
         enough = self.enough
         if enough is None or isinstance(enough, int):
             return count if enough is None else enough
-        # 0.07 * 100 is 7.000000000000001, of which 8 members would come
+        # 0.07 * 100 is 7.000000000000001, which would need 8 members
         return max(min(1, count), math.ceil(round(enough * count, 9)))
 
 
@@ -550,7 +517,7 @@ class GatherState(ParallelState[D, A]):
 
 
 class EachState(ParallelState[D, A]):
-    """A state that waits for one state for each item that the data have when it is entered."""
+    """A state that waits for one member for each item that the data have when the state is entered."""
 
     def __init__(
         self,
@@ -597,7 +564,7 @@ def _enough(enough: float | None) -> str:
 
 
 def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> Iterator[tuple[Any, Any]]:
-    """Yield states, their members and the states of inner flows, each with the agents by role that are bound there."""
+    """Yield states, their members and the states of inner flows, each with the agents that are bound there."""
     for state in states:
         yield state, agents
         yield from states_inside(state.members, agents)
@@ -606,7 +573,7 @@ def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> 
 
 
 def failure_of(state: LiveState[Any, Any]) -> Any:
-    """Return the type of the failures of a state."""
+    """Return the type of a state's failures."""
     failure: Any = Failure
     return failure[state.flow.data | None] if isinstance(state, SubflowState) else failure
 

@@ -1,12 +1,12 @@
 """The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation and the deadline end a run unless a row of the user takes them.  Each is taken once in a run.  The flow
-adds a guard to such rows, their ``rule``:
+A cancellation and the deadline end a run unless a row of the user takes them.  A run takes each of them once.  The flow
+adds a guard, the ``rule``, to these rows:
 
 - ``first_time``: The user's row.  It is not taken a second time.
-- ``until_known``: A function is running that must not run twice.  The run stays in the state until the result is known,
+- ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
   and then takes the row of the next state.
-- ``meanwhile``: A row for every state has led to this state, for example to a compensation.  The run stays in it, so
+- ``meanwhile``: A row for every state has led to this state, for example to a compensation.  The run stays there, so
   that the compensation does not begin again.
 """
 
@@ -48,12 +48,12 @@ FAILED = End("Failed", is_failure=True)
 CANCELLED = End("Cancelled", is_failure=True)
 EXPIRED = End("Expired", is_failure=True)
 RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
-EDITED = "edited"  # the trigger of a step by which a person has changed the data, in a fork
-KEPT = "kept"  # an answer that came early
+EDITED = "edited"  # the trigger of a step in which a person changes the data of a fork
+KEPT = "kept"  # the trigger of an early answer
 NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
 
 
-# What guards and actions take
+# The parameters of guards and actions
 
 
 def takes_answer(guard: Callable[..., Any]) -> bool:
@@ -61,17 +61,11 @@ def takes_answer(guard: Callable[..., Any]) -> bool:
 
     A function of ``*args`` takes both.  A second parameter with a default is refused, because the answer would replace
     a value that was meant as a constant.
-
-    Args:
-        guard: The guard.
-
-    Raises:
-        FlowError: If the guard takes other parameters; the message says what was expected and what it takes.
     """
     name, right = getattr(guard, "__name__", repr(guard)), "the parameters (data, answer) or (data)"
     try:
-        signature = inspect.signature(guard, follow_wrapped=False)  # that of a partial function is its own
-        if _is_open(signature):  # as that of a decorator's function, behind which is what it decorates
+        signature = inspect.signature(guard, follow_wrapped=False)  # a partial function has its own signature
+        if _is_open(signature):  # probably the wrapper of a decorator, so look at the function inside
             signature = inspect.signature(guard)
     except (TypeError, ValueError):  # written in C
         raise FlowError(f"{name}: expected {right}, got a function that does not tell its parameters") from None
@@ -84,14 +78,10 @@ def takes_answer(guard: Callable[..., Any]) -> bool:
 
 
 def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> None:
-    """Refuse a function that cannot be called with this number of values.
-
-    Raises:
-        FlowError: If it cannot; the message says what was expected and what the function takes.
-    """
+    """Refuse a function that cannot be called with this number of values."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C, say
+    except (TypeError, ValueError):  # written in C, for example
         return
     if not _takes(signature, len(takes)):
         name = getattr(function, "__name__", repr(function))
@@ -100,7 +90,6 @@ def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> No
 
 
 def _is_open(signature: inspect.Signature) -> bool:
-    """Return whether the function takes any number of values."""
     return any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
 
 
@@ -113,7 +102,6 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 
 
 def _signature_text(signature: inspect.Signature) -> str:
-    """Return the parameters, without annotations."""
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
 
@@ -122,7 +110,7 @@ def _signature_text(signature: inspect.Signature) -> str:
 
 
 class _EveryState(State[Any]):
-    """The source of a row for every state: a singleton, even when a flow is copied."""
+    """The source of rows for every state.  It stays a singleton when a flow is copied."""
 
     name = "every state"
 
@@ -134,13 +122,13 @@ EVERY = _EveryState()
 
 
 def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
-    """Return the rows, with each row for every state copied to its states, and with rows that stay in their state.
+    """Return the rows, with each row for every state copied to its states.
 
-    A row for every state applies to each state without a row of its own for the trigger.  The start must lead to the
-    state without a cancellation, without the deadline and without passing the row's target.
+    A row for every state applies to each state that has no row for the trigger and can be reached from the start before
+    the row is taken.  The other states get rows that stay in their state.
 
     Raises:
-        FlowError: If the row applies to no state.
+        FlowError: If a row for every state applies to no state.
     """
     found = [row for row in rows if row.source is not EVERY]
     live = {state.name: state for row in found for state in (row.source, row.to) if isinstance(state, LiveState)}
@@ -161,7 +149,7 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
 
 
 def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[str]:
-    """Return the names of states, and of those that rows lead to from there."""
+    """Return the names of states and of all states that rows lead to from there."""
     ways: dict[str, list[str]] = {}
     for row in rows:
         ways.setdefault(row.source.name, []).append(row.to.name)
@@ -181,7 +169,7 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
 
 
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for a cancellation in every state without a row of its own for it; see `LiveState.cancelled`.
+    """Return a row for a cancellation, for every state that has no row for it; see `LiveState.cancelled`.
 
     In the target, and in the states after it, the run stays where it is, so that a compensation does not begin again.
 
@@ -209,7 +197,7 @@ def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for the flow's deadline in every state without a row of its own for it, like `cancelled`.
+    """Return a row for the flow's deadline, for every state that has no row for it; see `cancelled`.
 
     Examples:
         >>> @wait(bool)
@@ -226,11 +214,7 @@ def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 class AnyState(Generic[D]):
-    """Several states together.  Each method returns one row for each of the states.
-
-    Args:
-        states: The states.
-    """
+    """Several states together.  Each method returns one row for each of the states."""
 
     def __init__(self, *states: LiveState[D, Any]) -> None:
         self.states = states
@@ -274,15 +258,15 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
             ...
         ]
 
-    Each of its methods ``done``, ``failed``, ``elapsed``, ``expired`` and ``cancelled`` returns one row for every
-    state, in the order given.  Rows are tried from the top, so put a guarded row of a single state before these rows.
+    Its methods ``done``, ``failed``, ``elapsed``, ``expired`` and ``cancelled`` return one row for each state, in the
+    order given.  Rows are tried from the top, so put a guarded row of a single state before these rows.
 
     Args:
         states: States that wait, without repetition.
 
     Raises:
         FlowError: If no state is given, or if one is not a state, is an end, or is given twice.
-        AttributeError: Raised by a method if a state does not make such rows; the message names the first one.
+        AttributeError: Raised by a method if a state does not make these rows; the message names the first one.
 
     Examples:
         >>> @execute
@@ -315,7 +299,7 @@ class TableEntry(NamedTuple):
 
     event: str  # the trigger, with its type
     source: str
-    to: str  # the same as the source if the step stays there
+    to: str  # equal to the source if the step stays there
     row: Row[Any] | None  # None for a step that every flow has, such as its start
 
     @property
@@ -327,14 +311,14 @@ class TableEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """True if the user wrote no such row."""
+        """Whether the row was not written by the user."""
         return self.row is None or self.row.is_default
 
 
 def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
-    """Return the rows, with a default row for each trigger that the user's rows may not take."""
+    """Return the rows, followed by a default row for each trigger that the user's rows may leave."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None and not row.rule}
     found = list(rows)
     for state in live:
@@ -352,12 +336,12 @@ def with_defaults(
 
 
 def cases_of(row: Row[Any]) -> tuple[Any, ...]:
-    """Return the types, or members of an enum, that a row is for."""
+    """Return the types, or enum members, that a row is for."""
     return (row.case,) if row.case is not ANY else cases_at(row.source, row.trigger)
 
 
 def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
-    """Return the types, or members of an enum, that the rows of a trigger tell apart."""
+    """Return the types, or enum members, that the rows of a trigger distinguish."""
     return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
@@ -420,8 +404,6 @@ def _guard(row: Row[Any]) -> Any:
 
 
 def _rule(row: Row[Any]) -> Any:
-    """Return the guard of a row for a cancellation or the deadline."""
-
     def guard(record: Any, answer: Any, run: Any) -> bool:
         return bool(run.rule_for(record, row.trigger) == row.rule)
 
@@ -444,7 +426,7 @@ def _action(row: Row[Any] | None) -> Any:
         return action(record, answer, run).changed(reacted_to=reacted, reaction=record.reaction or waits)
 
     taken = react if row is not None and row.rule else action
-    taken.__name__ = getattr(user, "__name__", repr(user)) if user is not None else ""  # which `explain` tells
+    taken.__name__ = getattr(user, "__name__", repr(user)) if user is not None else ""  # for `explain`
     return taken
 
 

@@ -1,4 +1,4 @@
-"""Times of states: whether they can be used, and when the timer of a state fires."""
+"""The times of states: whether they are valid, and when they end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ _MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data 
 
 
 def check_time(here: str, state: LiveState[Any, Any]) -> None:
-    """Refuse a time that no run could use.
-
-    Raises:
-        FlowError: If it cannot be used; the message names the option, what was expected, and its value.
-    """
+    """Refuse a time that no run could use."""
     within_s, until, seconds = state.within_s, state.until, _seconds_option(state)
     if within_s is not None and until is not None:
         raise FlowError(f"{here}: expected {seconds} or until, got both; leave one out")
@@ -45,20 +41,14 @@ def _seconds_option(state: LiveState[Any, Any]) -> str:
 
 
 def moment_s(moment: Any) -> float | None:
-    """Return a moment as Unix time, or None if it is neither a datetime with a time zone nor a Unix time."""
+    """Return a moment as Unix time, or None if it is not a valid moment."""
     if isinstance(moment, datetime):
         return None if moment.utcoffset() is None else moment.timestamp()
     return float(moment) if is_amount(moment) else None
 
 
 def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
-    """Return the Unix time at which the time of a state is over, or None without a limit.
-
-    Args:
-        where: The flow, for errors.
-        state: A state with a time.
-        data: The data with which the state is entered.
-        at_s: The Unix time at which the state is entered.
+    """Return the Unix time at which the time of a state ends, or None without a limit.
 
     Raises:
         FlowError: If a function of the data does not return a time.

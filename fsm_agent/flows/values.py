@@ -1,9 +1,9 @@
-"""The values of a flow: the types of the answers of its states, the data that its actions make, and both as JSON.
+"""The values of a flow: the answers of its states, the data that its actions make, and both as JSON.
 
-If a state gives several types, a value is written together with the name of its type.  A value without a name, for
-example from a web form, is read like a model's answer, by `adapter_of`; its type is never guessed.  Types that can only
-be told apart by their names are refused when the flow is defined.  The result of a whole agent call is written as the
-record of the call and read with the prompt of its state, because JSON cannot hold code.
+If a state gives several types, a value is written with the name of its type.  A value without a name, for example from
+a web form, is read like a model's answer.  Its type is never guessed.  Types that only their names distinguish are
+refused when the flow is defined.  The result of a whole agent call is written as the record of the call and read with
+the prompt of its state, because JSON cannot hold code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_SHOWN = 500  # characters of a problem
 
 
 class _AnyCase:
-    """The case of a state whose values the table does not distinguish: a singleton, even when a flow is copied."""
+    """The case of a state whose values the table does not distinguish.  It stays a singleton when a flow is copied."""
 
     def __reduce__(self) -> str:
         return "ANY"
@@ -53,8 +53,8 @@ ANY: Any = _AnyCase()
 class Failure(Generic[S]):
     """The reason why a state failed or was ended.  Rows of ``failed``, ``expired`` and ``cancelled`` receive it.
 
-    ``data`` is the last data of the flow inside the state, or None without an inner flow.  As part of a flow's data, a
-    failure keeps the type of ``data`` if it is annotated, as in ``Failure[Order | None]``.
+    ``data`` is the last data of the state's inner flow, or None without one.  To keep its type in the data of a flow,
+    annotate it, as in ``Failure[Order | None]``.
 
     Examples:
         >>> @execute
@@ -69,20 +69,14 @@ class Failure(Generic[S]):
         -1
     """
 
-    reason: str  # of a call its `Reason`; of a flow its end; "raised"; "too few" items; "expired" or "cancelled"
+    reason: str  # the `Reason` of a call, the end of a flow, "raised", "too few", "expired" or "cancelled"
     detail: str = ""  # for people
-    where: str = ""  # the state, or the member of several
+    where: str = ""  # the name of the state or member
     data: S = dataclasses.field(default=cast("S", None), hash=False)
 
 
 class AnswerTypes:
-    """The types of the values that a state gives.
-
-    Args:
-        state: The name of the state, for errors.
-        types: The types, or none if the state gives no value.
-        are_posted: Whether values may come as JSON from outside, not only as `dump` writes them.
-    """
+    """The types of the values that a state gives."""
 
     def __init__(self, state: str, types: Sequence[Any], *, are_posted: bool = False) -> None:
         self.are_posted = are_posted
@@ -95,12 +89,12 @@ class AnswerTypes:
 
     @property
     def provided(self) -> tuple[Any, ...]:
-        """The types of the values, for the states around it."""
+        """The types of the values, for outer states."""
         return self.types
 
     @cached_property
     def cases(self) -> tuple[Any, ...]:
-        """The cases that rows tell apart: types, the members of an enum, True and False; or `ANY` for a single type."""
+        """The cases that rows distinguish: types, enum members, True and False, or `ANY` for a single type."""
         if len(self.types) > 1:
             return self.types
         (kind,) = self.types or (ANY,)
@@ -136,7 +130,7 @@ class AnswerTypes:
         return text if len(self.types) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
 
     def _index(self, value: Any) -> int:
-        """Return the number of a value's type.  The value's own class comes before its base classes."""
+        """Return the index of a value's type.  The exact class comes before base classes."""
         if len(self.types) == 1:
             return 0
         for is_kind in (_is_exactly, _is_of):
@@ -146,7 +140,7 @@ class AnswerTypes:
         raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     def load(self, text: str) -> Any:
-        """Return the value that JSON holds, with or without the name of its type, which `dump` writes.
+        """Return the value that JSON holds, with or without the name of its type.
 
         Raises:
             OutcomeError: If the JSON does not hold a value of the types.
@@ -168,15 +162,11 @@ class AnswerTypes:
         """The JSON Schema of the values (``anyOf`` for several types), or empty if it is missing or very large."""
         try:
             return schema_json(type_adapter(union_of(self.types)).json_schema())
-        except pydantic.errors.PydanticUserError:  # only code describes a type
+        except pydantic.errors.PydanticUserError:  # only code describes the type
             return ""
 
     def check(self, where: str) -> None:
-        """Refuse types that cannot be found, or that JSON cannot tell apart.
-
-        Raises:
-            FlowError: If there are such types; the message names them.
-        """
+        """Refuse types that cannot be found, or that JSON cannot distinguish."""
         for kind in self.types:
             check_resolved(where, kind)
             if self.are_posted and has_tags(kind):
@@ -195,11 +185,7 @@ class AnswerTypes:
                 raise FlowError(f"{where}: {what}; {right}")
 
     def check_values(self, where: str) -> None:
-        """Refuse types whose values rows could not tell apart: those of one name, or class, and those without a class.
-
-        Raises:
-            FlowError: If there are such types; the message names them.
-        """
+        """Refuse types whose values rows could not distinguish: types of one name or class, or without a class."""
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
         if len(self.types) < 2:
@@ -216,13 +202,7 @@ class AnswerTypes:
 
 
 class ResultTypes(AnswerTypes):
-    """The output types of an agent call whose whole result is the value of a state.  Rows tell the outputs apart.
-
-    Args:
-        state: The name of the state, for errors.
-        types: The types of the output.
-        prompt: Returns the prompt with which results are read.
-    """
+    """The types of a state that gives the whole result of an agent call.  Rows distinguish the outputs."""
 
     def __init__(self, state: str, types: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
         super().__init__(state, types)
@@ -239,7 +219,7 @@ class ResultTypes(AnswerTypes):
         return super().case_of(self._output(value))
 
     def takes(self, value: Any) -> bool:
-        """Return whether a value may be the result of such a call."""
+        """Return whether a value may be the result of this state."""
         try:
             self.dump(value)
         except OutcomeError:
@@ -268,11 +248,6 @@ class ResultTypes(AnswerTypes):
         return result
 
     def _output(self, value: Any) -> Any:
-        """Return the output of a result.
-
-        Raises:
-            OutcomeError: If the value is not a result, or the call gave no output.
-        """
         if not isinstance(value, CallResult):
             raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
         if value.state is not State.COMPLETED:
@@ -284,16 +259,12 @@ class ResultTypes(AnswerTypes):
         return OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> pydantic_core.CoreSchema:
-        """Return the schema of a result, for states whose members give one."""
+        """Return the schema of a result, for the values of outer states."""
         return schema_of(CallResult, self.load, self.dump)
 
 
 def check_resolved(where: str, kind: Any) -> None:
-    """Refuse a type that refers to unknown types, or that JSON cannot hold.
-
-    Raises:
-        FlowError: If the type is refused.
-    """
+    """Refuse a type that names unknown types, or that JSON cannot hold."""
     try:
         adapter = type_adapter(kind)
         if adapter.pydantic_complete:
@@ -306,7 +277,7 @@ def check_resolved(where: str, kind: Any) -> None:
 
 
 def case_name(case: Any) -> str:
-    """Return the name of a type, or of a member of an enum, for people and for triggers."""
+    """Return the name of a type or an enum member, for people and for triggers."""
     if isinstance(case, Enum):
         return str(case.name)
     if (results := _results(case)) is not None:
@@ -326,7 +297,7 @@ def union_of(types: Sequence[Any]) -> Any:
 
 
 def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the types that a function returns, by its annotation.
+    """Return the types that a function returns, according to its annotation.
 
     Raises:
         FlowError: If the function has no return annotation, or one that names an unknown type.
@@ -344,12 +315,12 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return a return annotation as a type, without those of the parameters, whose types may be unknown here."""
+    """Return a return annotation as a type.  Parameters are ignored, because their types may be unknown."""
 
     def alone() -> None: ...
 
     alone.__annotations__ = {"return": annotation}
-    written = inspect.unwrap(getattr(function, "func", function))  # of a partial function, say
+    written = inspect.unwrap(getattr(function, "func", function))  # a partial function has func
     written = written if inspect.isroutine(written) else written.__call__
     try:
         names = dict(inspect.getclosurevars(written).nonlocals)
@@ -359,7 +330,6 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 
 
 def _is_exactly(value: Any, case: Any) -> bool:
-    """Return True for an instance of exactly this class, not of a subclass."""
     case = without_notes(case)
     if get_origin(case) in UNIONS:
         return any(_is_exactly(value, one) for one in get_args(case))
@@ -370,25 +340,24 @@ def _is_of(value: Any, case: Any) -> bool:
     if (results := _results(case)) is not None:
         return bool(results.takes(value))
     case = without_notes(case)
-    if get_origin(case) in UNIONS:  # one type of several, as Annotated[Cat | Dog, Field(discriminator="kind")] is
+    if get_origin(case) in UNIONS:  # as in Annotated[Cat | Dog, Field(discriminator="kind")]
         return any(_is_of(value, one) for one in get_args(case))
     if get_origin(case) is Literal:
         return any(type(value) is type(known) and value == known for known in get_args(case))
     case = get_origin(case) or case
     if isinstance(value, bool) and case is not bool:
         return False
-    if case is float and isinstance(value, int):  # as type checkers have it
+    if case is float and isinstance(value, int):  # as for type checkers
         return True
     return isinstance(case, type) and isinstance(value, case)
 
 
 def _results(case: Any) -> Any:
-    """Return the `ResultTypes` of a case for whole results of an agent call, or None for a case of plain values."""
+    """Return the `ResultTypes` of a case, or None for plain values."""
     return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, AnswerTypes)), None)
 
 
 def _is_checkable(kind: Any) -> bool:
-    """Return True if values can be checked against a type."""
     kind = without_notes(kind)
     if get_origin(kind) is Literal:
         return True
@@ -399,7 +368,7 @@ def _is_checkable(kind: Any) -> bool:
 
 
 def _classes(kind: Any) -> frozenset[Any]:
-    """Return the classes that the values of a type have, as far as they alone tell the values from others."""
+    """Return the classes of a type's values, or an empty set if classes do not suffice to recognise them."""
     if _results(kind) is not None:
         return frozenset()
     kind = without_notes(kind)
@@ -416,14 +385,10 @@ def _has_fields(kind: Any) -> bool:
 
 
 class DataCheck:
-    """Checks the data that an action has made: pydantic must be able to write them and to read them again unchanged.
+    """Checks the data that an action has made.  Pydantic must be able to write them and to read them again unchanged.
 
-    A field that holds the same object as before is not checked again, so the cost of a step depends on what it
-    changes, not on the size of the data.  A field of type `Any` takes every value, which is first checked when it is
-    saved.
-
-    Args:
-        kind: The type of the data.
+    A field that still holds the same object is not checked again, so the cost of a step depends on what it changes.
+    Values of the type `Any` are checked only when they are saved.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -431,7 +396,7 @@ class DataCheck:
 
     @cached_property
     def _fields(self) -> Mapping[str, Any]:
-        """The types of fields that can be checked singly, or none if the class itself defines how its data are read."""
+        """The types of fields that can be checked one by one, or none if the class defines how its data are read."""
         kind = self._kind
         hooks = ("__get_pydantic_core_schema__", "__pydantic_config__", "__pydantic_decorators__")
         if any(hasattr(kind, name) for name in hooks):
@@ -451,10 +416,6 @@ class DataCheck:
 
     def check(self, data: Any, before: Any = None) -> None:
         """Refuse data of another type, or with a value that its type forbids.
-
-        Args:
-            data: The data.
-            before: The checked data from before the action, or None at the start.
 
         Raises:
             DataError: If the data are refused; the message names the field.
@@ -476,11 +437,7 @@ class DataCheck:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class IntoField:
-    """An action that puts the answer into a field.
-
-    Args:
-        field: The name of the field.
-    """
+    """An action that puts the answer into a field."""
 
     field: str
 
@@ -507,13 +464,13 @@ def into(field: str, /) -> IntoField:
 
         judging.done(review, do=into("best"))
 
-    The definition of the flow is refused if the data have no such field, or if the answer has another type.
+    The flow is refused if the data have no such field, or if the answer has another type.
 
     Args:
         field: The name of the field.
 
     Raises:
-        FlowError: If ``field`` is not a name.
+        FlowError: If ``field`` is not a string.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -533,7 +490,7 @@ def into(field: str, /) -> IntoField:
 
 
 def fields_of(data: Any) -> dict[str, Any]:
-    """Return the types of the fields that an action can set, by name, with `Any` for a type that cannot be found."""
+    """Return the types of the fields that an action can set, by name, with `Any` for an unknown type."""
     try:
         hints = get_type_hints(data)
     except (NameError, TypeError):  # types that are local to a function
