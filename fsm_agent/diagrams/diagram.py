@@ -366,7 +366,7 @@ def visits_in(trace: Iterable[Stepped]) -> Counter[str]:
 
 
 def stay_notes(trace: Sequence[Stepped]) -> dict[str, tuple[str, ...]]:
-    """Return, by state, how often a run of a flow has entered it, and how long it was there, in words."""
+    """Return the visits of a run to each state of a flow, and the time spent there, in words."""
     spent: dict[str, float] = {}
     for before, step in pairwise(trace):
         if before.at_s and step.at_s:
@@ -467,7 +467,7 @@ def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) ->
 
 
 def _elapsed_s(since_s: float, at_s: float) -> float:
-    """Return the difference of two times, or 0 if it is implausible, for example because a clock was set back."""
+    """Return the difference between two times, or 0 if it is implausible, for example because a clock was set back."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
 

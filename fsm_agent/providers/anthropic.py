@@ -540,10 +540,10 @@ def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any
 
     Args:
         body: The request.  It is not modified.
-        ttl: Lifetime of the cache: "5m", which is the default, or "1h".
+        ttl: The lifetime of the cache: "5m", which is the default, or "1h".
         extra: The extra body.  Fields that it replaces get no breakpoint, and its breakpoints are counted.
-        there: The number of breakpoints in the dialog already.  If few are left, messages come first, then the system
-            prompt.
+        there: The number of breakpoints that the dialog already has.  If few are left, the messages come first, then
+            the system prompt.
     """
     mark = {"type": "ephemeral", "ttl": ttl} if ttl != "5m" else {"type": "ephemeral"}
     marked = dict(body)

@@ -195,7 +195,7 @@ class AnthropicDecoder(Decoder):
             self._container = text_or_none(container.get("id")) or self._container
 
     def _take_usage(self, usage: Any) -> None:
-        """Keep the largest value of each count, because streams repeat some counts, also as 0."""
+        """Keep the largest value of each count, because streams may repeat a count, sometimes as 0."""
         if isinstance(usage, dict):
             for key, value in usage.items():
                 known = self._counts.get(key)

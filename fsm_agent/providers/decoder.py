@@ -151,7 +151,7 @@ class Decoder(ABC):
         return self._take_events(self._events.feed(data))
 
     def end(self) -> list[Delta]:
-        """Return the last deltas, after all bytes."""
+        """Return the last deltas, once all bytes are read."""
         if self._has_no_more:
             return []
         self._has_no_more = True
@@ -161,7 +161,7 @@ class Decoder(ABC):
         return deltas
 
     def finish(self) -> Reply:
-        """Return the whole reply, after all bytes.
+        """Return the whole reply, once all bytes are read.
 
         Raises:
             ProviderError: If the stream reported an error, was cut off or was empty.

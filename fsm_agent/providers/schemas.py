@@ -1,4 +1,4 @@
-"""JSON Schemas for models: what each provider accepts, how schemas are reduced to that, and outputs in words.
+"""JSON Schemas for models: what each provider accepts, how schemas are reduced to it, and how prompts describe outputs.
 
 A constraint that a provider does not accept moves into the description, as in the makers' SDKs.  An annotation that it
 refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of it.  Google takes any schema.
@@ -296,7 +296,7 @@ class _Reducer:
         return reduced
 
     def _check_required(self, reduced: Schema, optional: Collection[str]) -> None:
-        """A hook for the properties that an object does not require."""
+        """Check the properties that an object does not require.  By default, any are allowed."""
 
     def _target(self, pointer: str) -> Mapping[str, Any]:
         """Return the target of a reference into this schema, or {} for any other reference."""

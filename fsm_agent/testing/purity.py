@@ -140,7 +140,7 @@ class _Attributes(dict[str, Any]):
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a value that shows later changes in place."""
+    """Return a copy that can be compared with the value later, to detect changes in place."""
     kind = type(value)
     if isinstance(value, list | set | dict | bytearray | deque):
         return copy.copy(value) if len(value) <= _MOST_COPIED else value
