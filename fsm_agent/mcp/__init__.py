@@ -1,6 +1,6 @@
-"""Tools of MCP servers as functions of agents, and functions, agents and flows as tools of a server.
+"""MCP servers' tools as functions of agents, and functions, agents and flows as tools of an MCP server.
 
-The official package is the client, and the server.
+Client and server are those of the official package ``mcp``.
 """
 
 from fsm_agent.mcp.client import MCPServer, mcp_servers

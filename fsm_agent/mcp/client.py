@@ -36,9 +36,9 @@ _TEXTUAL = ("application/json", "application/xml", "application/yaml", "image/sv
 
 
 def result_value(result: CallToolResult) -> str | list[Piece]:
-    """Return a tool's result as a function would: its text, or texts and attachments in the server's order.
+    """Return a tool's result as a function would: its text, or a list of texts and attachments.
 
-    Structured content is appended as JSON, unless the texts contain it already.
+    Structured content is appended as JSON unless the texts already contain it.
     """
     pieces = [_piece(block) for block in result.content]
     structured = result.structured_content
@@ -51,7 +51,7 @@ def result_value(result: CallToolResult) -> str | list[Piece]:
 
 
 def error_text(result: CallToolResult) -> str:
-    """Return the text of a tool's error; "" if it has none."""
+    """Return the text of a tool's error, or "" if it has none."""
     value = result_value(result)
     return value if isinstance(value, str) else "\n".join([piece for piece in value if isinstance(piece, str)])
 
@@ -71,7 +71,7 @@ def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def _contain(texts: list[str], structured: Any) -> bool:
-    """Return True if the texts have the structured content already, which may be wrapped as ``{"result": …}``."""
+    """Return whether the texts already contain the structured content, which may be wrapped as ``{"result": …}``."""
     values = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         values.append(structured["result"])
@@ -112,7 +112,7 @@ def _link_text(link: ResourceLink) -> str:
 
 
 def _blob(data: str, media_type: str, uri: str) -> Piece:
-    """Return bytes in a form that a model can take: an image, a PDF or text; otherwise a note about them."""
+    """Return bytes in a form that a model can take: an image, a PDF, text, or a note about them."""
     media_type = media_type.partition(";")[0].strip().lower()
     about = f"{media_type or 'unknown type'}{', ' + uri if uri else ''}"
     try:
@@ -140,19 +140,19 @@ _HASH_CHARS = 6
 class MCPServer:
     """A server of the Model Context Protocol, whose tools are functions: ``Agent(…, functions=[server])``.
 
-    Make one with `stdio` or `http`.  It starts on first use or with a ``with`` (``async with``) block.  It ends with
-    the block, by `close`, when nothing references it, or with the interpreter.  A server that has ended by itself is
-    restarted on its next use.  Safe to use from any number of threads, tasks and event loops at once.
+    Create one with `stdio` or `http`.  It starts on first use, or at the beginning of a ``with`` or ``async with``
+    block.  It stops at the end of the block, with `close`, when nothing references it, or at the end of the program.
+    If the server itself ends, it is restarted on next use.  Any number of threads, tasks and event loops may use it.
 
-    The server's own requests, for sampling, elicitation and roots, are refused.
+    The server's own requests (sampling, elicitation and roots) are refused.
 
     Args:
-        transport: How the server is reached.  Use `stdio` and `http`, which have the other options.
-        name: Its name in messages; by default the name of the command or the host.
-        prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
-        timeout_s: Timeout of one tool call; reported to the model.
-        start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
-        adapt: Called with each function; returns the one to offer, or None to drop it.
+        transport: How to reach the server.  Use `stdio` and `http` instead, which have the same other options.
+        name: The name in messages.  The default is the name of the command or host.
+        prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
+        timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
+        start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
+        adapt: Called with each function.  Returns the function to offer, or None to omit it.
 
     Examples:
         >>> server = MCPServer.stdio("uvx", "mcp-server-time", prefix="time")     # it is started when it is first used
@@ -194,19 +194,19 @@ class MCPServer:
         start_timeout_s: float = 60.0,
         adapt: Callable[[Function], Function | None] | None = None,
     ) -> Self:
-        """Return a server that is started as a child process and speaks over its stdin and stdout.
+        """Return a server that runs as a child process and communicates over its stdin and stdout.
 
         Args:
-            command: The program to start; looked up in PATH.
+            command: The program to start, looked up in PATH.
             args: Its arguments.
-            env: Environment variables besides the few that every server gets (HOME, PATH, USER and the like).
+            env: Environment variables in addition to the few that every server gets (HOME, PATH, USER and so on).
             cwd: Its working directory.
-            name: Its name in messages; by default the name of the command or the host.
-            prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
-            timeout_s: Timeout of one tool call; reported to the model.
-            start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
-            adapt: Called with each function; returns the one to offer, such as one that needs approval, or None to drop
-                it.
+            name: The name in messages.  The default is the name of the command.
+            prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
+            timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
+            start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
+            adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None
+                to omit it.
         """
         transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
         return cls(
@@ -230,14 +230,14 @@ class MCPServer:
 
         Args:
             url: Its URL.
-            headers: Sent with every request, such as ``Authorization``.
-            sse: True for the old transport with two endpoints instead of streamable HTTP.
-            name: Its name in messages; by default the name of the command or the host.
-            prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
-            timeout_s: Timeout of one tool call; reported to the model.
-            start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
-            adapt: Called with each function; returns the one to offer, such as one that needs approval, or None to drop
-                it.
+            headers: Headers for every request, such as ``Authorization``.
+            sse: Whether to use the old transport with two endpoints instead of streamable HTTP.
+            name: The name in messages.  The default is the name of the host.
+            prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
+            timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
+            start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
+            adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None
+                to omit it.
 
         Raises:
             ConfigError: If the URL is invalid.
@@ -249,7 +249,9 @@ class MCPServer:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The current tools; blocks only while the server starts, and once after it has reported a change of them.
+        """The current tools, as functions.
+
+        Blocks while the server starts, and once after the server has reported that its tools changed.
 
         Raises:
             MCPServerError: If the server does not start or does not answer.
@@ -262,25 +264,25 @@ class MCPServer:
         """Call a tool by the server's name for it.
 
         Returns:
-            The text of its result; with images and documents, a list of them and of the texts in between.
+            The text of the result, or a list of texts, images and documents.
 
         Raises:
-            MCPToolError: If the tool failed or took too long.
+            MCPToolError: If the tool failed or timed out.
             MCPServerError: If the server cannot be reached, or ended before it answered.
         """
         return _wait(self._access.call(tool, arguments))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """`call` for asyncio; cancelling it cancels the call at the server."""
+        """The async version of `call`.  If it is cancelled, the server is told."""
         return await asyncio.wrap_future(self._access.call(tool, arguments))
 
     def close(self) -> None:
-        """End the session and the server's process, if any; afterwards the server can only be used in a new block."""
+        """End the session and the server's process, if any.  Afterwards, the server can only be used in a new block."""
         self._access.is_closed = True
         _wait(background().submit(self._connection.close()))
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """The async version of `close`."""
         self._access.is_closed = True
         await asyncio.wrap_future(background().submit(self._connection.close()))
 
@@ -327,17 +329,17 @@ class MCPServer:
 
 
 class _Access:
-    """The use of a server from any thread, by the server's object and by its functions.
+    """Access to a server from any thread, for the `MCPServer` and its functions.
 
-    It does not refer to the server's object, which holds the functions: a reference cycle would keep the session open
-    until the garbage collector runs.  The session ends when neither the object nor a function is left.
+    It has no reference to the `MCPServer`, which holds the functions.  A reference cycle would keep the session open
+    until garbage collection.  The session ends when neither the `MCPServer` nor a function is left.
     """
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         self.is_closed = False
         self._connection = connection
         self._timeout_s = timeout_s
-        weakref.finalize(self, connection.drop).atexit = False  # all sessions are closed then
+        weakref.finalize(self, connection.drop).atexit = False  # at exit, all sessions are closed anyway
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine of the connection in the background, unless the server is closed."""
@@ -359,7 +361,7 @@ class _Access:
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Return distinct names by tool that every provider accepts, independent of the order of tools."""
+    """Return a distinct name for each tool that every provider accepts.  The order of the tools does not matter."""
     prefixed = {tool: f"{prefix}_{tool}" if prefix else tool for tool in tools}
     names = {tool: _UNUSABLE.sub("_", name) for tool, name in prefixed.items()}
     wanted = Counter(names.values())
@@ -372,7 +374,7 @@ def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the properties that are optional but not nullable: models send null for omitted arguments."""
+    """Return the properties that are optional but not nullable, because models send null for omitted arguments."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return frozenset()
@@ -400,11 +402,11 @@ def _wait(future: Future[T]) -> T:
         future.cancel()
         raise
     finally:
-        del future  # its error holds this frame
+        del future  # otherwise its error and this frame form a cycle
 
 
 _MAX_BYTES = 1024 * 1024
-_PARTS = ("mcpServers", "servers")  # the latter in VS Code
+_PARTS = ("mcpServers", "servers")  # "servers" in VS Code
 _STDIO = ("command", "args", "env", "cwd")
 _HTTP = ("url", "headers")
 _KINDS = {"stdio": _STDIO, "http": _HTTP, "streamable-http": _HTTP, "streamableHttp": _HTTP, "sse": _HTTP}
@@ -428,25 +430,25 @@ def mcp_servers(
     start_timeout_s: float = 60.0,
     adapt: Callable[[Function], Function | None] | None = None,
 ) -> dict[str, MCPServer]:
-    """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others, without starting them.
+    """Return the servers in a configuration file of Claude, Cursor, VS Code or similar tools, without starting them.
 
-    ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
-    other top-level keys are ignored.  A server with ``"disabled": true`` is left out.  In all strings ``${VAR}`` (or
-    ``${env:VAR}``) is replaced by the environment variable, ``${VAR:-default}`` by the default if it is missing or
-    empty.
+    The format is ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``.  The key
+    may also be ``"servers"``, and other top-level keys are ignored.  Servers with ``"disabled": true`` are omitted.  In
+    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables.  ``${VAR:-default}`` has a default for a
+    variable that is missing or empty.
 
     Args:
-        config: The path of a file, or its content.
-        prefix: Prefix of the function names of every server; by default the server's name.
-        timeout_s: As for `MCPServer`, for every server.
-        start_timeout_s: As for `MCPServer`, for every server.
-        adapt: As for `MCPServer`, for every server.
+        config: The path of a file, or its parsed content.
+        prefix: The prefix of all function names.  The default is each server's name.
+        timeout_s: See `MCPServer`.
+        start_timeout_s: See `MCPServer`.
+        adapt: See `MCPServer`.
 
     Returns:
         The servers by name, in the file's order.
 
     Raises:
-        ConfigError: If the file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
+        ConfigError: If the file cannot be read, a key is unknown, a value is invalid, or a variable is missing.
 
     Examples:
         >>> servers = mcp_servers({"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}})
@@ -496,7 +498,7 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _transport(label: str, entry: Any) -> Transport | None:
-    """Return how a server is reached, or None if it is disabled."""
+    """Return the transport of a server, or None if the server is disabled."""
     entry = _object(entry, label)
     for key in entry:
         if key not in _SHAPES:
@@ -516,7 +518,7 @@ def _valid(key: str, value: Any, label: str) -> Any:
 
     try:
         return TypeAdapter(_SHAPES[key], config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
-    except ValidationError as error:  # without what was given, which may be secret
+    except ValidationError as error:  # without the input, which may be secret
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
         raise ConfigError(f"{key!r} of {label}: {problem}") from None
 

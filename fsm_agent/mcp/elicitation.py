@@ -1,7 +1,7 @@
-"""Questions as forms for the client's user, and filled forms as answers.
+"""Converts questions to forms for the client's user, and completed forms to answers.
 
-A form has fields of plain types alone: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation
-(read 2026-11-27).  A value of any other type is asked for as JSON, and so are other arguments of a call.
+The fields of a form have only plain types (https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation,
+read 2026-11-27).  Values of other types, and changed arguments of a call, are entered as JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fsm_agent.messages.json_data import parsed
 
 MAX_WORDS = 2000  # characters of a question
 _TEXT = {"type": "string"}
-_FATES = {  # of a function that may have run: what a user says, by the kind of the outcome
+_FATES = {  # the user's choices for a function that may have run, by the kind of the outcome
     "returned": "It was done",
     "function_failed": "It failed",
     "run_again": "It did nothing: run it again",
@@ -62,7 +62,7 @@ def elicitation(question: Question) -> types.ElicitRequest:
 
 
 def answer(question: Question, filled: types.ElicitResult) -> tuple[str, Outcome]:
-    """Return the key and the outcome of a form that came back; only a clear approval counts as one.
+    """Return the key and the outcome of a completed form.  Only an explicit approval approves a call.
 
     Raises:
         FormError: If a field is missing, or its value does not fit the question.
@@ -99,12 +99,12 @@ def _words(question: Question) -> str:
     text = plain(text)
     if len(text) <= MAX_WORDS:
         return text
-    note = f"… (cut off: the whole has {len(text):,} characters)"  # a person decides by this text
+    note = f"… (cut off: the whole has {len(text):,} characters)"  # people must know that they see only a part
     return f"{text[: MAX_WORDS - len(note)]}{note}"
 
 
 def _arguments_field(question: Question) -> dict[str, Any]:
-    """Return the field of arguments to be changed, or {} if the call has no arguments or long ones."""
+    """Return the field for changing the arguments, or {} if the arguments are empty or too long."""
     shown = masked_arguments_of(question)
     if shown in ("", "{}") or len(shown) > MAX_WORDS:
         return {}
@@ -118,7 +118,7 @@ def _given_arguments(content: Mapping[str, Any]) -> Any:
 
 
 def _fields(form: QuestionForm) -> dict[str, Field]:
-    """Return the fields of an answer by their names for the client; an answer of several types has one, for JSON."""
+    """Return the fields of an answer by name.  An answer with several possible types has one field, for JSON."""
     if len(form.choices) > 1:
         return {"answer": Field("v", "", "its value", "json", "", is_needed=True)}
     whole = "result" if form.kind == "result" else "answer"

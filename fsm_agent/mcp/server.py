@@ -35,18 +35,17 @@ if TYPE_CHECKING:
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:
-    """Return the task of an agent call that calls just one function."""
+    """Return the task of an agent call that only calls one function."""
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 
 class ForcedCallModel(SyncVerbs):
-    """A client that requests the function in the task, and is done once it has the result."""
+    """A client whose reply calls the function in the task, and which ends the call after the result."""
 
     name = "mcp:client"
     reports_logprobs = False
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the request for the function, and a short text after it."""
         last = request.messages[-1]
         if last.role != "user":
             return Reply.of("done")
@@ -57,7 +56,7 @@ class ForcedCallModel(SyncVerbs):
 
 
 def why_not_served(function: Function) -> str:
-    """Return why a function cannot be served, and the remedy; "" if it can be served."""
+    """Return why a function cannot be served and what to do, or "" if it can be served."""
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)
@@ -68,11 +67,11 @@ def why_not_served(function: Function) -> str:
 
 
 class BoundedLines:
-    """The lines of a file as text; a line that is too long is replaced by one that is not a message.
+    """The lines of a file as text.  A line that is too long is replaced by an invalid message.
 
     Args:
         file: The file.
-        max_bytes: How long a line may be.
+        max_bytes: The maximum length of a line, in bytes.
     """
 
     def __init__(self, file: BinaryIO, max_bytes: int = MAX_BYTES) -> None:
@@ -80,7 +79,6 @@ class BoundedLines:
         self._max_bytes = max_bytes
 
     def readline(self) -> str:
-        """Return the next line; empty at the end."""
         line = self._file.readline(self._max_bytes + 1)
         if len(line) <= self._max_bytes:
             return line.decode("utf-8", "replace")
@@ -91,12 +89,12 @@ class BoundedLines:
 
 @contextmanager
 def own_stdin() -> Iterator[IO[str]]:
-    """Yield standard input; all other code finds it empty meanwhile, so no function reads the client's messages."""
+    """Yield standard input, and hide it from all other code, so that no function reads the client's messages."""
     private = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    file = os.fdopen(private, "rb", closefd=False)  # a thread may still read it at the end
+    file = os.fdopen(private, "rb", closefd=False)  # a thread may still read it after this block
     try:
         yield cast("IO[str]", BoundedLines(file))
     finally:
@@ -121,37 +119,38 @@ def serve(
     version: str = "",
     answer_within_s: float = ANSWER_WITHIN_S,
 ) -> ToolServer:
-    """Return an MCP server whose tools are these functions, agents and flows.
+    """Return an MCP server that offers these functions, agents and flows as tools.
 
-    A call of a tool is an agent call whose model asks for just that function.  So approvals, wrong arguments, limits,
-    functions that must not run twice, agents inside and their questions work as they do anywhere else.  Clients see
-    the names, descriptions and schemas that a model sees.
+    Each tool call is an agent call whose model calls only that function.  Approvals, limits, checks of arguments,
+    ``once`` functions, nested agents and questions therefore work as usual.  Clients see the names, descriptions and
+    schemas that models see.
 
-    A call that needs an answer asks the client's user.  In protocol 2026-07-28 the call waits until the client sends
-    the answer, even days later and to another process; in older versions its request stays open.  A client that lost
-    the reply sends its state again without an answer, and gets the question or the result.  A call ends if its client
-    cancels it.  Messages over 32 MB on stdio, or 4 MB on HTTP, and arguments of more than a million characters are
-    refused.
+    If a call needs an answer, the server asks the client's user.  Since protocol 2026-07-28, the client may send the
+    answer days later and to another process.  If the client lost the server's reply, it sends its state again without
+    an answer and gets the question or the result.  In older versions, the request stays open until the answer arrives.
+    A call ends if its client cancels it.
+
+    The server refuses messages over 32 MB on stdio or 4 MB on HTTP, and arguments of more than a million characters.
 
     Args:
-        name: The name of the server, and of the agent whose runs the store keeps.
-        functions: The tools, as an `Agent` takes its functions: functions, agents, flows, toolsets, MCP servers.
-        store: Where calls are kept as runs: a path, a `Store` or `Runs`.  By default they are kept in memory: waiting
-            calls are lost with the process, and no other process can take their answers.  Memory keeps the last 1,000
-            calls that have waited.
-        signing_key: Seals the states that clients carry, 32 bytes or more.  All processes that serve the same tools
-            need the same key.  By default it is a new key, so that waiting calls are lost with the process.
-        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if it has no
-            subject; over stdio and without a login it is "".
+        name: The name of the server, and of the agent that owns the runs.
+        functions: The tools: functions, agents, flows, toolsets or MCP servers, as for `Agent`.
+        store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default they stay in memory, so calls
+            that wait for answers are lost with the process, and no other process can continue them.  Memory keeps the
+            last 1,000 calls that have waited.
+        signing_key: The key that seals the states that clients keep, of 32 bytes or more.  All processes that serve the
+            same tools need the same key.  The default is a new random key, so waiting calls are lost with the process.
+        deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
+            the value for each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if
+            it has no subject.  Otherwise it is "".
         limits: The budgets of each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
         instructions: What the client's model is told about the server.
         version: The version of the server.
-        answer_within_s: How many seconds a client may take to answer.
+        answer_within_s: How long a client may take to answer, in seconds.
 
     Raises:
-        UsageError: If a tool depends on other tools or takes over the conversation, or the key is too short.
+        UsageError: If a tool depends on other tools or is a handoff, or the key is too short.
         ConfigError: If the package ``mcp`` is missing.
 
     Examples:
@@ -174,7 +173,7 @@ def serve(
     require("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
     key = os.urandom(32) if signing_key is None else key_bytes(signing_key)
     server = ToolServer(agent, key, answer_within_s, deps, instructions=instructions, version=version)
-    _ = server.official  # refuses a machine without the package
+    _ = server.official  # raises now if the package is missing
     return server
 
 
@@ -182,18 +181,16 @@ class ToolServer:
     """The server that `serve` returns.
 
     Args:
-        agent: The agent that makes the calls of the tools.
-        key: Seals the states that clients carry.
-        answer_within_s: How many seconds a state is valid.
-        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if it has no
-            subject; over stdio and without a login it is "".
+        agent: The agent that runs the tool calls.
+        key: The key that seals the states that clients keep.
+        answer_within_s: How long a state is valid, in seconds.
+        deps: The ``deps`` in the `Context` of functions; see `serve`.
         instructions: What the client's model is told about the server.
         version: The version of the server.
 
     Attributes:
-        agent: The agent that makes the calls of the tools: ``Worker([server.agent])`` continues the calls that a
-            process left behind.
+        agent: The agent that runs the tool calls.  ``Worker([server.agent])`` continues calls that a process left
+            unfinished.
 
     Examples:
         >>> @function
@@ -215,7 +212,7 @@ class ToolServer:
         instructions: str = "",
         version: str = "",
     ) -> None:
-        self._keeps = agent.store is not None  # what has ended; else memory would grow
+        self._keeps = agent.store is not None  # keeps runs that have ended; memory would grow without limit
         self.agent = agent if self._keeps else agent.changed(store=MemoryStore())
         self._key, self._answer_within_s = key, answer_within_s
         self.agent._check_deps(deps)
@@ -229,7 +226,7 @@ class ToolServer:
 
     @cached_property
     def official(self) -> Server[Any]:
-        """The server of the official package, for ``mcp.Client`` in a test, or for ``streamable_http_app(auth=…)``.
+        """The server object of the official package, for ``mcp.Client`` in tests or ``streamable_http_app(auth=…)``.
 
         Raises:
             ConfigError: If the package ``mcp`` is missing.
@@ -250,10 +247,10 @@ class ToolServer:
         anyio.run(serve_stdio, self.official)
 
     def run_http(self, *, host: str = "127.0.0.1", port: int = 8000, ready: Callable[[str], Any] | None = None) -> None:
-        """Serve any number of clients over HTTP on this machine, until the process is told to stop.
+        """Serve any number of clients on this machine over HTTP, until the process is told to stop.
 
-        A request whose ``Host`` or ``Origin`` names another machine is refused, so that no page of a website gets in.
-        For other machines, put ``official.streamable_http_app(…)`` behind a server of yours, with a login.
+        A request whose ``Host`` or ``Origin`` names another machine is refused, so websites have no access.  For
+        clients on other machines, put ``official.streamable_http_app(…)`` into a server of your own, with a login.
 
         Args:
             host: An address of this machine.
@@ -274,7 +271,7 @@ class ToolServer:
             )
         shown = f"[{host}]" if ":" in host else host
         names = [f"{name}:*" for name in dict.fromkeys((shown, *_LOOPBACK_NAMES))]
-        # By itself the package checks them at three addresses of the loopback range alone.
+        # By default the package checks Host and Origin only on three addresses of the loopback range.
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
         app = self.official.streamable_http_app(host=host, transport_security=security)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,7 +1,7 @@
-"""A session with an MCP server, shared by the tasks and event loops of its users.
+"""Sessions with MCP servers, which tasks and event loops can share.
 
-One task owns it and enters and exits the official client, so that cancel scopes nest, whatever callers do.  A session
-ends with its server, and cannot be reopened.
+Each session is owned by one task that enters and exits the official client, so that cancel scopes nest whatever callers
+do.  A session ends with its server and cannot be reopened.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT_S = 10.0  # a process has 2 s to end by itself, and 2 s more after it was terminated
+CLOSE_TIMEOUT_S = 10.0  # a process gets 2 s to end by itself, and 2 s more after it is terminated
 
 
 class Background:
-    """The thread that runs the sessions of this process.
+    """The thread that runs all MCP sessions of this process.
 
-    It is not the loop of sync calls: `MCPServer.functions` waits for a session in whatever thread an agent is prepared,
-    also in the thread of that loop, which would wait for itself.
+    It does not share the event loop of sync calls.  `MCPServer.functions` may block in that loop's thread, and the loop
+    would then wait for itself.
     """
 
     def __init__(self) -> None:
-        self.at_end: set[Callable[[], Awaitable[None]]] = set()  # closes each session
+        self.at_end: set[Callable[[], Awaitable[None]]] = set()  # the functions that close the sessions
         self._stop = asyncio.Event()
         started: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="fsm_agent MCP", daemon=True)
@@ -58,7 +58,7 @@ class Background:
 
     def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
         try:
-            with closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` ends with a thread of its own
+            with closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` starts another thread at its end
                 loop.run_until_complete(self._live(started))
         except BaseException as error:
             if started.done():
@@ -78,7 +78,7 @@ class Background:
         await loop.shutdown_asyncgens()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run ``coroutine`` in the thread's loop; cancelling the future cancels it."""
+        """Run ``coroutine`` in the thread's loop.  Cancelling the future cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def end(self) -> None:
@@ -88,7 +88,7 @@ class Background:
 
 
 def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    """Do at once what a loop does in threads, such as looking up a host: an exiting interpreter starts no threads."""
+    """Run ``function`` directly instead of in a thread, because an exiting interpreter starts no threads."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))
@@ -98,19 +98,19 @@ def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.
 
 
 class _Here:
-    """The background of this process, and what it inherited by a fork."""
+    """The background of this process, and references to what a fork inherited."""
 
     def __init__(self, *inherited: object) -> None:
         self.lock = threading.Lock()
         self.background: Background | None = None
-        self.inherited = inherited  # referenced, because destructors would close resources of the parent
+        self.inherited = inherited  # kept alive, because destructors would close the parent's resources
 
 
 _here = _Here()
 
 
 def background() -> Background:
-    """Return the background of this process, started on first use."""
+    """Return the background of this process.  It is started on first use."""
     with _here.lock:
         if _here.background is None:
             _here.background = Background()
@@ -118,7 +118,7 @@ def background() -> Background:
 
 
 def is_mine(home: Background) -> bool:
-    """Return True if ``home`` is the background of this process."""
+    """Return whether ``home`` is the background of this process."""
     return home is _here.background
 
 
@@ -134,20 +134,20 @@ at_fork(after_in_child=_forget_parents_sessions)
 MAX_TOOLS = 2_000
 MAX_PAGES = 200
 MAX_NAME_CHARS = 1_000
-MAX_DESCRIPTION_CHARS = 10_000  # of a tool or a part of its schema; a longer one is cut
-MAX_CHARS = 2_000_000  # of all tools: names, descriptions, schemas
-_TEXTS = ("description", "title")  # of a schema, for the model to read
+MAX_DESCRIPTION_CHARS = 10_000  # of a tool or a part of its schema; longer descriptions are cut
+MAX_CHARS = 2_000_000  # of all tools together: names, descriptions, schemas
+_TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
 class ListingTooLong(Exception):
-    """A server lists too much; the message continues a sentence that begins with its name."""
+    """A server lists too much.  The message continues a sentence that begins with the server's name."""
 
 
 async def all_tools(client: Client) -> tuple[Tool, ...]:
-    """Request all pages of the tools, and return them with bounded and plain texts.
+    """Request all pages of the tools, and return the tools with shortened, plain texts.
 
     Raises:
-        ListingTooLong: If there are too many tools, pages, or characters.
+        ListingTooLong: If there are too many tools, pages or characters.
     """
     if client.server_capabilities.tools is None:
         return ()
@@ -181,7 +181,10 @@ def _size_chars(tool: Tool) -> int:
 
 
 def _schema(value: Any) -> Any:
-    """Return a schema with bounded and plain texts; names and values stay, because arguments have to match them."""
+    """Return a schema with shortened, plain texts.
+
+    Names and values do not change, because arguments have to match them.
+    """
     match value:
         case Mapping():
             return {
@@ -199,11 +202,11 @@ def _text(text: str) -> str:
     return shown if is_whole else f"{shown[: MAX_DESCRIPTION_CHARS - 1]}…"
 
 
-_LISTINGS = 3  # in a row, of a server whose tools change while it lists them
+_LISTINGS = 3  # attempts, if the tools change while the server lists them
 _FOLLOW_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 5.0  # for ending the session of a server over HTTP
 _ERROR_CHARS = 2000
-_TURNS = 8  # twice as many as it takes
+_TURNS = 8  # twice as many as needed
 
 
 class MCPServerError(FsmAgentError):
@@ -220,7 +223,7 @@ class MCPServerError(FsmAgentError):
 
 
 class MCPToolError(Retry):
-    """A tool of an MCP server failed or took too long; the text is for the model.
+    """A tool of an MCP server failed or timed out.  The model gets the error's text.
 
     Examples:
         >>> @function
@@ -234,7 +237,7 @@ class MCPToolError(Retry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server to reach, and the timeout of its start."""
+    """A server to connect to."""
 
     name: str
     transport: Transport
@@ -244,19 +247,17 @@ class Target:
         return f"MCP server {self.name!r} ({self.transport.address})"
 
     def scrubbed(self, text: str) -> str:
-        """Return ``text`` of the server or the package without secrets."""
         return self.transport.secrets.mask(text)
 
     def failure(self, problem: str, *details: str) -> MCPServerError:
-        """Return the error of a problem with the server."""
         return MCPServerError(": ".join([f"{self} {problem}", *map(self.scrubbed, filter(None, details))]))
 
 
 class Session:
-    """One session with one server: owned by one task, used by any task of the background's loop.
+    """One session with one server, owned by one task.  Any task in the background's loop may use it.
 
     Attributes:
-        tools: As the server lists them; None before the first listing, and when they may have changed.
+        tools: The tools as the server lists them; None before the first listing, and when they may have changed.
         was_listed: True after the first listing.
     """
 
@@ -270,7 +271,7 @@ class Session:
         self._scope = anyio.CancelScope()
         self._stop = asyncio.Event()
         self._opened: asyncio.Future[Client] = home.loop.create_future()
-        # Retrieve a failure, so that asyncio does not log it; users get it from `client`.
+        # Retrieve a failure, so that asyncio does not log it; `client` raises it
         self._opened.add_done_callback(lambda opened: opened.exception())
         self._listing = asyncio.Lock()
         self._changes = 0
@@ -281,7 +282,7 @@ class Session:
 
     @property
     def has_ended(self) -> bool:
-        """True once it has ended, so that a new session is needed."""
+        """True once the session has ended and a new one is needed."""
         return self._stop.is_set()
 
     async def client(self) -> Client:
@@ -294,7 +295,7 @@ class Session:
         return await asyncio.shield(self._opened)
 
     async def listed(self) -> tuple[Tool, ...]:
-        """Return the tools, listed anew if they are unknown or may have changed."""
+        """Return the tools.  They are listed again if they are unknown or may have changed."""
         client = await self.client()
         async with self._listing:
             if self.tools is not None:
@@ -328,7 +329,7 @@ class Session:
         await asyncio.wait([self._owner], timeout=CLOSE_TIMEOUT_S)
 
     async def last_words(self) -> str:
-        """Close the session; return the reason of its end and the last stderr of the server, as far as known."""
+        """Close the session, and return why it ended and what the server last wrote to stderr, if known."""
         await self.close()
         return ": ".join(
             filter(None, [describe_error(self._problem), self._stderr.text(self._target.transport.secrets)])
@@ -376,9 +377,9 @@ class Session:
         self.tools = None
 
     async def _follow(self, client: Client) -> bool:
-        """Subscribe to changes of the tools; return True if the protocol needs that, as it does since 2026-07-28.
+        """Subscribe to changes of the tools.  Return True if the protocol needs that, as it does since 2026-07-28.
 
-        Servers of older versions send notifications without a subscription.
+        Servers with older versions send notifications without a subscription.
         """
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -399,7 +400,7 @@ class Session:
                 ready.set()
                 async for _ in changes:
                     self._changed()
-        except Exception:  # after any failure the next listing asks for the tools and subscribes again
+        except Exception:  # the next listing requests the tools and subscribes again
             pass
         finally:
             self._is_followed = False
@@ -408,7 +409,7 @@ class Session:
 
 
 class _Watched:
-    """A stream of messages that calls ``at_end`` at its end, and takes half a character in a line."""
+    """A stream of messages that calls ``at_end`` at its end and repairs halves of surrogate pairs."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -442,10 +443,10 @@ class _Watched:
 
 
 def _readable(item: Any) -> Any:
-    """Return what came; of a line that was refused for half a character, the message with U+FFFD in its place.
+    """Return ``item``, with U+FFFD in place of a half surrogate pair.
 
-    JavaScript cuts texts there and writes the half as an escape, which the official client does not read, so the
-    request of that answer would wait in vain.
+    JavaScript may cut a text within a pair and send the half as an escape.  The official client refuses such a line,
+    and its request would hang.
     """
     if not isinstance(item, ValidationError):
         return item
@@ -455,15 +456,15 @@ def _readable(item: Any) -> Any:
     try:
         line = json.dumps(json.loads(item.errors()[0]["input"]), ensure_ascii=False)
         return SessionMessage(jsonrpc_message_adapter.validate_json(mended(line), by_name=False))
-    except (ValueError, TypeError, RecursionError):  # something else is wrong with it
+    except (ValueError, TypeError, RecursionError):  # something else is wrong with the line
         return item
 
 
 @asynccontextmanager
 async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[Client]:
-    """Open the official client, which by default refuses requests of the server.
+    """Open the official client, which refuses requests of the server by default.
 
-    The client does not keep the object of ``at_change``, which may keep the client.
+    The client holds only a weak reference to the owner of ``at_change``, which may own the client.
     """
     try:
         from mcp import Client
@@ -490,12 +491,12 @@ def _first(error: BaseException) -> BaseException:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """Return the text of an error, or "" if it has no text."""
+    """Return the text of an error, or "" for None."""
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__
 
 
 class Connection:
-    """Access to a server through its current session or the next one; only `tools_now` and `drop` are thread-safe."""
+    """Access to a server through its current session or a new one.  Only `tools_now` and `drop` are thread-safe."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -503,7 +504,7 @@ class Connection:
 
     @property
     def tools_now(self) -> tuple[Tool, ...] | None:
-        """Return the tools if they are listed already; from any thread, without waiting."""
+        """The tools if they are already listed, otherwise None.  Never waits."""
         session = self._session
         return session.tools if session is not None and self._is_live(session) else None
 
@@ -522,16 +523,16 @@ class Connection:
         except Exception as error:
             failure = await self._understood(error, session, "its list of tools")
         try:
-            raise failure  # outside of the handler, so that no traceback shows the server's own error
+            raise failure  # outside the handler, so that tracebacks do not show the server's own error
         finally:
-            del failure  # raised, it holds this frame
+            del failure  # otherwise the error and this frame form a cycle
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
-        """Call a tool and return its result, which may report an error of its own.
+        """Call a tool and return its result, which may report an error.
 
         Raises:
-            MCPToolError: If it took too long, or the server refused the call.
-            MCPServerError: If the server cannot be reached, or ended meanwhile; the next call restarts it.
+            MCPToolError: If the call timed out, or the server refused it.
+            MCPServerError: If the server cannot be reached, or ended before it answered.  The next call restarts it.
         """
         with masked_logs(self.target.transport.secrets):  # requests are logged in the context of their sender
             return await self._call(tool, arguments, timeout_s)
@@ -552,23 +553,23 @@ class Connection:
                 failure = await self._understood(error, session, f"the tool {tool!r}") if is_over else None
             if failure is not None:
                 try:
-                    raise failure  # outside of the handler, so that no traceback shows the server's own error
+                    raise failure  # outside the handler, so that tracebacks do not show the server's own error
                 finally:
-                    del failure  # raised, it holds this frame
-            session.let_go()  # a restarted HTTP server does not know the session, and has not run the call
+                    del failure  # otherwise the error and this frame form a cycle
+            session.let_go()  # a restarted HTTP server does not know the session, so it has not run the call
             session = await self._live()
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
-        """Close the session; the next use opens another."""
+        """Close the session.  The next use opens another."""
         if self._session is not None and is_mine(self._session.home):
             await self._session.close()
 
     def drop(self) -> None:
-        """End the session without waiting; from any thread."""
+        """End the session without waiting."""
         session = self._session
         if session is not None and self._is_live(session):
-            with suppress(RuntimeError):  # its loop has closed, and all sessions before
+            with suppress(RuntimeError):  # the loop is closed, and so are all its sessions
                 session.home.loop.call_soon_threadsafe(session.let_go)
 
     async def _live(self) -> Session:
@@ -590,20 +591,22 @@ class Connection:
 
 
 async def _hear_of_ends() -> None:
-    """Let the loop pass on the end of a server that has ended by now, so that its session gets no more calls.
+    """Let the event loop deliver the end of a server, so that an ended session gets no more calls.
 
-    Such a call would fail, although it has not reached the server: the end of a pipe takes four turns of the loop from
-    the socket, through the streams of the official client, to the session (mcp 2.3).
+    A call that never reached the server would fail.  The end of a pipe takes four turns of the loop from the socket
+    through the official client's streams to the session (mcp 2.3).
     """
     for _ in range(_TURNS):
         await asyncio.sleep(0)
 
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as JSON values: the package sends null for NaN, and ends the session at half a character.
+    """Return arguments as JSON values.
+
+    The official package sends null for NaN, and ends the session for half a surrogate pair.
 
     Raises:
-        ValueError: If they cannot be written as JSON.
+        ValueError: If JSON cannot represent the arguments.
     """
     sent: dict[str, Any] = to_jsonable_python(dict(arguments))
     json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
@@ -611,7 +614,7 @@ def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_closed(error: Exception) -> bool:
-    """Return True if the connection ended before the answer; servers use the same code for errors of any kind."""
+    """Return whether the connection ended before the answer.  Servers use the same code for other errors."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
@@ -619,7 +622,7 @@ def _is_closed(error: Exception) -> bool:
 
 
 def _is_forgotten(error: Exception) -> bool:
-    """Return True if an HTTP server answered 404 because it does not know the session, so that a new one is needed.
+    """Return whether an HTTP server answered 404 because it does not know the session.
 
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
     """

@@ -1,4 +1,4 @@
-"""One call of a tool: an agent call whose model asks for just that function, from its request to its result."""
+"""Tool calls of MCP clients.  Each is an agent call whose model calls only that function."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown, StoreError
 
 Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
-MAX_WAITING = 100  # reports of one call; a client that reads too slowly misses the oldest
-MAX_CHARS = 1000  # of one report
+MAX_WAITING = 100  # unsent reports of one call; a client that reads too slowly misses the oldest
+MAX_CHARS = 1000  # in one report
 
 
 class Progress:
-    """Receives the events of a call, and reports its progress.
+    """Receives the events of a call and reports progress to the client.
 
     Args:
-        report: Sends a number that grows, no total, and a text.
+        report: Sends a growing number, no total, and a text.
         tool: The name of the tool.
     """
 
@@ -65,7 +65,7 @@ class Progress:
         self._is_over = False
 
     def hear(self, event: Event) -> None:
-        """Take an event of the call."""
+        """Queue a report about an event of the call."""
         text = self._text(event)
         if text:
             self._count += 1
@@ -78,7 +78,7 @@ class Progress:
         self._news.set()
 
     async def send(self) -> None:
-        """Send reports until `end`; drop those that the client does not take."""
+        """Send reports until `end`, or until sending fails."""
         while True:
             await self._news.wait()
             self._news = asyncio.Event()
@@ -86,7 +86,7 @@ class Progress:
                 number, text = self._waiting.popleft()
                 try:
                     await self._report(number, None, text)
-                except Exception:  # its connection is gone, which ends the call by itself
+                except Exception:  # the connection is closed, which ends the call anyway
                     return
             if self._is_over:
                 return
@@ -97,7 +97,7 @@ class Progress:
             where, event = SEPARATOR.join(filter(None, [where, event.path])), event.event
         if isinstance(event, FunctionProgress):
             return plain(event.data if isinstance(event.data, str) else _json(event.data))
-        if where and isinstance(event, Stepped):  # the way of the call around it says nothing
+        if where and isinstance(event, Stepped):  # only steps of nested calls are informative
             return plain(f"{where.partition(SEPARATOR)[2] or self._tool}: {event.to}")
         return ""
 
@@ -107,12 +107,12 @@ def _json(data: Any) -> str:
 
 
 CANCELLED = "cancelled by the client"
-CANCEL_TIMEOUT_S = 5.0  # for a call to end by itself after its cancellation
-MOST_WAITED = 1000  # calls that have waited, in memory
+CANCEL_TIMEOUT_S = 5.0  # for a call to end by itself after it is cancelled
+MOST_WAITED = 1000  # calls kept in memory that have waited
 
 
 async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
-    """Return the call once it has ended, in whatever way, or waits."""
+    """Return the call once it has ended in any way or is suspended."""
     try:
         return (await result).call
     except (CallFailed, CallSuspended) as error:
@@ -120,16 +120,16 @@ async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
 
 
 class Calls:
-    """Begins and continues the calls of an agent, as runs in its store.
+    """Begins and continues an agent's calls, as runs in its store.
 
-    A call that waits for an answer has a *state*, a text that its client sends back with the answer.  It is the name of
-    the run, so only one answer is taken, from any client.
+    A call that waits for an answer has a *state*, which the client sends back with the answer.  The state is the name
+    of the run, so only the first answer counts.
 
     Args:
         agent: The agent.
-        deps: What functions find in their `Context`.
-        keeps: Whether the store keeps runs that have ended; otherwise the runs that never waited and the oldest of
-            those that did are deleted.
+        deps: The ``deps`` in the `Context` of functions.
+        keeps: Whether the store keeps runs that have ended.  Otherwise, runs that never waited are deleted, and so are
+            the oldest of the others.
     """
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
@@ -139,11 +139,11 @@ class Calls:
         self._waited = deque[str]()
 
     def new_name(self) -> str:
-        """Return a name for a call that begins, which cannot be guessed."""
+        """Return a name for a new call that nobody can guess."""
         return f"{self._agent.name}-{secrets.token_hex(16)}"
 
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        """Drive a new call until it ends or waits."""
+        """Run a new call until it ends or waits."""
         call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
         return await drive_to_rest(self._agent.arun(call, progress.hear))
 
@@ -151,37 +151,37 @@ class Calls:
         """Return a call that waits.
 
         Raises:
-            RunUnknown: If no such call waits.
+            RunUnknown: If no call with this name waits.
         """
         definition = self._agent._definition({"deps": self._deps})
         call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, name, definition)
         return call
 
     async def go_on(self, name: str, answers: Mapping[str, Outcome], by: str, progress: Progress) -> AgentCall[Any]:
-        """Answer a call that waits, and drive it until it ends or waits again.
+        """Answer a call that waits, and run it until it ends or waits again.
 
         Args:
-            name: Its name.
-            answers: Outcomes by the keys of its questions; empty to continue without answers, as after a crash.
-            by: Who answers, for people.
-            progress: Receives its events.
+            name: The name of the call.
+            answers: The outcomes by question key; empty to continue without answers, for example after a crash.
+            by: Who answers, for people to read.
+            progress: Receives the call's events.
 
         Raises:
-            FsmAgentError: If the answers were not taken.
+            FsmAgentError: If the answers were not accepted.
         """
         return await drive_to_rest(
             self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
         )
 
     async def cancel(self, name: str, by: str) -> None:
-        """Cancel the call of this name, even while it is driven; it may have ended."""
-        with suppress(StoreError):  # it was not begun, or has ended
+        """Cancel the call with this name, if it has not ended."""
+        with suppress(StoreError):  # the call has not begun, or has ended
             await asyncio.to_thread(partial(self._agent.runs.all.cancel, name, CANCELLED, by=by))
-            with suppress(FsmAgentError):  # it ends as cancelled, or its driver ends it
+            with suppress(FsmAgentError):  # it ends as cancelled, here or in its current driver
                 await self._agent.runs.aresume(name, deps=self._deps)
 
     def note_wait(self, name: str) -> None:
-        """Note that a call waits; memory holds `MOST_WAITED` of these."""
+        """Record that a call waits.  Memory holds `MOST_WAITED` of these calls."""
         if self._keeps or name in self._waited:
             return
         self._waited.append(name)
@@ -189,26 +189,26 @@ class Calls:
             self._delete(self._waited.popleft())
 
     def note_end(self, name: str) -> None:
-        """Note that the client has the result of a call."""
+        """Record that the client has the result of a call."""
         if not self._keeps and name not in self._waited:
             self._delete(name)
 
     def _delete(self, name: str) -> None:
-        with suppress(StoreError):  # it was not begun, or is driven
+        with suppress(StoreError):  # the call has not begun, or is running
             self._agent.runs.all.store.delete(name)
 
 
 async def drive_shielded(work: Awaitable[AgentCall[Any]], calls: Calls, name: str, by: str) -> AgentCall[Any]:
-    """Await the driver of a call; if this task is cancelled, cancel the call as well, and wait for its end.
+    """Await a running call.  If this task is cancelled, cancel the call and wait for its end.
 
-    The driver has a task of its own: a cancellation by anyio repeats at each await, and would disturb the driver as it
-    gives the run back.
+    The call runs in its own task, because anyio repeats a cancellation at each await, which would disturb the release
+    of the run.
 
     Args:
-        work: Drives the call.
-        calls: Whose call it is.
+        work: Runs the call.
+        calls: The calls that this one belongs to.
         name: The name of the call.
-        by: Who cancels it, for people.
+        by: Who cancels it, for people to read.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -225,7 +225,7 @@ async def _cancel_both(task: asyncio.Future[Any], calls: Calls, name: str, by: s
     task.cancel()
     await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
     if task.done() and not task.cancelled():
-        task.exception()  # else it would be logged as never looked at
+        task.exception()  # otherwise asyncio logs that it was never retrieved
     await calls.cancel(name, by)
 
 
@@ -245,21 +245,21 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 class _Refused(Exception):
-    """The client is told why its request ends without a result of the function."""
+    """A request ends without a result of the function.  The client gets the message."""
 
 
 def current_user() -> str:
     """Return the subject of the request's token, or its client id if it has no subject; "" without a login.
 
-    It names the user for functions of deps and in the journal.  It does not decide who may answer: the seal of a state
-    holds the client and the issuer as well.
+    The name is for ``deps`` functions and the journal.  It does not decide who may answer: the sealed state includes
+    the client and the issuer.
     """
     token = get_access_token()
     return "" if token is None else token.subject or token.client_id
 
 
 class ToolCall(NamedTuple):
-    """The requests of one client for one tool."""
+    """One client's requests for one tool."""
 
     calls: Calls
     context: ServerRequestContext[Any, Any]
@@ -267,24 +267,24 @@ class ToolCall(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who answers, for people."""
+        """Who answers, for people to read."""
         return current_user() or "mcp"
 
     async def result(self) -> Result:
-        """Drive the call, and return its result, or what it waits for.
+        """Run the call and return its result, or what it waits for.
 
         Raises:
-            MCPError: If it failed by a fault of the server, which is logged.
+            MCPError: If the server is at fault.  The reason is logged.
         """
         progress = Progress(self.context.session.report_progress, self.params.name)
         sending = asyncio.create_task(progress.send())
         try:
             result = await self._driven(progress)
             progress.end()
-            await asyncio.wait({sending})  # the result comes last
+            await asyncio.wait({sending})  # so that the result comes last
         except _Refused as refusal:
             return error_result(str(refusal))
-        except Exception as error:  # its text may hold what no client may see
+        except Exception as error:  # clients must not see its text
             LOG.error("the tool %r failed", self.params.name, exc_info=error)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error; its log has the reason") from None
         finally:
@@ -296,7 +296,7 @@ class ToolCall(NamedTuple):
         try:
             return await self._driven_until_it_waits(name, progress)
         finally:
-            self.calls.note_end(name)  # unless it has waited
+            self.calls.note_end(name)  # ignored if it has waited
 
     async def _driven_until_it_waits(self, name: str, progress: Progress) -> Result:
         call = await self._first(name, progress)
@@ -312,7 +312,7 @@ class ToolCall(NamedTuple):
         return result_of(call)
 
     async def _first(self, name: str, progress: Progress) -> AgentCall[Any]:
-        """Begin the call, or continue one that has waited."""
+        """Begin the call, or continue one that waits."""
         state = self.params.request_state
         if state is None:
             task = task_of(self.params.name, self.params.arguments or {})
@@ -343,7 +343,7 @@ class ToolCall(NamedTuple):
             raise _Refused(GOES_ON) from None
 
     async def _check_questions(self, name: str, questions: tuple[Question, ...]) -> None:
-        """Refuse a call that waits for what this client cannot answer; one with questions is cancelled."""
+        """Refuse a call that waits for something that this client cannot provide."""
         if not questions:
             raise _Refused(WAITS)
         if not _can_ask(self.context):
@@ -351,7 +351,7 @@ class ToolCall(NamedTuple):
             raise _Refused(NO_FORMS)
 
     async def _elicited(self, name: str, questions: tuple[Question, ...]) -> dict[str, Outcome]:
-        """Ask the client's user, while the request stays open, as before 2026-07-28."""
+        """Ask the client's user while the request stays open, as protocols before 2026-07-28 do."""
         answers: dict[str, Outcome] = {}
         session = self.context.session
         try:
@@ -369,12 +369,12 @@ class ToolCall(NamedTuple):
         return answers
 
     async def _give_up(self, name: str) -> None:
-        """Cancel a call that is not driven, also in a task that was cancelled."""
+        """Cancel a call that is not running, even if the current task is cancelled."""
         await _shield(self.calls.cancel(name, self.by))
 
 
 def _can_ask(context: ServerRequestContext[Any, Any]) -> bool:
-    """Return whether the client has said that it shows forms to its user."""
+    """Return whether the client can show forms to its user."""
     capabilities = context.session.client_capabilities
     elicitation = None if capabilities is None else capabilities.elicitation
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
@@ -387,7 +387,7 @@ def _questions(call: AgentCall[Any]) -> tuple[Question, ...]:
 
 
 def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> dict[str, Outcome]:
-    """Return outcomes by key for the questions that are open and have a response.
+    """Return the outcomes by key for the open questions that have a response.
 
     Raises:
         _Refused: If a response is invalid or does not fit its question.
@@ -442,7 +442,7 @@ def _block(item: Attachment) -> types.ContentBlock:
     return types.EmbeddedResource(resource=types.BlobResourceContents(uri=uri, mime_type=item.media_type, blob=data))
 
 
-_MAX_NAME_CHARS = 64  # of a tool that does not exist, in an error
+_MAX_NAME_CHARS = 64  # of an unknown tool's name in an error
 
 
 def official_server(
@@ -452,11 +452,11 @@ def official_server(
 
     Args:
         agent: The agent.
-        deps: What functions find in their `Context`; see `ToolServer`.
-        key: Seals the states that clients carry.
-        valid_s: How many seconds a state is valid.
+        deps: The ``deps`` in the `Context` of functions; see `serve`.
+        key: The key that seals the states that clients keep.
+        valid_s: How long a state is valid, in seconds.
         about: What the server says about itself.
-        keeps: Whether the agent's store keeps runs that have ended; else it is memory.
+        keeps: Whether the agent's store keeps runs that have ended; see `Calls`.
     """
     tools = Tools(agent, deps, keeps=keeps)
     server: Server[Any] = Server(agent.name, on_list_tools=tools.list, on_call_tool=tools.call, **about)
@@ -473,12 +473,12 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 class Tools:
-    """The handlers of a server.
+    """The request handlers of a server.
 
     Args:
-        agent: Its functions are the tools.
-        deps: What they find in their `Context`.
-        keeps: As of `Calls`.
+        agent: The agent whose functions are the tools.
+        deps: The ``deps`` in the `Context` of functions.
+        keeps: See `Calls`.
     """
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
@@ -497,7 +497,7 @@ class Tools:
         """Return the result of a tool, or the question for the client's user.
 
         Raises:
-            MCPError: If there is no such tool, or the server failed.
+            MCPError: If the tool is unknown, or the server failed.
         """
         function = (await self._offered(context)).get(params.name)
         if function is None:
@@ -507,7 +507,7 @@ class Tools:
         return await ToolCall(self._calls, context, params).result()
 
     async def _offered(self, context: Any) -> Mapping[str, Function]:
-        """Return the functions of a call that begins now, by name."""
+        """Return the functions of a new call, by name."""
         if self._is_fixed:
             return self._agent.prompt.by_name
         return (await asyncio.to_thread(self._resolved, current_user())).by_name

@@ -1,4 +1,4 @@
-"""Transports of MCP servers: a child process, or HTTP."""
+"""Transports to MCP servers: a child process, or HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client._transport import TransportStreams
 
-MAX_BYTES = 32 * 1024 * 1024  # a picture is one body, or one event
+MAX_BYTES = 32 * 1024 * 1024  # a picture arrives in one body or event
 _ESCAPES = re.compile(
     r"""(?P<pair>  \\u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2} )
       | (?P<begun> \\(?:u[0-9a-fA-F]{0,3})? \Z
@@ -38,7 +38,7 @@ _ESCAPES = re.compile(
 
 
 def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.AsyncByteStream:
-    """Return a stream of JSON, or of events of JSON, with U+FFFD for wrong bytes and halves of surrogate pairs."""
+    """Return a stream of JSON with U+FFFD in place of invalid bytes and halves of surrogate pairs."""
     import httpx2
 
     class Mended(httpx2.AsyncByteStream):
@@ -61,7 +61,7 @@ def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.A
 
 
 def _mended(text: str) -> tuple[str, str]:
-    """Return JSON without halves of pairs, and the escape at its end of which more may follow."""
+    """Return JSON without halves of pairs, and an escape at its end that may be incomplete."""
     begun = ""
 
     def mend(found: re.Match[str]) -> str:
@@ -73,10 +73,10 @@ def _mended(text: str) -> tuple[str, str]:
 
 
 async def check_body(response: httpx2.Response) -> None:
-    """Bound the body of a response, unless it is an event stream, and mend it.
+    """Limit the size of a response's body, unless it is an event stream, and repair invalid characters.
 
     Raises:
-        httpx2.DecodingError: If the body is compressed, so its size is not the received size.
+        httpx2.DecodingError: If the body is compressed, so that its real size is unknown.
     """
     import httpx2
 
@@ -113,12 +113,11 @@ class Stdio:
 
     @property
     def name(self) -> str:
-        """The default name of the server."""
         return Path(self.command).stem
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that no message may show: values of its environment, and arguments that look like a secret."""
+        """Texts that messages must not show: values of environment variables, and arguments that look like secrets."""
         texts = [*secrets_in_headers(self.env.items(), all_names=True)]
         for before, argument in pairwise(("", *self.args)):
             name, _, value = argument.rpartition("=")
@@ -129,7 +128,7 @@ class Stdio:
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
-        """Start the process and yield its streams; its stderr goes to ``stderr``."""
+        """Start the process and yield its streams.  Its stderr goes to ``stderr``."""
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         parameters = StdioServerParameters(
@@ -137,7 +136,7 @@ class Stdio:
             args=list(self.args),
             env=dict(self.env),
             cwd=self.cwd,
-            encoding_error_handler="replace",  # otherwise one wrong byte ends the reading, and all wait in vain
+            encoding_error_handler="replace",  # otherwise one wrong byte stops the reading, and all requests hang
         )
         async with stderr.file() as errors, stdio_client(parameters, errlog=errors) as streams:
             yield streams
@@ -145,7 +144,7 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
-    """A server that is reached over streamable HTTP or, an old one, over SSE."""
+    """A server that is reached over streamable HTTP or, if it is old, over SSE."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -163,33 +162,32 @@ class Http:
 
     @property
     def address(self) -> str:
-        """The URL without its path, as messages show it: many services put a key into the path."""
+        """The URL without its path, as messages show it.  Many services put a key into the path."""
         url = httpx.URL(self.url)
         return f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/…"
 
     @property
     def name(self) -> str:
-        """The default name of the server."""
         return httpx.URL(self.url).host
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that no message may show: the values of all headers, the URL behind its host, proxies' passwords."""
+        """Texts that messages must not show: header values, the URL after its host, and proxy passwords."""
         in_headers = secrets_in_headers(self.headers.items(), all_names=True)
         in_url = [self.url, *secrets_in_url(self.url), *path_tokens(self.url)]
         return Secrets([*in_headers, *in_url, *secrets_in_proxies()])
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
-        """Connect and yield the streams; ``stderr`` gets the status of the last answer, if that is an error."""
+        """Connect and yield the streams.  If the last response was an error, ``stderr`` gets its status."""
         import httpx2
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
-        trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
+        headers = {**self.headers, "Accept-Encoding": "identity"}  # the size limit needs uncompressed bodies
+        trust_env = not is_loopback(httpx.URL(self.url))  # the environment's proxies cannot reach this machine
 
-        async def note(response: httpx2.Response) -> None:  # which the official client tells of no error
+        async def note(response: httpx2.Response) -> None:  # the official client does not report the status
             if response.request.method == "POST":
                 stderr.replace(f"HTTP status {response.status_code}" if response.is_error else "")
 
@@ -199,7 +197,7 @@ class Http:
             async with sse_client(self.url, headers=headers, httpx_client_factory=make) as streams:
                 yield streams
             return
-        timeout = httpx2.Timeout(30, read=None)  # each request has a timeout of its own
+        timeout = httpx2.Timeout(30, read=None)  # each request has its own timeout
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks, trust_env=trust_env) as client,
             streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,
@@ -211,7 +209,7 @@ Transport: TypeAlias = Stdio | Http
 
 
 class StderrTail(asyncio.Protocol):
-    """The end of a process's stderr, or what there is in place of it."""
+    """The end of a process's stderr, or a text in its place."""
 
     def __init__(self) -> None:
         self._tail = bytearray()
@@ -222,20 +220,22 @@ class StderrTail(asyncio.Protocol):
         del self._tail[: -4 * STDERR_CHARS]
 
     def replace(self, text: str) -> None:
-        """Replace the text."""
         self._tail[:] = text.encode()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended.set()
 
     def text(self, secrets: Secrets) -> str:
-        """Return the text without secrets; it is masked before it is cut, because a part of a key is secret too."""
+        """Return the text without secrets.
+
+        The text is masked before it is shortened, because a part of a key is also secret.
+        """
         return secrets.mask(self._tail.decode(errors="replace")).strip()[-STDERR_CHARS:]
 
     @asynccontextmanager
     async def file(self) -> AsyncIterator[TextIO]:
-        """Yield a file for the process to write to; after the block, everything it wrote has been read."""
-        if sys.platform == "win32":  # whose pipes cannot be read without a thread
+        """Yield a file for the process to write to.  After the block, everything it wrote has been read."""
+        if sys.platform == "win32":  # pipes cannot be read there without a thread
             with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") as nowhere:
                 yield nowhere
             return
