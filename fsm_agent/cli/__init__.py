@@ -1,7 +1,7 @@
-"""The command ``fsm-agent``: its entry point, and its message when its extra is missing.
+"""The command ``fsm-agent``: its entry point, and its message if the extra is missing.
 
-`commands` has the commands, `options` their arguments, `output` and `terminal` their output.  The rest of the package
-runs without this one.
+The commands are in `commands`, their options in `options`, and their output in `output` and `terminal`.  The rest of
+the package does not import this one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-EXTRA = ("typer", "rich")  # needed by the command only
+EXTRA = ("typer", "rich")  # only the command needs these
 
 if TYPE_CHECKING:
     from fsm_agent.cli.commands import app as app
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load a name with the libraries that it needs; without them `main` says what to install."""
+        """Load a name with the libraries that it needs, or say how to install them."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         try:
@@ -38,16 +38,16 @@ _HOMES = {"TerminalHook": "live_output", "app": "commands"}
 
 def _open_streams() -> None:
     """Open closed standard streams, as after ``>&-``, on the null device, so that no other file gets their number."""
-    for name in ("stdin", "stdout", "stderr"):  # in this order each gets its own number, the lowest that is free
+    for name in ("stdin", "stdout", "stderr"):  # in this order, since each gets the lowest free number
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def main() -> None:
-    """Run the command; it always ends with an exit code, never with a traceback."""
+    """Run the command.  It always ends with an exit code and never with a traceback."""
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind
+        with suppress(AttributeError, ValueError):  # a stream may be closed, or of another type
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         import_module("fsm_agent.cli.commands").app(prog_name="fsm-agent")
@@ -56,7 +56,7 @@ def main() -> None:
         if missing not in EXTRA:
             raise
         sys.exit(f"fsm-agent: the command needs {missing!r}; run pip install 'fsm-agent[cli]'")
-    except OSError as error:  # of help on a disk that is full
+    except OSError as error:  # such as help to a full disk
         with suppress(OSError, ValueError):
             sys.stderr.write(f"fsm-agent: {type(error).__name__}: {error}\n")
         import_module("fsm_agent.cli.terminal").discard_output()

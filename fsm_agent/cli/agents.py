@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent agents …``: check the configurations of agents, and run them."""
+"""The commands ``fsm-agent agents …``: check agent configurations and run them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def schema(debug: Debug = False) -> None:
 
 
 def _watch_agent(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool) -> AgentBase[Any]:
-    """Return the agent with a hook, and an approver where one is missing; sub-agents are replaced in it."""
+    """Return the agent with a hook, and with an approver if it needs one.  Sub-agents are replaced in it."""
     for name, sub in agent.agents.items():
         options = {"hooks": [*sub.hooks, steps], **_approver(sub, screen, approve)}
         if sub is agent:
@@ -147,7 +147,7 @@ def _watch_agent(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: 
 
 
 def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str, Any]:
-    """Return the person at the terminal as approver, if the model guesses and the agent has no approver."""
+    """Make the person at the terminal the approver, if the model guesses and the agent has none."""
     if approve:
         return {"approve": lambda _: True}
     if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
@@ -157,7 +157,7 @@ def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str
 
 
 def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
-    """Return the command that answers a call of the agent when a key and the answer follow; "" if it is not kept."""
+    """Return the command that answers a call, without the key and the answer, or "" if the call was not stored."""
     journal, store = waiting.call.journal, agent.store
     if journal is None or not journal.is_stored or not isinstance(store, str | PathLike):
         return ""
@@ -165,7 +165,7 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
 
 
 class _Steps:
-    """A hook that shows the steps of calls; one for each call knows which call it is."""
+    """A hook that shows the steps of calls."""
 
     def __init__(self, screen: Screen, lines: LineWriter, where: Where | None = None) -> None:
         self._screen, self._lines, self._where = screen, lines, where
@@ -181,7 +181,7 @@ class _Steps:
 
 @contextmanager
 def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
-    """Yield the agent of a configuration; modules are found in its folder, too."""
+    """Yield the agent of a configuration.  Modules in the configuration's folder are also found."""
     with modules_here(file.parent.absolute()):
         for module in modules or ():
             imported(module, module)

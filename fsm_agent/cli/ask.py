@@ -136,31 +136,26 @@ def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
 
 
 def _output_type(named: str, prompt: Prompt | None) -> Any:
-    """Return the type that ``module:name`` names, or one of ``str``, ``int``, ``float`` and ``bool``.
-
-    Raises:
-        UsageError: If it is not a type that an answer can have.
-        ConfigError: If there is no such module or name.
-    """
+    """Return the type named by ``module:name``, or ``str``, ``int``, ``float`` or ``bool``."""
     if prompt is not None and (prompt.output is not str or prompt.parser is not None):
         raise typer.BadParameter(
             "expected a prompt without a type, got one with a type of its own; leave --output out",
             param_hint="--output",
         )
     found = _PLAIN_TYPES.get(named) or load_object(named, "output")
-    Output(found)  # refuses what JSON cannot be
+    Output(found)  # refuses types that JSON cannot represent
     return found
 
 
 def _as_json_of(kind: Any) -> Callable[[CallResult[Any]], str]:
-    """Return a function that writes a result as JSON."""
+    """Return a function that serializes a result as JSON."""
     from pydantic import TypeAdapter
 
     return lambda result: TypeAdapter(kind).dump_json(result.output, indent=2).decode()
 
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:
-    """Return options as written in a shell, each after a blank; limits are left out, since a run keeps its own."""
+    """Return options for a shell, each after a space.  Limits are omitted, because a run keeps its own."""
     options_set = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
     options_set += [("--function", value) for value in functions or ()]
     options_set += [

@@ -1,4 +1,4 @@
-"""The command ``fsm-agent chat``: a conversation at the terminal, a turn a line."""
+"""The command ``fsm-agent chat``: a conversation at the terminal, one turn a line."""
 
 from __future__ import annotations
 
@@ -58,20 +58,11 @@ COMMANDS = {
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",
 }
-_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # otherwise a small model rambles
+_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # small models ramble without it
 
 
 class Chat:
-    """A conversation with a person.
-
-    Args:
-        agent: Answers; it has a store.
-        name: The conversation in its store.
-        screen: The output.
-        lines: The events as lines of JSON, if that is the output; a turn ends with its result or failure.
-        where: The option that names the store, for the commands that answer a question; "" if it is in memory.
-        deps: What functions find in their `Context`.
-    """
+    """A conversation with a person."""
 
     def __init__(
         self, agent: Agent[Any, Any], name: str, screen: Screen, lines: LineWriter, where: str, deps: Any = None
@@ -82,16 +73,12 @@ class Chat:
         self._lines = lines
         self._where = where
         self._deps = deps
-        self._after: Dialog | None = None  # what the next turn follows after /undo
-        self._run = ""  # that of the last turn
+        self._after: Dialog | None = None  # the dialog that the next turn continues after /undo
+        self._run = ""  # the run of the last turn
         self.has_failed = False
 
     def converse(self, lines: Iterator[str]) -> None:
-        """Take line after line; report an error, and go on.
-
-        Raises:
-            CallSuspended: If a turn waits for an answer from elsewhere.
-        """
+        """Handle one line after another.  Errors are reported, and the chat continues."""
         for line in lines:
             try:
                 if not self._take(line):
@@ -103,7 +90,7 @@ class Chat:
                 error_line(error_text(error))
 
     def _take(self, line: str) -> bool:
-        """Answer a line, or do as the command in it says; return False if it ends the chat."""
+        """Answer a line, or carry out the command in it.  Return False if it ends the chat."""
         word, _, rest = line.strip().partition(" ")
         match word, rest.strip():
             case "", _:
@@ -125,7 +112,6 @@ class Chat:
 
     @property
     def _dialog(self) -> Dialog:
-        """The dialog so far."""
         return self._conversation.read() if self._after is None else self._after
 
     def _turn(self, task: str) -> None:
@@ -155,7 +141,7 @@ class Chat:
         self._after = None
 
     def tell_how_to_continue(self) -> None:
-        """Tell the command that continues the conversation."""
+        """Show the command that continues the conversation."""
         if self._after is not None:
             self._screen.tell("no turn came after the last /undo, so it is not kept")
         self._screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
@@ -178,12 +164,12 @@ class Chat:
 
 
 def chat_lines(screen: Screen) -> Iterator[str]:
-    """Yield the lines of the person at the terminal, or those of standard input."""
+    """Yield the lines that the person types, or the lines of standard input."""
     if not sys.stdin.isatty():
         yield from (line.rstrip("\r\n") for line in sys.stdin)
         return
     with contextlib.suppress(ImportError):
-        importlib.import_module("readline")  # its import gives input() a history and the usual keys
+        importlib.import_module("readline")  # gives input() a history and the usual editing keys
     while True:
         screen.pause()
         try:

@@ -1,4 +1,4 @@
-"""The commands of ``fsm-agent``, each with its line of help and the module that it is loaded from when it is used."""
+"""The table of commands.  Each command's module is loaded when the command is used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fsm_agent import __version__
 
 
 class CommandLocation(NamedTuple):
-    """The module and the name of a command."""
+    """Where a command is defined."""
 
     module: str  # in this package
-    name: str  # of the function, or of the app whose commands follow the command's name
+    name: str  # of the function, or of the app with subcommands
     help: str
 
 
@@ -40,7 +40,7 @@ COMMANDS = {
 
 
 class LateCommands(TyperGroup):
-    """The commands of the table; each is loaded when it is used, and before that has only a name and a line of help."""
+    """Commands that are loaded when they are used.  Until then, each has only a name and a line of help."""
 
     def __init__(self, **attributes: Any) -> None:
         stand_ins = {
@@ -57,7 +57,7 @@ class LateCommands(TyperGroup):
 
 @cache
 def load_command(name: str) -> Any:
-    """Return a command of the table with its options, or with the commands in it."""
+    """Return a command of the table with its options or subcommands."""
     location = COMMANDS[name]
     found = getattr(import_module(f"{__package__}.{location.module}"), location.name)
     whole = typer.Typer()

@@ -1,7 +1,7 @@
-"""The command ``fsm-agent demo``: five parts that show what an agent does, on a real model.
+"""The command ``fsm-agent demo``: five parts that show what an agent does, with a real model.
 
-Designed for what 135 million parameters do reliably: a sum through a function after two worked turns, an answer of a
-given type by constrained decoding, a classification by log probabilities.  Any other model can play it, too.
+The parts suit what 135 million parameters do reliably: a sum through a function after two worked turns, a typed answer
+by constrained decoding, and a classification by log probabilities.  Other models can run it as well.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TEXTS = (  # half of each: the calibration assumes equally frequent labels
 )
 MAX_WRONG_LABELS = 1
 FILE, STORE, RUN = "notes.txt", "runs.db", "tidy"
-SETTINGS = Settings(temperature=0, seed=1, max_tokens=64)  # of the embedded model; others use their defaults
+SETTINGS = Settings(temperature=0, seed=1, max_tokens=64)  # for the embedded model; others use their defaults
 _PROMPTS = Prompts("demo", directory=packaged_prompts())
 
 
@@ -84,7 +84,7 @@ def read_number(text: str) -> int:
 
 
 def eraser(directory: Path) -> Function:
-    """Return a function ``erase`` that reaches only the files of one directory."""
+    """Return a function ``erase`` that can only erase files in one directory."""
 
     @function(needs_approval=True)
     def erase(path: str) -> str:
@@ -97,12 +97,12 @@ def eraser(directory: Path) -> Function:
     return erase
 
 
-erase = eraser(Path())  # for the other processes: of their working directory
+erase = eraser(Path())  # for the other processes, in their working directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a part; a part without an output or a problem was skipped."""
+    """The result of a part.  A part without output or problem was skipped."""
 
     title: str
     output: str = ""
@@ -111,21 +111,14 @@ class Result:
 
     @property
     def verdict(self) -> Text:
-        """One word about it."""
+        """One word about the result."""
         if self.problem:
             return Text("failed", "bold red")
         return Text("ok" if self.output else "left out", "green")
 
 
 class Demo:
-    """The parts, each played on the screen.
-
-    Args:
-        screen: The output.
-        client: The client of the model.
-        settings: The settings of the model.
-        reach: The options and the environment by which another OS process reaches the same model.
-    """
+    """The parts of the demo."""
 
     def __init__(
         self,
@@ -141,11 +134,7 @@ class Demo:
         self.results: list[Result] = []
 
     def play(self) -> None:
-        """Play all parts.
-
-        Raises:
-            CallFailed: If the request to the model failed.
-        """
+        """Run all parts."""
         for part in (self._add_up, self._extract, self._recover, self._classify, self._approve_elsewhere):
             self.results.append(result := part())
             if result.problem:
@@ -219,9 +208,10 @@ class Demo:
         return Result(title=title, output=output, calls=calls, problem=problem)
 
     def _approve_elsewhere(self) -> Result:
-        """Suspend a call in this process, approve it in a second, and continue it in a third.
+        """Suspend a call in this process, approve it in a second process, and continue it in a third.
 
-        These run ``fsm-agent runs answer`` and ``runs resume``, as a user would; they share only a store.
+        The other processes run ``fsm-agent runs answer`` and ``runs resume``, as a user would.  They share only a
+        store.
         """
         with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
             folder = Path(name)
@@ -238,7 +228,7 @@ class Demo:
             "erase() needs approval, and this process has no approver: the call is suspended and waits in a store. A"
             " second process approves it, and a third continues the call with what is left of each budget."
         )
-        examples = ("draft.txt", "old.txt")  # which are really erased; the model's part is scripted
+        examples = ("draft.txt", "old.txt")  # these are really erased; only the model's part is scripted
         script = Script(
             *[part for path in examples for part in (function_call("erase", path=path), f"{path} is gone.")]
         )
@@ -268,7 +258,7 @@ class Demo:
         return Result(title=title, output=str(ended.output), calls=[ended], problem=problem)
 
     def _run_elsewhere(self, folder: Path, *words: str, hidden: Sequence[str] = ()) -> str:
-        """Run ``fsm-agent runs …`` in another process, show its output, and return the problem, if any."""
+        """Run ``fsm-agent runs …`` in another process, show its output, and return the problem, or ""."""
         command = ["runs", *words, "--store", STORE]
         path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # may be relative; the folder differs
         plainly = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0", "PYTHONPATH": path}
@@ -306,15 +296,11 @@ class Demo:
         run_id: str | None = None,
         worked: tuple[Script, Sequence[Function], Sequence[Any]] | None = None,
     ) -> tuple[AgentCall, str]:
-        """Begin a part, and drive its call; return it, and the problem with the model's answers, if any.
-
-        Raises:
-            CallFailed: If the request to the model failed.
-        """
+        """Run the call of a part, and return it with the problem in the model's answers, or ""."""
         agent = agent or self._agent
         self._begin(title, about, prompt.render(**values).text)
         dialog = agent.init_dialog()
-        if worked is not None:  # turns as they should go: functions are really run, the model's part is scripted
+        if worked is not None:  # example turns: the functions really run, only the model's part is scripted
             script, functions, tasks = worked
             teacher = Agent(script, functions=functions, approve=lambda _: True)
             for task in tasks:
@@ -348,7 +334,7 @@ class Demo:
                 self._screen.end_line()
                 self._is_speaking = False
             case Stepped():
-                self._is_speaking = False  # even of a reply that broke off
+                self._is_speaking = False  # also after an incomplete reply
                 self._line(shown_step(event), "cyan")
             case FunctionStarted() | FunctionEnded():
                 self._line(f"function: {shown_function(event)}", "yellow")
@@ -393,14 +379,14 @@ def demo(
 
 
 def _new_file() -> str:
-    """Return a file for the picture; without `dot` it is in Mermaid, which https://mermaid.live draws."""
+    """Return a file for the picture: SVG, or without `dot` Mermaid, which https://mermaid.live draws."""
     descriptor, name = tempfile.mkstemp(prefix="fsm-agent-demo-", suffix=".svg" if shutil.which("dot") else ".mmd")
     os.close(descriptor)
     return name
 
 
 def _reach(model: str, base_url: str | None) -> tuple[Sequence[str], Mapping[str, str]]:
-    """Return how another process reaches this model; the embedded one, through the server that runs already."""
+    """Return how another process reaches this model.  The embedded model is reached through its running server."""
     if not is_embedded(model, base_url):
         return ("--model", model, *(("--base-url", base_url) if base_url else ())), {}
     server = local_server(split_model(model)[1] or None)

@@ -1,4 +1,4 @@
-"""The command ``fsm-agent diagram``, and the options of all that write diagrams to files or on stdout."""
+"""The command ``fsm-agent diagram``, and options shared by the commands that draw."""
 
 from __future__ import annotations
 
@@ -34,11 +34,7 @@ Output = Annotated[Path | None, typer.Option("--output", help="The file; by defa
 
 
 def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
-    """Write a diagram.
-
-    Raises:
-        typer.BadParameter: If a PNG would go to a terminal.
-    """
+    """Write a diagram to a file or to stdout."""
     if output is not None:
         path = write(diagram, output, format and format.value)
         Screen().tell(f"diagram written to {path}")

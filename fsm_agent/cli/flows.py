@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent flows …``: flows of a module, their pictures, their runs and the answers of people."""
+"""The commands ``fsm-agent flows …``: check, draw and run flows, and answer their questions."""
 
 from __future__ import annotations
 
@@ -182,9 +182,9 @@ def answer(
 
 @contextmanager
 def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Iterator[tuple[Flow[Any], str]]:
-    """Yield the flow with the store of ``--store``, or with its own, and the option that names it, after a blank.
+    """Yield the flow with its store, and the option that names the store, after a space.
 
-    A store that code makes has no such option: the flow has it in every command.
+    The option is "" for a store that code creates, because the flow has it in every command.
     """
     if store is None and isinstance(flow.store, str | PathLike):
         store = os.fspath(flow.store)
@@ -196,12 +196,7 @@ def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Ite
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
-    """Return the flows of ``module``, or the flow ``module:name``; an orchestrator counts as its flow.
-
-    Raises:
-        UsageError: If the module has no flow.
-        ConfigError: If there is no such module or name, or the module cannot be imported.
-    """
+    """Return the flows in ``module``, or the flow ``module:name``.  An orchestrator counts as its flow."""
     module_name, colon, path = named.partition(":")
     module = load_module(module_name, named)
     listed = [within(module, path, named)] if colon else [*vars(module).values()]
@@ -222,11 +217,7 @@ def _one(named: str) -> Flow[Any]:
 
 
 def _state(flow: Flow[Any], name: str) -> State[Any]:
-    """Return a state of a flow by its name.
-
-    Raises:
-        UsageError: If the flow has no such state.
-    """
+    """Return a state of a flow by name."""
     if name not in flow.states:
         raise UsageError(f"expected a state of the flow {flow.name!r}, got {name!r}{hint(name, flow.states)}")
     return flow.states[name]
@@ -251,7 +242,7 @@ def _waits(work: LiveState[Any, Any]) -> str:
 def _answers(
     flow: Flow[Any], run: str, state: str | None, value: str | None, again: str, screen: Screen
 ) -> Mapping[str, Outcome]:
-    """Return the answer, in JSON or by a form, to a question of a run, or to a state whose answers may come early."""
+    """Return the answer to a question, from JSON or a form, or an early answer to a state."""
     early = None if state is None else flow.early.get(state)
     if early is not None and value is not None:
         return flow._outcomes(run, {early: early.answer_types.load(value)}, flow._definition({}))
@@ -278,7 +269,7 @@ def _answers(
 
 
 def _find_question(run: Run, state: str) -> str:
-    """Return the key of the question that a state or a key names."""
+    """Return the key of the question that ``state`` names, as a state or as the key itself."""
     keys = [question.key for question in run.waits]
     found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
     if len(found) != 1:
@@ -300,7 +291,7 @@ def _drive(
     where: str = "",
     again: str = "",
 ) -> None:
-    """Run the flow, or continue its run; see `_tell_waits`."""
+    """Run the flow, or continue its run.  See `_tell_waits` for the last arguments."""
     flow = replace(flow, approve=flow.approve or Approver(screen))
 
     def sink(event: Event) -> None:
@@ -333,25 +324,17 @@ def _drive(
 
 
 def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
-    """Return the wrong fields with their values and what was expected, and the names of all fields."""
+    """Return an error message with the invalid fields, their values, what was expected, and all field names."""
     found = "; ".join([one_line(line) for line in described_errors(error).splitlines()])
     message = f"expected JSON of {_row(flow)['data']}: {found}"
-    with suppress(PromptError):  # of a type without a schema
+    with suppress(PromptError):  # the type has no schema
         form = prompt_schema(flow.data).removeprefix(f"### Schema for `{name_of(flow.data)}`")
         message += f"; write JSON of this form: {' '.join(form.split())}"
     return plain(message)
 
 
 def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, again: str) -> dict[str, str]:
-    """Show each question of a flow, and until when it waits; return the commands that answer them, by key.
-
-    Args:
-        screen: The output.
-        waiting: What the flow waits for.
-        named: The flow, as module:name.
-        where: The option that names its store, if it has one.
-        again: The command that continues the run; "" if it was not kept.
-    """
+    """Show each question of a flow and how long it waits, and return the commands that answer them, by key."""
     screen.pause()
     name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
 

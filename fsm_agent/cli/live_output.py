@@ -1,4 +1,4 @@
-"""The output of a call as it is driven, and `TerminalHook`, which shows it for any agent."""
+"""The output of a running call, and `TerminalHook`, which shows it for any agent."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LOG = logging.getLogger("fsm_agent.hooks")
 
 
 class LiveOutput:
-    """The events of a call on a screen, its text as it comes.
+    """Shows the events of a call on a screen, and its text as it arrives.
 
     Args:
         screen: The output.
-        is_live: Whether text is written before it is final; by default on a terminal.
+        is_live: Whether to write text before it is final.  By default this depends on whether stdout is a terminal.
     """
 
     def __init__(self, screen: Screen, *, is_live: bool | None = None) -> None:
@@ -50,7 +50,7 @@ class LiveOutput:
             self.screen.end_line()
 
     def finish(self, text: str) -> None:
-        """Show the whole answer, unless it was written as it came."""
+        """Show the whole answer, unless its text was already written."""
         self.screen.pause()
         if not self.has_written:
             self.screen.line(text)
@@ -86,13 +86,13 @@ def _tokens(usage: Usage) -> str:
 
 
 class TerminalHook:
-    """A hook that shows what ``fsm-agent ask`` shows: the answer on stdout, steps and functions on stderr.
+    """A hook that shows what ``fsm-agent ask`` shows: the answer on stdout, and steps and functions on stderr.
 
-    At the end it shows an overview, also on stderr.  It changes nothing: its own errors are logged and never raised.
+    At the end it writes an overview to stderr.  Its own errors are logged and never raised.
 
     Args:
         quiet: Show only the answer.
-        steps: Show steps and functions; those of agents inside the call come with their path.
+        steps: Show steps and functions.  Those of nested agents have their path in front.
         overview: Show rounds, functions, tokens and cost.
 
     Examples:
@@ -104,22 +104,22 @@ class TerminalHook:
     def __init__(self, *, quiet: bool = False, steps: bool = True, overview: bool = True) -> None:
         self._screen = Screen(quiet=quiet, steps=steps)
         self._has_overview = overview
-        self._driven = set[Where]()  # calls that are being driven
+        self._driven = set[Where]()  # running calls
         self._unknown = _ShownCall(self, Where(""))
 
     def of_call(self, where: Where) -> _ShownCall:
-        """Return the hook that shows a call."""
+        """Return the hook for one call."""
         if not where.path:
             self._driven.add(where)
         return _ShownCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Show an event whose call is unknown, as a sink receives it."""
+        """Show an event whose call is unknown, such as one from a sink."""
         self._unknown.on_event(event)
 
 
 class _ShownCall:
-    """The hook of one call.  While several calls are driven, each line names its call."""
+    """The hook of one call.  If several calls run, each line names its call."""
 
     def __init__(self, hook: TerminalHook, where: Where) -> None:
         self._hook = hook
@@ -127,7 +127,6 @@ class _ShownCall:
         self._output = LiveOutput(hook._screen)
 
     def on_event(self, event: Event) -> None:
-        """Show an event."""
         try:
             self._show(event)
         except Exception:

@@ -69,7 +69,7 @@ def providers(as_json: Json = False, debug: Debug = False) -> None:
 
 
 def _row(entry: Provider) -> dict[str, Any]:
-    """Return a provider as plain values; of the variables of the environment, only whether they are set."""
+    """Return a provider as plain values.  Environment variables are shown only as set or not set."""
     has_choice = entry.other_wire is not None and not entry.is_wire_fixed
     address = entry.base_url_variable
     return {

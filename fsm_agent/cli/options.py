@@ -1,4 +1,4 @@
-"""The options that commands share, and what they stand for: a store, a client, functions, agents, settings."""
+"""Options that several commands share, and the objects that they name: stores, clients, functions, agents, settings."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.validation import safe_repr
 
 MAX_PIPED_BYTES = 10_000_000
-KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
+KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # not an option, because other users see command lines
 EMBEDDED = "local:"
-EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
+EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may never stop
 GUESSES = (
     "about two in three simple calls of this small model are right, and it may call a function that does not fit; check"
     " its arguments or name a larger model"
@@ -78,18 +78,14 @@ By = Annotated[str | None, typer.Option(metavar="USER", help="Who does it; by de
 
 @contextmanager
 def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_only: bool = False) -> Iterator[Runs]:
-    """Yield the runs of a store, and close it.
+    """Yield the runs of a store, and close it afterwards.
 
     Args:
-        store: Its path; its address in Postgres; or ``module:name`` of a `Store`, of `Runs`, or of a function that
-            returns one.
+        store: Its path, its Postgres URL, or the ``module:name`` of a `Store`, of `Runs`, or of a function that returns
+            one.
         must_exist: Refuse to create a missing store.
-        makes: The option of the command that would create it.
-        read_only: Create and write nothing, unless the store is made by code.
-
-    Raises:
-        UsageError: If the path has no store, or is a folder.
-        ConfigError: If there is no such module or name.
+        makes: The option with which the command creates a missing store.
+        read_only: Open the store for reading only, unless code creates it.
     """
     is_there = "://" in store or Path(store).exists()
     found: Any = store
@@ -108,22 +104,22 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return the runs of the named store, if any, to be opened; a missing store is created."""
+    """Return a context with the runs of the named store, or with None without a name.  A missing store is created."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 
 def store_option(store: str) -> str:
-    """Return the option that names a store, for a command that people see; a password is left out."""
+    """Return the option that names a store, without a password, for a command that is shown."""
     return f"--store {shlex.quote(shown_store(store))}"
 
 
 def shown_store(store: str) -> str:
-    """Return the path or address of a store without a password, which an address may also have in its query."""
+    """Return the path or URL of a store without a password, which a URL may also have in its query."""
     scheme, colon, rest = store.partition("://")
     if not colon:
         return store
     login, at, place = rest.rpartition("@")
-    if "?" in login:  # of a password, before the host or in the query: neither end of it is certain
+    if "?" in login:  # a password may hold "?" and "@", so where it begins and ends is uncertain
         return f"{scheme}://{MASK}"
     address, mark, query = f"{login.partition(':')[0]}{at}{place}".partition("?")
     shown = "&".join([part for part in query.split("&") if "password" not in unquote(part.partition("=")[0])])
@@ -131,23 +127,13 @@ def shown_store(store: str) -> str:
 
 
 def load_object(named: str, kind: str = "object") -> Any:
-    """Return the object ``module:name``; modules in the working directory are found, too.
-
-    Raises:
-        UsageError: If the name has another form.
-        ConfigError: If there is no such module or name, or the module cannot be imported.
-    """
+    """Return the object ``module:name``.  Modules in the working directory are also found."""
     with modules_here():
         return loaded(named, kind)
 
 
 def load_callable(named: str) -> Any:
-    """Return the callable ``module:name``.
-
-    Raises:
-        UsageError: If the name has another form, or its object cannot be called.
-        ConfigError: If there is no such module or name, or the module cannot be imported.
-    """
+    """Return the callable ``module:name``."""
     target = load_object(named, "function")
     if not callable(target):
         raise UsageError(f"{named!r}: expected something that can be called, got {_show_value(target)}")
@@ -155,26 +141,12 @@ def load_callable(named: str) -> Any:
 
 
 def load_function(named: str) -> Function:
-    """Return the function that ``module:name`` names.
-
-    Raises:
-        UsageError: If the name has another form, or its object cannot be called by a model.
-        ConfigError: If there is no such module or name, or the module cannot be imported.
-    """
+    """Return the function ``module:name``."""
     return Function.of(load_callable(named))
 
 
 def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
-    """Return the deps ``module:name``, a value or a function of (agent, extra, user), or None without a name.
-
-    Args:
-        named: The name.
-        drives: The agents and flows that are driven with the deps.
-
-    Raises:
-        typer.BadParameter: If the name has another form, or an agent cannot use the object as its deps.
-        ConfigError: If there is no such module or name, or the module cannot be imported.
-    """
+    """Return the deps ``module:name``, a value or a function of (agent, extra, user), or None without a name."""
     return option("--deps", _checked_deps, named, drives)
 
 
@@ -187,28 +159,20 @@ def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, after a blank, for a command that people see; "" without a name."""
+    """Return the option that names the deps, after a space, for a command that is shown; "" without a name."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 
 def load_module(name: str, named: str) -> Any:
-    """Return a module, which may be in the working directory.
-
-    Raises:
-        ConfigError: If there is no such module, or it cannot be imported.
-    """
+    """Return a module, which may be in the working directory."""
     with modules_here():
         return imported(name, named)
 
 
 def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
-    """Return the agents, flows and orchestrators of ``module``, or those in ``module:name``; and the module's prompts.
+    """Return the agents, flows and orchestrators of ``module`` or ``module:name``, and the module's prompts.
 
     Sub-agents are included.
-
-    Raises:
-        UsageError: If the module has no agent, or several of one name.
-        ConfigError: If there is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
     module = load_module(module_name, named)
@@ -220,7 +184,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
             raise UsageError(f"{named!r}: expected an Agent, or a list or dict of Agents, got {_show_value(wrong[0])}")
     else:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]
-    inner = [getattr(item, "flow", None) for item in found]  # whose runs are those of its orchestrator
+    inner = [getattr(item, "flow", None) for item in found]  # an orchestrator's flow shares its runs
     found = [item for item in found if not any(item is flow for flow in inner)]
     agents = list({id(agent): agent for item in found for agent in item._sub_runnables}.values())
     if not agents:
@@ -237,13 +201,13 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
 def _show_value(value: object) -> str:
     try:
         return safe_repr(value)
-    except Exception:  # of the `__repr__` of a user's class
+    except Exception:  # raised by `__repr__` of a user's class
         return f"a {type(value).__name__}"
 
 
 @contextmanager
 def modules_here(*folders: Path) -> Iterator[None]:
-    """Find modules in the working directory and in ``folders`` inside the block, before those that are installed."""
+    """Find modules in the working directory and in ``folders`` inside the block, before installed modules."""
     here = [str(folder) for folder in (Path.cwd(), *folders)]
     sys.path[:0] = here
     try:
@@ -251,14 +215,14 @@ def modules_here(*folders: Path) -> Iterator[None]:
     finally:
         for folder in here:
             sys.path.remove(folder)
-            sys.path.append(folder)  # last from now on: nothing here hides installed modules
+            sys.path.append(folder)  # last from now on, so that nothing here hides installed modules
 
 
 def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tuple[list[Function], Prompt | None]:
     """Return the functions and the prompt that the options name.
 
-    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation, unless
-    the model is not trusted to call the right one.
+    A user who names a function has chosen it, so only functions that require approval need a confirmation.  If the
+    model is not trusted to call the right function, every call needs one.
     """
     named = [option("--function", load_function, function) for function in functions or ()]
     chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
@@ -272,7 +236,7 @@ def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tup
 def code_for(
     model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool = False
 ) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt for a model; report if it may call a function that does not fit."""
+    """Return the functions and the prompt for a model, and warn if the model may call a wrong function."""
     is_guess = guesses(model, base_url)
     named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
     if is_guess and (named or (chosen is not None and chosen.offers)):
@@ -285,21 +249,17 @@ def _chosen(function: Function) -> Function:
 
 
 def provider_of(model: str) -> tuple[Provider, str]:
-    """Return the provider and the name of the model that ``--model`` names.
-
-    Raises:
-        ConfigError: If there is no such provider.
-    """
+    """Return the provider and the model's name in ``--model``."""
     return option("--model", split_model, model)
 
 
 def is_embedded(model: str, base_url: str | None) -> bool:
-    """Return whether the model runs in a process of its own on this machine."""
+    """Return whether the model runs in a child process on this machine."""
     return base_url is None and provider_of(model)[0].is_embedded
 
 
 def guesses(model: str, base_url: str | None) -> bool:
-    """Return True if the model calls no function by itself: one is chosen and filled in for it, and may be wrong."""
+    """Return whether functions are chosen and filled in for the model, which may be wrong."""
     if not is_embedded(model, base_url):
         return False
     from fsm_agent.clients.local.model import SMOLLM2, find_model
@@ -314,7 +274,7 @@ def guesses(model: str, base_url: str | None) -> bool:
 def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
     """Yield a client and the name of its model.
 
-    A missing key or address is reported here, before a run begins, since that run would stay in the store.
+    A missing key or address is reported now, because a run that has begun would stay in the store.
     """
     with client_for(model, base_url=base_url) as client:
         embedded = is_embedded(model, base_url)
@@ -325,28 +285,20 @@ def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tupl
 
 
 def check_client(client: Any) -> None:
-    """Check the key and the address of a client, if it has any.
-
-    Raises:
-        ConfigError: If one of them is missing.
-    """
+    """Check the key and the address of a client, if it needs them."""
     if (check := getattr(client, "check_available", None)) is not None:
         check()
 
 
 def settings_of(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
-    """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
+    """Return the settings and limits of ``--set``, with defaults for the embedded model and the command."""
     if is_embedded(model, base_url):
         defaults |= EMBEDDED_SETTINGS
     return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
 
 
 def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
-    """Return settings and limits, whose names are distinct; each value is read as JSON if possible, else as text.
-
-    Raises:
-        UsageError: If there is no such setting or limit, or its value is of the wrong type.
-    """
+    """Return settings and limits from options.  Each value is read as JSON if possible, otherwise as text."""
     of_settings, of_limits = (set(field_names(kind)) for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
         known = sorted(of_settings | of_limits)
@@ -363,7 +315,7 @@ def _value(name: str, text: str) -> Any:
         return from_json(text)
     except ValueError:
         return text
-    except TypeError:  # for half of a surrogate pair, which stands for a byte
+    except TypeError:  # half a surrogate pair, which stands for an invalid byte
         raise UsageError(f"{name}: expected text in UTF-8, got {text!r}") from None
 
 
@@ -375,11 +327,7 @@ def _valid(kind: type, values: Mapping[str, Any]) -> Any:
 
 
 def pairs(options: Iterable[str]) -> dict[str, str]:
-    """Return the value of each ``name=value``.
-
-    Raises:
-        UsageError: If a text has another form, or a name occurs twice.
-    """
+    """Return the value of each ``name=value``."""
     values: dict[str, str] = {}
     for given in options:
         name, equals, value = given.partition("=")
@@ -395,11 +343,8 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
     """Return the task after the piped input, as in ``cat report.txt | fsm-agent ask "Sum it up."``.
 
     Args:
-        task: The task; '-', or None if a task is needed, stands for the piped input.
-        is_needed: Whether the command needs a task, because no prompt replaces it.
-
-    Raises:
-        UsageError: If the piped input is too long.
+        task: The task.  '-', or None if a task is needed, stands for the piped input.
+        is_needed: Whether the command needs a task.  It does not if a prompt replaces it.
     """
     if task is None and not is_needed:
         return None
@@ -415,11 +360,7 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
 
 
 def seconds_of(span: str, option: str = "--older-than") -> float:
-    """Return the seconds of a span of time, the value of an option.
-
-    Raises:
-        typer.BadParameter: If the value is not a span of time.
-    """
+    """Return the seconds in a time span such as ``30d``."""
     if (found := _SPAN.fullmatch(span)) is None:
         raise typer.BadParameter(
             f"expected a span of time such as 90s, 15m, 12h, 30d or 8w, got {span!r}", param_hint=option
@@ -428,7 +369,7 @@ def seconds_of(span: str, option: str = "--older-than") -> float:
 
 
 def user_or(by: str | None) -> str:
-    """Return the name of the person, by default the user of this OS process, or "" if that is unknown."""
+    """Return ``by``, or the name of the current user if it is None, or "" if that is unknown."""
     if by is not None:
         return by
     with suppress(OSError, KeyError, ImportError):

@@ -1,4 +1,4 @@
-"""The output of a command: a call as it is driven, lines of JSON, and errors as exit codes and paragraphs."""
+"""The output of commands: running calls, JSON lines, and errors as exit codes and messages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from fsm_agent.runtime.environment import Verdict
 
 T = TypeVar("T")
 
-# 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
+# Exit codes.  2 means an invalid command line; the last two are 128 + SIGINT and 128 + SIGPIPE, as in shells.
 FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
-MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of the error of a call that failed, and of the end of a longer one
+MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of an error message, and of the end of a longer one
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _ANSWERS = {AskApproval: "--approve", Reconcile: "--result TEXT"}
-_WORDS = {  # of the library, and of commands
+_WORDS = {  # the library's words, and the command line's
     "base_url": "--base-url",
     ", or give api_key": "",
     "path: ": "--output: ",
@@ -47,28 +47,35 @@ _received: list[signal.Signals] = []
 
 
 class LineWriter:
-    """The events of one command as lines of JSON on stdout; the last is a ``result``, ``suspended`` or a ``failure``.
+    """Writes the events of a command as JSON lines on stdout.
+
+    The last line has the type ``result``, ``suspended`` or ``failure``.
 
     Args:
-        is_on: If False, every method does nothing.
+        is_on: If False, all methods do nothing.
     """
 
     def __init__(self, is_on: bool = True) -> None:
-        self._out = sys.stdout if is_on else None  # functions that print do so elsewhere
+        self._out = sys.stdout if is_on else None  # what functions print goes to stderr
         self.has_ended = False
 
     def __bool__(self) -> bool:
         return self._out is not None
 
     def take(self, event: Event, where: Where | None = None) -> None:
-        """Write an event, with its call if a command drives several; the last line stands for the last events."""
+        """Write an event, except a last event, whose line `end` writes.
+
+        Args:
+            event: The event.
+            where: Its call, if the command runs several.
+        """
         if self._out is not None and not isinstance(event, Done | Suspended):
             about = {} if where is None else {"call": where.call, "agent": where.agent}
             self._write({**event_data(event), **about})
             self.has_ended = False
 
     def end(self, kind: str, **fields: Any) -> None:
-        """Write the last line: a ``result``, ``suspended`` or a ``failure``."""
+        """Write the last line: a ``result``, ``suspended`` or ``failure``."""
         if self._out is not None:
             self._write(masked_data({"type": kind, **fields}, EXACT))
             self.has_ended = True
@@ -80,16 +87,12 @@ class LineWriter:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as JSON in ASCII, so that no text of a model controls the terminal."""
+    """Return ``value`` as ASCII JSON, so that a model's text cannot control the terminal."""
     return json.dumps(value, indent=2)
 
 
 class Approver:
-    """An approver that asks the person at the terminal.
-
-    Args:
-        screen: Pauses for the question.
-    """
+    """An approver that asks the person at the terminal."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -123,16 +126,16 @@ def drive_and_show(
     otherwise: str = "",
     shown: Callable[[CallResult[Any]], str] | None = None,
 ) -> None:
-    """Drive a call and show its output: on a terminal as it comes, elsewhere when it is final.
+    """Run a call and show its output: on a terminal as it arrives, elsewhere when it is final.
 
     Args:
-        drive: Drives the call, and gives its events to a sink.
+        drive: Runs the call, and passes its events to a sink.
         screen: The output.
-        lines: The events as lines of JSON, if that is the output.
-        model: The model's name for the last line of JSON.
-        command: The command that answers a question of the run, before its key and the answer; "" without a store.
-        otherwise: What to do about a question without a command.
-        shown: Returns the text to show of the final result; by default its own text.
+        lines: Writes the events as JSON lines, if that is the output.
+        model: The model's name for the last JSON line.
+        command: The command that answers a question, without the key and the answer; "" without a store.
+        otherwise: What to do about a question if there is no command.
+        shown: Returns the text to show for the final result.  The default is its own text.
 
     Raises:
         CallFailed: If the call has no answer.
@@ -179,17 +182,17 @@ def tell_waits(
     otherwise: str = "",
     of_state: Callable[[Any], str] = lambda _: "",
 ) -> dict[str, str]:
-    """Show each function call that waits for approval, in full, and make the error tell how its question is answered.
+    """Show each function call that waits for approval, and add to the error how to answer.
 
     Args:
-        error: What the call or the flow waits for.
+        error: The error of a suspended call or flow.
         screen: The output.
-        command: The command that answers a question, before its key and the answer; "" without a store.
-        otherwise: What to do without a command.
-        of_state: Shows what a state of a flow asks, and returns the command that answers it.
+        command: The command that answers a question, without the key and the answer; "" without a store.
+        otherwise: What to do if there is no command.
+        of_state: Shows the question of a flow's state, and returns the command that answers it.
 
     Returns:
-        The command for each question, by its key.
+        The command for each question, by key.
     """
     commands = dict[str, str]()
     for effect in _waiting(error).effects:
@@ -208,13 +211,13 @@ def tell_waits(
 
 
 def is_ending() -> bool:
-    """Return True if a signal ends the whole command; Ctrl-C may end only a part of it."""
+    """Return whether a signal ends the whole command.  Ctrl-C may end only a part of it."""
     return bool(_received)
 
 
 @contextmanager
 def _end_by_signals() -> Iterator[None]:
-    """Make signals end the command as Ctrl-C does, so that the terminal is restored and the last line written."""
+    """Make signals end the command like Ctrl-C, so that the terminal is restored and the last line is written."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _received.append(signal.Signals(number))
@@ -222,7 +225,7 @@ def _end_by_signals() -> Iterator[None]:
         (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
 
     _received.clear()
-    is_ours = threading.current_thread() is threading.main_thread()  # no other one may set handlers
+    is_ours = threading.current_thread() is threading.main_thread()  # only this thread may set handlers
     ending = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
     for number in ending:
         signal.signal(number, end)
@@ -235,15 +238,15 @@ def _end_by_signals() -> Iterator[None]:
 
 @contextmanager
 def reporting(debug: bool, lines: LineWriter | None = None) -> Iterator[None]:
-    """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
+    """Turn every exception into an exit code, and write errors to stderr.
 
     Args:
-        debug: Whether tracebacks are shown.
-        lines: Lines of JSON, if they are the output; the last one tells the error, too.
+        debug: Whether to show tracebacks.
+        lines: Writes the error in the last JSON line as well, if that is the output.
 
     Raises:
         typer.Exit: If something went wrong.
-        typer.BadParameter: If the command line is wrong.
+        typer.BadParameter: If the command line is invalid.
     """
     try:
         with _end_by_signals():
@@ -266,17 +269,17 @@ def reporting(debug: bool, lines: LineWriter | None = None) -> Iterator[None]:
         _tell(lines, error_text(error), status)
         try:
             sys.stdout.flush()
-        except (OSError, ValueError):  # at the end it would fail once more
+        except (OSError, ValueError):  # flushing at exit would fail again
             discard_output()
         raise typer.Exit(status) from None
 
 
 def _tell(lines: LineWriter | None, error: str, status: int) -> None:
-    """Write an error; the last line of JSON as well, unless the call itself has.
+    """Write an error, and the last JSON line unless the call has already written it.
 
-    If one stream fails, as on a full disk or after a terminal hung up, the other still gets its line.
+    If one stream fails, for example on a full disk, the other still gets its line.
     """
-    with suppress(OSError, ValueError):  # the latter: it is closed
+    with suppress(OSError, ValueError):  # ValueError: the stream is closed
         if lines and not lines.has_ended:
             lines.end("suspended" if status == SUSPENDED else "failure", error=error, exit_status=status)
     with suppress(OSError, ValueError):
@@ -284,16 +287,16 @@ def _tell(lines: LineWriter | None, error: str, status: int) -> None:
 
 
 def _waiting(error: Exception) -> Any:
-    """Return the call or the flow that waits for an answer, or None for any other error."""
+    """Return the call or flow that waits for an answer, or None for any other error."""
     if isinstance(error, CallSuspended):
         return error.call
-    flows = sys.modules.get("fsm_agent.flows")  # else no flow was driven
+    flows = sys.modules.get("fsm_agent.flows")  # without this module, no flow has run
     return error.run if flows is not None and isinstance(error, flows.FlowSuspended) else None
 
 
 def error_text(error: Exception) -> str:
-    """Return an error for people."""
-    if (process := _waiting(error)) is not None:  # the error's own next step is one in Python
+    """Return the message of an error for people."""
+    if (process := _waiting(error)) is not None:  # the error's own advice is for Python code
         keys = ", ".join([repr(effect.key) for effect in process.effects])
         return ": ".join([f"the run waits in {process.state} for {keys}", *getattr(error, "__notes__", ())])
     if isinstance(error, OSError):
@@ -310,13 +313,13 @@ def error_text(error: Exception) -> str:
 
 
 def _shorten(message: str) -> str:
-    """Return a message that may quote an exception without keys, and without the middle of a long text."""
+    """Return a message with keys masked, and without the middle if it is long."""
     text = mask_keys(message)
     return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - END_SHOWN]} … {text[-END_SHOWN:]}"
 
 
 def _line_of_user(error: BaseException) -> str:
-    """Return the innermost line of the user's code that our code called in a traceback, or "" without one."""
+    """Return the innermost line of the user's code that our code called, or "" if there is none."""
     ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
     is_called, found = False, ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -336,11 +339,11 @@ def in_options(message: str) -> str:
 
 
 def option(option: str, take: Callable[..., T], *words: Any) -> T:
-    """Return the values of an option as ``take`` converts them.
+    """Return an option's values as converted by ``take``.
 
     Raises:
-        ConfigError: If an object that they name does not exist; the message names the option, too.
-        typer.BadParameter: If they are invalid.
+        ConfigError: If an object that they name does not exist.  The message names the option.
+        typer.BadParameter: If the values are invalid.
     """
     try:
         return take(*words)

@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent prompts …``: check all prompts in files and in packages, and show one."""
+"""The commands ``fsm-agent prompts …``: check all prompts in files and packages, and show one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def show(
 
 @contextmanager
 def _open_prompts(directory: list[Path] | None, package: str | None, names: str | None) -> Iterator[Prompts]:
-    """Yield the prompts that the options name; modules in the working directory are found, too."""
+    """Yield the prompts that the options name.  Modules in the working directory are also found."""
     if missing := [str(path) for path in directory or () if not path.is_dir()]:
         raise typer.BadParameter(f"expected a directory, got {missing[0]!r}", param_hint="--directory")
     with modules_here():
@@ -101,7 +101,7 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 
 def _signature(prompts: Prompts, name: str) -> str | None:
-    """Return the signature of a prompt, or None after reporting its problems."""
+    """Return the signature of a prompt, or None if the prompt is invalid."""
     try:
         return _format_signature(_describe_prompt(prompts(name), None))
     except UsageError:
@@ -109,7 +109,7 @@ def _signature(prompts: Prompts, name: str) -> str | None:
 
 
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
-    """Return the facts of a prompt as plain values, without defaults."""
+    """Return the facts about a prompt as plain values, without defaults."""
     row: dict[str, Any] = {
         "prompt": prompt.path,
         "variables": sorted(prompt.variables),
@@ -136,7 +136,7 @@ def _named(item: Any) -> str:
 
 
 def _format_signature(row: Mapping[str, Any]) -> str:
-    """Return a prompt as Python would write its signature."""
+    """Return a prompt's signature as in Python."""
     return f"{row['prompt']}({', '.join(row['variables'])}) -> {row['output']}"
 
 

@@ -1,4 +1,4 @@
-"""The form of a question at a terminal, and what to say where nobody can fill it in."""
+"""Questions as forms at a terminal, and what to say without a terminal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,12 @@ _TRUTH = {"y": "true", "yes": "true", "n": "false", "no": "false"}
 
 
 def is_at_terminal() -> bool:
-    """Return True if a person can be asked."""
+    """Return whether a person can be asked."""
     return sys.stdin.isatty()
 
 
 def question_of(run: Run, key: str | None, screen: Screen) -> Question:
-    """Return the open question with this key; without a key the only one, or the one that a person chooses.
-
-    Raises:
-        UsageError: If the run has no such question; or several, and no person can be asked.
-    """
+    """Return the open question with this key.  Without a key, return the only one, or the one that a person chooses."""
     asked = {question.key: question for question in run.waits}
     if key is None and len(asked) > 1 and is_at_terminal():
         for question in run.waits:
@@ -49,11 +45,7 @@ def fill_in(question: Question, screen: Screen, *, only: str = "") -> Outcome:
     Args:
         question: The question.
         screen: The terminal.
-        only: The one kind of outcome that is wanted; by default the person chooses.
-
-    Raises:
-        FormError: If the question does not take such an answer.
-        typer.Abort: If the person ends the input.
+        only: The only accepted kind of outcome.  By default the person chooses.
     """
     form = question_form(question)
     screen.tell(question_line(question), "bold")
@@ -83,17 +75,17 @@ def fill_in(question: Question, screen: Screen, *, only: str = "") -> Outcome:
 
 
 def how_to_answer(question: Question) -> str:
-    """Return the options of ``runs answer`` that answer a question, for an error."""
+    """Return the options of ``runs answer`` that answer a question."""
     return " or ".join([option_for(question, kind) for kind in OPTIONS if kind in question_form(question).answers])
 
 
 def _word(kind: str) -> str:
-    """Return what a person types for a kind of answer: the option of ``runs answer``, without its dashes."""
+    """Return what a person types for a kind of answer: the option of ``runs answer``, without dashes."""
     return OPTIONS[kind].split(" ")[0].removeprefix("--")
 
 
 def _choose(screen: Screen, what: str, words: Sequence[str]) -> str:
-    """Return one of these words, which a person may shorten; the only one is not asked for."""
+    """Return one of the words, which a person may abbreviate.  A single word is returned without asking."""
     if len(words) == 1:
         return words[0]
     while True:
@@ -107,7 +99,7 @@ def _choose(screen: Screen, what: str, words: Sequence[str]) -> str:
 
 
 def _ask_for(screen: Screen, field: Field) -> str:
-    """Return the text of a field; an empty line keeps the value that it has."""
+    """Return the text for a field.  An empty line keeps its current value."""
     words = {word: text for text, word in field.choices}
     about = ", ".join(words) or (field.kind if field.kind in ("integer", "number") else "")
     about = "y or n" if field.kind == "boolean" else about

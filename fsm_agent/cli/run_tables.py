@@ -1,4 +1,4 @@
-"""Runs on a terminal: as tables, and as a lane for each state that a run was in."""
+"""Runs on a terminal: as tables, and as a picture with a lane for each state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunCount
 
 UNDRIVEN = "no driver yet; the run is due"
-OPTIONS = {  # of ``runs answer``, by the kind of the outcome
+OPTIONS = {  # options of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
     "denied": "--deny [--reason WHY]",
@@ -48,24 +48,24 @@ OPTIONS = {  # of ``runs answer``, by the kind of the outcome
     "run_again": "--run-again",
     "cancelled": "--cancel [--reason WHY]",
 }
-_ABOUT = 200  # characters of what an entry is about
+_ABOUT = 200  # characters of an entry's description
 _KEY, _STEP, _WHY = 20, 20, 1_000  # characters of a key or a state, of triggers, of why a reply was refused
-_GAP, _LEAST, _LEAST_WHY = 2, 16, 40  # columns: between cells, of the folded column, of why a reply was refused
+_GAP, _LEAST, _LEAST_WHY = 2, 16, 40  # columns between cells; minimum of the folded column, and of why
 _MOST_LANES = 16
-_FIRST = "model:0"  # the request that none precedes
+_FIRST = "model:0"  # the first request
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
 _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow
 
 
 class TextTable:
-    """Rows of untrusted text as a table, or as paragraphs on a terminal without room for one.
+    """Rows of untrusted text as a table, or as paragraphs if the terminal is too narrow.
 
-    The widest column is folded; no word of the other columns is broken, since names are there to be copied.
+    The widest column is folded.  Words in other columns are never broken, so that names can be copied.
 
     Args:
-        headers: The words above the columns.
+        headers: The column headers.
         rows: The cells of each row.
-        numbers: The columns with numbers.
+        numbers: The indices of columns with numbers.
     """
 
     def __init__(self, headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()) -> None:
@@ -95,7 +95,7 @@ def _paragraph(headers: Sequence[str], line: Sequence[str]) -> Iterator[Renderab
 
 
 def runs_table(runs: Sequence[Run]) -> RenderableType:
-    """Return a line for each run."""
+    """Return a table with a line for each run."""
     now_s = time.time()
     rows = [
         (run.id, run.agent, run.state or "-", str(run.n), f"{_ago(run.updated_s, now_s)} ago", waits_for(run, now_s))
@@ -105,7 +105,7 @@ def runs_table(runs: Sequence[Run]) -> RenderableType:
 
 
 def questions_table(runs: Sequence[Run]) -> RenderableType:
-    """Return a line for each open question."""
+    """Return a table with a line for each open question."""
     now_s = time.time()
     asked = [(run, question) for run in runs for question in run.waits]
     rows = [
@@ -122,7 +122,7 @@ def questions_table(runs: Sequence[Run]) -> RenderableType:
 
 
 def counts_table(counts: Sequence[RunCount]) -> RenderableType:
-    """Return a line for each agent and state, and a line for all."""
+    """Return a table with a line for each agent and state, and a total."""
     now_s = time.time()
     groups: dict[tuple[str, str], list[RunCount]] = {}
     for count in counts:
@@ -134,7 +134,7 @@ def counts_table(counts: Sequence[RunCount]) -> RenderableType:
 
 
 def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
-    """Yield how many runs there are, have failed, ask or are stuck, and how long ago the oldest last changed."""
+    """Yield the number of runs, and how many failed, ask or are stuck, then how long ago the oldest changed."""
     for found in (
         sum([count.count for count in counts]),
         sum([count.count for count in counts if count.is_failed]),
@@ -146,7 +146,7 @@ def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
 
 
 def processes_table(reading: RunHistory) -> RenderableType:
-    """Return a line for each process inside a run."""
+    """Return a table with a line for each process inside a run."""
     rows = [
         (path, one.name or one.kind, one.state, str(one.n), one.task) for path, one in reading.processes.items() if path
     ]
@@ -154,7 +154,7 @@ def processes_table(reading: RunHistory) -> RenderableType:
 
 
 def differences_table(names: tuple[str, str], found: Sequence[tuple[str, Any, Any]]) -> RenderableType:
-    """Return a line for each value that differs."""
+    """Return a table with a line for each value that differs."""
     return TextTable(("", *names), [(where, _value(a), _value(b)) for where, a, b in found])
 
 
@@ -169,7 +169,7 @@ def waits_for(run: Run, now_s: float) -> str:
     if run.holder is not None:
         return f"driven by {run.holder}"
     awaited = [f"{question.key} ({question.kind}){_until(question)}" for question in run.waits]
-    if is_undriven(run, now_s):  # also one that asks, when its driver was interrupted
+    if is_undriven(run, now_s):  # also a run that asks, if its driver was interrupted
         awaited.append("a worker: it is due")
     if awaited:
         return ", ".join(awaited)
@@ -190,7 +190,7 @@ def whereabouts(run: Run, now_s: float) -> str:
 
 
 def rest_of(run: Run, now_s: float) -> str:
-    """Return what a run that has not ended waits for, or who drives it, as a line."""
+    """Return what a run that has not ended waits for, or who drives it."""
     waits = waits_for(run, now_s)
     if run.holder is not None:
         return waits
@@ -199,7 +199,7 @@ def rest_of(run: Run, now_s: float) -> str:
 
 
 def about_question(question: Question, *, whole: bool = False) -> str:
-    """Return what a question is about: a function call as Python writes it, or its text."""
+    """Return the subject of a question: a function call in Python's notation, or a text."""
     about = about_of(question)
     if isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
         call = FunctionCall(name=about["function"], arguments_json=about["arguments"])
@@ -211,7 +211,7 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
     """Yield the lines above the picture of a run, each with a style."""
     run, header = reading.run, reading.header
     now_s = time.time()
-    where = run.state or ("begun" if run.n else "not begun")  # it is kept when a run rests
+    where = run.state or ("begun" if run.n else "not begun")  # the state is stored when a run rests
     who = "flow" if reading.kind == "flow" else "agent"
     yield f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold"
     lasted = _ago(run.created_s, run.updated_s)
@@ -240,24 +240,21 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
 
 
 def question_line(question: Question) -> str:
-    """Return a question with its key, its kind, and all that it is about."""
+    """Return a question with its key, its kind and its whole subject."""
     about = about_question(question, whole=True)
     return f"{one_line(question.key)} asks ({one_line(question.kind)}){_until(question)}: {about}"
 
 
 def option_for(question: Question, kind: str) -> str:
-    """Return the option of ``runs answer`` for a kind of answer; for a question of a flow, with its types."""
+    """Return the option of ``runs answer`` for a kind of answer, with the types for a question of a flow."""
     types = question.types if kind == "returned" else ()
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 
 
 class RunPicture:
-    """The entries of a run, one a line, with its path through the states next to them.
+    """The entries of a run, one a line, next to its path through the states.
 
-    Below a refused reply stands the message that the model received.
-
-    Args:
-        reading: The run.
+    Below a refused reply is the message that the model received.
     """
 
     def __init__(self, reading: RunHistory) -> None:
@@ -271,7 +268,7 @@ class RunPicture:
 
 
 def _run_lines(reading: RunHistory, width: int) -> list[Text]:
-    """Return the lines of a run for a terminal of so many columns."""
+    """Return the lines of a run for a terminal with ``width`` columns."""
     lanes = _Lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [
@@ -307,20 +304,20 @@ def _run_lines(reading: RunHistory, width: int) -> list[Text]:
 
 
 def _key(key: str) -> str:
-    """Return a shortened key with its end, which says more than its beginning."""
+    """Return a shortened key with its end, which is more informative than its beginning."""
     text = one_line(key)
     return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
 
 
 def _triggers(entry: HistoryEntry) -> str:
-    """Return the triggers of an entry, without those by which processes inside begin."""
+    """Return the triggers of an entry, except those that begin nested processes."""
     if entry.kind == RETRIED:
         return RETRIED
     return " ".join([trigger for path, trigger in entry.line.steps if not (path and trigger == "begun")])
 
 
 def _context_text(use: ContextUse | None) -> str:
-    """Return what a request showed the model, for people: its tokens, what was left out, whether it begins anew."""
+    """Return what a request showed the model: its tokens, how much was left out, and whether it starts anew."""
     if use is None:
         return ""
     tokens = use.reported if use.estimated is None else use.estimated
@@ -333,7 +330,7 @@ def _context_text(use: ContextUse | None) -> str:
 
 
 def _about(entry: HistoryEntry) -> str:
-    """Return the description of an entry for people: its outcome, and what has begun by it."""
+    """Return the description of an entry: its outcome, and what it began."""
     if (step := entry.undoes_to) is not None:
         return f"continues from step {step}"
     begun = ", ".join([f"{one.path} ({one.name})" for one in entry.line.begun if one.name])
@@ -341,7 +338,7 @@ def _about(entry: HistoryEntry) -> str:
 
 
 def why_of(entry: HistoryEntry) -> str:
-    """Return what the model was told of a reply that was refused, or why the call failed by it, as one line."""
+    """Return one line with what the model was told about a refused reply, or why the call failed."""
     is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
     if not entry.why or (is_end and entry.why in _outcome_text(entry)):
         return ""
@@ -374,11 +371,7 @@ def _outcome_text(entry: HistoryEntry) -> str:
 
 
 class _Lanes:
-    """A lane for each state that a run was in: of a call in the order of its lifecycle, of a flow as they came.
-
-    Args:
-        reading: The run.
-    """
+    """A lane for each state of a run: in the order of a call's lifecycle, or as a flow reached them."""
 
     def __init__(self, reading: RunHistory) -> None:
         moves = reading.process.moves
@@ -389,7 +382,7 @@ class _Lanes:
         words = {} if table is None else table.states
         self._styles = {str(state): style for state, style in _STYLES.items()}
         self._styles |= {name: _STYLES_OF_WORDS.get(word, "bold cyan") for name, word in words.items()}
-        self._names_state = len(names) > _MOST_LANES  # in words then
+        self._names_state = len(names) > _MOST_LANES  # too many lanes: name the state instead
         self.names = [] if self._names_state or len(names) < len(visited) else names
         self._now = moves[0].step.source if moves else ""
         self._width = max([len(one_line(name, _KEY)) for name in visited], default=0)
@@ -402,7 +395,7 @@ class _Lanes:
         ]
 
     def line(self, entry: HistoryEntry) -> Text:
-        """Return the beginning of an entry's line: from the lane of its source to that of its target."""
+        """Return the beginning of an entry's line, from the lane of its source to the lane of its target."""
         own = [move.step for move in entry.moves if not move.path]
         source, to = (own[0].source, own[-1].to) if own else (self._now, self._now)
         self._now = to
@@ -435,7 +428,7 @@ def _ago(since_s: float, now_s: float) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Return a span of time in at most its two largest units; "?" if a clock was set back."""
+    """Return a duration in at most two units, or "?" if a clock was set back."""
     if not 0 <= seconds < 1e12:
         return "?"
     return f"{seconds:.1f} s" if seconds < 1 else format_duration(seconds, with_days=True)  # a column of one unit

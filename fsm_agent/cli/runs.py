@@ -1,6 +1,6 @@
 """The commands ``fsm-agent runs …``.
 
-All but `replay`, `resume` and some forks need no code of an agent: they read journals and post signals.
+Only `replay`, `resume` and some forks need an agent's code.  The others read journals and post signals.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def replay(
 
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:
-    """Return how a module's agent or flow makes the process of its run, and the header of the run."""
+    """Return the factory that makes a run's process from the module's code, and the header of the run."""
     found, prompts = option("--agents", load_runnables, agents)
     header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
@@ -359,12 +359,8 @@ def export(
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file at once and whole; only its owner may read it, and a stricter mode of the old one stays.
-
-    Raises:
-        OSError: If it cannot be replaced; then it is left as it was.
-    """
-    descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # which only its owner may read
+    """Replace a file atomically.  Only its owner may read the new file, and a stricter mode of the old file is kept."""
+    descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # only its owner may read it
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -379,7 +375,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _escape(text: str) -> str:
-    """Escape all characters in lines of JSON that could be commands to a terminal."""
+    """Escape characters in JSON lines that could control a terminal."""
     return "".join([c if plain(c) else json.dumps(c)[1:-1] for c in text])
 
 
@@ -531,11 +527,7 @@ def requeue(store: StoreOption, names: RunNames, by: By = None, debug: Debug = F
 
 
 def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> None:
-    """Do something with each run, and report it; go on after a run that is refused.
-
-    Raises:
-        UsageError: If some runs were refused.
-    """
+    """Apply ``act`` to each run and report it.  Continue after a run that is refused."""
     refused: list[FsmAgentError] = []
     for name in names:
         try:
@@ -610,12 +602,7 @@ def delete(
 
 
 def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
-    """Ask whether runs that have not ended are to be deleted.
-
-    Raises:
-        UsageError: If there is no terminal to ask at.
-        typer.Abort: If the person does not agree.
-    """
+    """Ask whether to delete runs that have not ended."""
     if not going:
         return
     named = ", ".join([one_line(row.id) for row in going[:3]]) + (f" and {len(going) - 3} more" if going[3:] else "")
@@ -659,11 +646,7 @@ def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json:
 
 
 def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tuple[Page, bool]:
-    """Return the turns of a conversation that pass the filters, the newest first, and whether there are more.
-
-    Raises:
-        UsageError: If there is no such conversation.
-    """
+    """Return the turns of a conversation that match the filters, newest first, and whether there are more."""
     head = runs.store.head(conversation)
     if not head.version:
         raise UsageError(f"expected a conversation in this store, got {conversation!r}, which it does not have")

@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent serve``, ``inspect`` and ``mcp serve``: servers for people and for programs."""
+"""The commands ``fsm-agent serve``, ``inspect`` and ``mcp serve``: servers for people and programs."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from fsm_agent.functions.context import LATER
 
 HOST = "127.0.0.1"
 TOKEN = "FSM_AGENT_TOKEN"
-CLOSE_S = 3  # until open streams are cut, once the server is stopped
+CLOSE_S = 3  # how long open streams may continue after the server is stopped
 mcp = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as tools of an MCP server.")
 
 
 @contextmanager
 def _needing(extra: str) -> Iterator[None]:
-    """Report a missing library of an extra with the command that installs it."""
+    """Report a missing library of an extra, with the command that installs it."""
     try:
         yield
     except ImportError as error:
@@ -103,7 +103,7 @@ def serve(
 
 
 def _token() -> str | None:
-    """Return the token of the environment, which keeps pages open across restarts of the server, or None if unset."""
+    """Return the token in the environment, or None.  It keeps pages open across restarts of the server."""
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(
@@ -127,7 +127,7 @@ def inspect(
     with reporting(debug), Screen() as screen, open_store(store, read_only=read_only) as runs:
         found, prompts = ([], []) if agents is None else option("--agents", load_runnables, agents)
         with _needing("inspect"):
-            import uvicorn  # noqa: F401  # which the server imports when it runs
+            import uvicorn  # noqa: F401  # the server imports it when it runs
 
             from fsm_agent.web.server import InspectorServer
         file = Path(store)
@@ -143,7 +143,7 @@ def inspect(
         screen.line(server.url)
         screen.tell("Ctrl-C ends it; the address lets anyone answer questions" if not read_only else "Ctrl-C ends it")
         if not no_browser:
-            # A browser in a terminal ends before `open` returns: it would wait for pages that are not served yet.
+            # With a browser in the terminal, `open` returns only when the browser ends, which needs the server
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         with suppress(KeyboardInterrupt):
             server.run()
@@ -172,7 +172,7 @@ def serve_tools(
     Without a store, calls that wait are lost when the server ends.
     """
     with reporting(debug), open_if_named(store) as runs:
-        with redirect_stdout(sys.stderr):  # what modules print is not the protocol
+        with redirect_stdout(sys.stderr):  # what modules print is not part of the protocol
             server = _tool_server(option("MODULE:NAME", load_object, tools), tools, name, runs, deps)
         if http:
             server.run_http(port=port, ready=lambda url: typer.echo(f"{server.name}: {url}", err=True))
@@ -193,5 +193,5 @@ def _tool_server(found: Any, named: str, name: str | None, runs: Any, deps: str 
     functions = found if isinstance(found, list | tuple) else [found]
     name = name or named.partition(":")[0].rpartition(".")[2]
     key = os.environ.get(KEY_VARIABLE) or None
-    given = load_deps(deps, [serve(name, functions, deps=LATER).agent])  # an error in them is one of --deps alone
+    given = load_deps(deps, [serve(name, functions, deps=LATER).agent])  # so that their errors name --deps
     return serve(name, functions, store=runs, signing_key=key, deps=given)

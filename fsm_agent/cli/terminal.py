@@ -1,7 +1,7 @@
 """The output of the command on a terminal.
 
-The answer goes to stdout; remarks on it, and the line that shows the state of a call, to stderr.  Text of models,
-functions and files is untrusted: it is never interpreted as markup, and its control characters are removed.
+Answers go to stdout.  Remarks and the live status line go to stderr.  Text from models, functions and files is
+untrusted: it is never interpreted as markup, and its control characters are removed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from fsm_agent.runtime.threads import Abort, abort_in_force
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
-MAX_ANSWER_BYTES = 4096  # of a line at a terminal, as Linux has it
-UNBROKEN = 100_000  # columns where lines are not to be broken
+MAX_ANSWER_BYTES = 4096  # Linux's limit for a line at a terminal
+UNBROKEN = 100_000  # columns, so that lines are not broken
 _LOG = logging.getLogger("fsm_agent")
 _COMMAND = re.compile(r"\b(fsm-agent|pip|hf) ")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # triggers that lead back to the model
 
 
 def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
-    """Return ``text`` as one plain line of bounded length."""
+    """Return ``text`` as one plain line of limited length."""
     line = " ".join(plain(text[: 2 * at_most]).split())
     return line if len(line) <= at_most and len(text) <= 2 * at_most else line[: at_most - 1] + "…"
 
@@ -62,27 +62,27 @@ def safe(text: str, at_most: int = MAX_SHOWN) -> Text:
 
 
 def shown_call(call: FunctionCall) -> str:
-    """Return a function call as one plain line of bounded length."""
+    """Return a function call as one plain line of limited length."""
     return one_line(_format_call(call))
 
 
 def whole_call(call: FunctionCall) -> str:
-    """Return a function call as plain text, with every character of its arguments."""
+    """Return a function call as plain text, with all of its arguments."""
     return plain(_format_call(call))
 
 
 def _format_call(call: FunctionCall) -> str:
-    """Return a function call as Python writes it, or as the model did if its arguments are not a JSON object."""
+    """Return a function call in Python's notation, or as the model wrote it if its arguments are not a JSON object."""
     try:
         arguments = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
-    except ValueError:  # a number of more digits than Python writes out
+    except ValueError:  # a number with more digits than Python prints
         arguments = []
     is_empty = call.arguments_json.strip() in ("", "{}")
     return f"{call.name}({', '.join(arguments) or ('' if is_empty else call.arguments_json)})"
 
 
 def shown_function(event: FunctionStarted | FunctionEnded) -> str:
-    """Return the event of a function call as text."""
+    """Return an event of a function call as text."""
     if isinstance(event, FunctionStarted):
         return shown_call(FunctionCall(name=event.name, arguments_json=event.arguments_json))
     return f"{event.name} {'raised' if event.is_error else '→'} {one_line(event.text)}"
@@ -95,14 +95,14 @@ def shown_step(step: Stepped) -> str:
 
 
 class StatusLine:
-    """The progress of the calls of one command, as their events show it."""
+    """The progress of the calls of one command."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
         self.state: str = State.SEEDED
         self.rounds = 0
         self._reported = 0
-        self._pieces = 0  # of the incoming reply: nearly its tokens
+        self._pieces = 0  # of the incoming reply: about as many as its tokens
 
     def take(self, event: Event) -> None:
         """Update the progress from an event."""
@@ -124,14 +124,14 @@ class StatusLine:
 
 
 class Screen:
-    """Both streams of the command, and the live line that gives way to all other output.
+    """The command's stdout and stderr, and the live line, which makes room for all other output.
 
-    Inside of its ``with``, what functions and modules print goes to stderr: it is not the answer.
+    Inside a ``with`` block, everything that functions and modules print goes to stderr.
 
     Args:
-        quiet: Only results and errors are written.
-        steps: Whether steps and functions are written on stderr; on a terminal, whose live line shows the state, only
-            the steps that went wrong.
+        quiet: Write only results and errors.
+        steps: Write steps and functions to stderr.  On a terminal, where the live line shows the state, only steps that
+            went wrong are written.
     """
 
     def __init__(self, *, quiet: bool = False, steps: bool = True) -> None:
@@ -144,7 +144,7 @@ class Screen:
         self._is_inside_line = False
         self._is_asking = False
         self._entered = ExitStack()
-        self._lock = threading.RLock()  # approvers and hooks write in threads of their own
+        self._lock = threading.RLock()  # approvers and hooks write from other threads
 
     def __enter__(self) -> Self:
         self._entered.enter_context(redirect_stdout(sys.stderr))
@@ -165,7 +165,7 @@ class Screen:
         """Remove the live line."""
         with self._lock, _defer_interrupts():
             if self._live is not None:
-                sys.stdout.flush()  # while it stands, a line that a function has begun is held back
+                sys.stdout.flush()  # the live line holds back unfinished lines that functions have printed
                 sys.stderr.flush()
                 self._live.stop()
                 self._live = None
@@ -181,19 +181,19 @@ class Screen:
                 console=self.err,
                 transient=True,
                 refresh_per_second=REFRESHES_PER_S,
-                redirect_stdout=_console(sys.stdout).is_terminal,  # what is piped away stays where it goes
+                redirect_stdout=_console(sys.stdout).is_terminal,  # piped output is not redirected
             )
             self._live.start(refresh=True)
 
     def _line(self) -> RenderableType:
         text = Text(str(self.status), "dim")
-        text.truncate(max(1, self.err.width - 5), overflow="ellipsis")  # between the spinner and a ^C
+        text.truncate(max(1, self.err.width - 5), overflow="ellipsis")  # leaves room for the spinner and a ^C
         self._spinner.update(text=text)
         return self._spinner
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        """Hide the live line inside the block; restore it afterwards."""
+        """Hide the live line inside the block."""
         with self._lock:
             was_live = self._live is not None
             self.pause()
@@ -202,14 +202,14 @@ class Screen:
                 self.resume()
 
     def write(self, text: str, style: str = "") -> None:
-        """Write the next piece of a line on stdout."""
+        """Write the next piece of a line to stdout."""
         text = plain(text)
         if not text:
             return
         with self._lock:
             if self.out.is_terminal:
                 self.pause()
-            self._is_inside_line = not text.endswith("\n")  # before it is written: then comes a Ctrl-C, perhaps
+            self._is_inside_line = not text.endswith("\n")  # set before writing, which Ctrl-C may interrupt
             if style and self.out.is_terminal:
                 _print(self.out, Text(text, style), end="")
             else:
@@ -217,18 +217,18 @@ class Screen:
             self.out.file.flush()
 
     def end_line(self) -> None:
-        """End the line that was begun on stdout, if one was."""
+        """End an unfinished line on stdout."""
         if self._is_inside_line:
             self.write("\n")
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a whole line on stdout, unchanged."""
+        """Write a whole line to stdout, unchanged."""
         with self._paused():
             self.end_line()
             self.write(f"{text}\n", style)
 
     def prose(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Write a line on stdout that a terminal breaks between words; a line with a command stays whole."""
+        """Write a line to stdout, wrapped on a terminal.  A line with a command is not wrapped."""
         with self._paused():
             self.end_line()
             lead = " " * indent
@@ -236,14 +236,14 @@ class Screen:
                 self.write(f"{part}\n", style)
 
     def ask(self, question: str) -> str:
-        """Return the line that the person at the terminal answers, in any thread.
+        """Return the line that the person at the terminal types.  Can be called from any thread.
 
-        It is read past `sys.stdin`: a thread that waits there would make the interpreter abort after Ctrl-C.  Text that
-        was typed before the question is discarded: it answers something else.
+        The line is not read through `sys.stdin`, because a thread that waits there makes the interpreter abort after
+        Ctrl-C.  Text typed before the question is discarded.
 
         Raises:
             typer.Abort: If the person ends the input with Ctrl-D.
-            Aborted: If the answer is no longer wanted, as after Ctrl-C; text that is typed later is left to others.
+            Aborted: If the answer is no longer wanted, for example after Ctrl-C.
         """
         with self._lock:
             self.pause()
@@ -266,13 +266,13 @@ class Screen:
             self.err.file.write("\n")
 
     def show(self, picture: RenderableType) -> None:
-        """Write a table or the like on stdout; its texts must be plain already, and are broken only on terminals."""
+        """Write a table or picture to stdout.  Its texts must already be plain, and are wrapped only on terminals."""
         with self._paused():
             self.end_line()
             (self.out if self.out.is_terminal else _console(self.out.file, UNBROKEN)).print(picture, crop=False)
 
     def tell(self, text: str, style: str = "dim") -> None:
-        """Write a line on stderr, unless quiet."""
+        """Write a line to stderr, unless the screen is quiet."""
         if self.quiet:
             return
         with self._paused():
@@ -284,7 +284,7 @@ class Screen:
                     _print(self.err, Text(part, style))
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event, and write the event; that of a call inside follows its path."""
+        """Update the progress from an event, and write the event.  Events of nested calls have their path in front."""
         path = ""
         if isinstance(event, Inside):
             path, event = f"{one_line(event.path)}: ", event.event
@@ -299,12 +299,7 @@ class Screen:
         self.resume()
 
     def start_embedded(self, path: str) -> str:
-        """Start the embedded model's server, after fetching the model if need be; return the model's name.
-
-        Raises:
-            ConfigError: If the model or the engine is missing or unfit.
-            ProviderError: If the server could not be started.
-        """
+        """Start the embedded model's server, and fetch the model if needed.  Return the model's name."""
         from fsm_agent.clients.local.model import SMOLLM2
         from fsm_agent.clients.local.server import local_server
 
@@ -318,26 +313,22 @@ class Screen:
 
 
 class _Warnings(logging.Handler):
-    """Show warnings of the library as remarks, which may come while there is a live line."""
+    """Show the library's warnings as remarks, which the live line makes room for."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a warning; steps are shown as events."""
+        """Show a warning, except steps, which are shown as events."""
         if record.funcName != "log_steps":
             self._screen.tell(self.format(record))
 
 
 @contextmanager
 def _defer_interrupts() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block: a live line that is only partly drawn could not be removed.
-
-    Raises:
-        KeyboardInterrupt: If Ctrl-C was pressed inside the block.
-    """
-    is_ours = threading.current_thread() is threading.main_thread()  # no other one is interrupted
+    """Defer Ctrl-C to the end of the block, because a partly drawn live line could not be removed."""
+    is_ours = threading.current_thread() is threading.main_thread()  # other threads are never interrupted
     if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -352,20 +343,20 @@ def _defer_interrupts() -> Iterator[None]:
 
 
 def _discard_input() -> None:
-    """Discard typed text that was not read yet."""
-    with suppress(ImportError, OSError):  # on Windows; on what is no terminal
+    """Discard text that was typed but not read yet."""
+    with suppress(ImportError, OSError):  # on Windows, or without a terminal
         termios: Any = import_module("termios")
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _wait_for_input(abort: Abort) -> None:
-    """Wait until something was typed.
+    """Wait until something is typed.
 
     Raises:
-        Aborted: If the thread was left behind meanwhile.
+        Aborted: If the thread is abandoned in the meantime.
     """
-    if sys.platform == "win32":  # whose consoles `select` does not know
+    if sys.platform == "win32":  # `select` does not support its consoles
         return
     read, write = os.pipe()
     wake = partial(os.write, write, b".")
@@ -380,7 +371,7 @@ def _wait_for_input(abort: Abort) -> None:
 
 
 def error_line(text: Any) -> None:
-    """Write an error on stderr."""
+    """Write an error to stderr."""
     console, lead = _console(sys.stderr), "fsm-agent: "
     for n, part in enumerate(_wrapped(lead + plain(str(text)), console)):
         line = Text(part)
@@ -390,13 +381,13 @@ def error_line(text: Any) -> None:
 
 
 def _print(console: Console, text: Text, end: str = "\n") -> None:
-    """Print; on a terminal defer Ctrl-C, because rich would repeat the output of an interrupted print."""
+    """Print text.  On a terminal, defer Ctrl-C, because rich would repeat the output of an interrupted print."""
     with _defer_interrupts() if console.is_terminal else nullcontext():
         console.print(text, end=end, soft_wrap=True)
 
 
 def _wrapped(line: str, console: Console, indent: str = "") -> list[str]:
-    """Return a line broken between words to the width of the terminal; a line with a command stays whole."""
+    """Return a line wrapped to the width of the terminal.  A line with a command stays whole."""
     width = console.width - len(indent)
     if not console.is_terminal or width < 1 or _COMMAND.search(line):
         return [line]
@@ -405,13 +396,13 @@ def _wrapped(line: str, console: Console, indent: str = "") -> list[str]:
 
 
 def discard_output() -> None:
-    """Discard all further output to stdout silently, because its reader is gone."""
+    """Discard all further output to stdout, because its reader is gone."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Console(Console):
-    """A console that raises when its reader has left, as any other write does; Rich would end with status 1."""
+    """A console that raises when its reader is gone.  Rich itself would end with status 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

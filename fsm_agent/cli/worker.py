@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent worker`` and ``submit``: the store as a queue."""
+"""The commands ``fsm-agent worker`` and ``submit``, which use a store as a queue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from fsm_agent.workers import Engine, engine_of
 from fsm_agent.workers.health import HealthServer
 from fsm_agent.workers.worker import PATIENCE_S, Worker
 
-DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
+DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills a process that it asked to stop
 
 
 class Change(StrEnum):
@@ -124,13 +124,13 @@ def worker(
 
 
 def _runs(advanced: int) -> str:
-    # A run that is advanced twice counts twice, so "2 runs" could be one.
+    # A run that is advanced twice counts twice, so "2 runs" would be ambiguous
     return {0: "no run", 1: "1 run"}.get(advanced, f"runs {advanced} times")
 
 
 @contextmanager
 def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterator[None]:
-    """Answer probes, if a port is given."""
+    """Answer health probes inside the block, if a port is given."""
     if port is None:
         yield
         return
@@ -153,7 +153,7 @@ def _engine(name: str, crew: Worker, is_own_claim: bool) -> Engine:
 
 @contextmanager
 def _stop_by_signals(crew: Worker) -> Iterator[None]:
-    """Make the first signal stop the worker at its next step, and the second end the OS process."""
+    """Make the first signal stop the worker at its next step, and the second one end the process."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if crew.is_stopping:
@@ -169,7 +169,7 @@ def _stop_by_signals(crew: Worker) -> Iterator[None]:
 
 
 class _Plain(logging.Formatter):
-    """A formatter whose lines hold no control characters: errors quote models and functions."""
+    """A formatter that removes control characters, because errors quote models and functions."""
 
     def format(self, record: logging.LogRecord) -> str:
         return plain(super().format(record))
@@ -181,7 +181,7 @@ class _Plain(logging.Formatter):
 
 @contextmanager
 def _log_plainly() -> Iterator[None]:
-    """Write the library's warnings to stderr, with their tracebacks."""
+    """Write the library's warnings to stderr, with tracebacks."""
     log, handler = logging.getLogger("fsm_agent"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
@@ -255,7 +255,7 @@ def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:
 
 
 def _task(runnable: Any, task: str) -> Any:
-    """Return what is submitted: a task, or the data of a flow."""
+    """Return what to submit: a task, or the data of a flow."""
     if not isinstance(runnable, Flow):
         return task
     try:
