@@ -1,8 +1,8 @@
-"""Web pages and services: runs that many connections follow, the chat page, the inspector of a store.
+"""Web services for agents and flows: runs that many clients follow, a chat page, and an inspector.
 
-`RunFollower` drives runs and lets clients follow them.  An `EventTranslator`, such as `AgUi`, translates each event
-into a protocol.  Both take and return JSON data, so they work with any web framework or without one.
-`serve` and `inspector_app` return applications of Starlette, which comes with an extra.
+`RunFollower` drives runs and lets clients follow them.  An `EventTranslator`, such as `AgUi`, translates events into a
+protocol.  Both use plain JSON data and work with any web framework or none.  `serve` and `inspector_app` return
+Starlette applications, which need the extra ``serve``.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fsm_agent.web.chat_page import serve
     from fsm_agent.web.inspector import inspector_app
 else:
-    # The applications are Starlette's; the events and requests above do without it, in a program of any framework.
+    # Only these need Starlette, so programs with other frameworks do not have to install it
     def __getattr__(name: str) -> object:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""AG-UI, protocol 1.0, both ways: https://docs.ag-ui.com (August 2026).  Nothing but JSON is needed here."""
+"""The AG-UI protocol 1.0, in both directions: https://docs.ag-ui.com (August 2026)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ _KINDS = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 
 
 class AgUi(ProtocolTranslator):
-    """A translator into the events of AG-UI.
+    """Translates events into AG-UI.
 
-    Texts and reasoning become ``TEXT_MESSAGE_*`` and ``REASONING_*`` events, those of inner agents ``SUBAGENT_*``;
-    functions become ``TOOL_CALL_*``, and their progress ``CUSTOM`` events named ``progress``.  Typed output is a
-    ``STATE_SNAPSHOT`` as it arrives, and a state of a flow a pair of ``STEP_*``.  Questions are interrupts in
-    ``RUN_FINISHED``: the client answers them with ``resume``, and edits arguments with ``editedArgs``.  A client that
-    was reloaded posts nothing, and follows the newest run from its beginning.
+    Text and reasoning become ``TEXT_MESSAGE_*`` and ``REASONING_*`` events, and nested agents become ``SUBAGENT_*``
+    events.  Functions become ``TOOL_CALL_*`` events, and their progress becomes ``CUSTOM`` events named ``progress``.
+    Typed output becomes ``STATE_SNAPSHOT`` events as it arrives, and each state of a flow becomes a pair of ``STEP_*``
+    events.
+
+    Questions are interrupts in ``RUN_FINISHED``.  The client answers with ``resume``, and edits arguments with
+    ``editedArgs``.  After a reload, the client posts nothing and follows the newest run from its beginning.
 
     Args:
         thread: The client's name for the conversation.
@@ -53,13 +55,13 @@ class AgUi(ProtocolTranslator):
 
     @staticmethod
     def read(body: Any) -> ClientRequest:
-        """Return the message or the answers in the body of a client's request.
+        """Return the message or the answers in a client's request.
 
         Args:
-            body: The body, as JSON data.
+            body: The body of the request, as JSON data.
 
         Raises:
-            BadRequest: If the body is invalid; the error names the place.
+            BadRequest: If the body is invalid.  The error names the place.
         """
         found: _Body = convert_body(body, _Body)
         thread, run = check_name("threadId", found.threadId), check_name("runId", found.runId)
@@ -76,11 +78,9 @@ class AgUi(ProtocolTranslator):
         return ClientRequest(thread, run, Message.of("user", *parts), {})
 
     def begin(self) -> list[Data]:
-        """Return the first events of the stream."""
         return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": "1.0"}]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the last events of a stream that failed."""
         return [*self._step_ended(), {"type": "RUN_ERROR", "message": text, **({"code": code} if code else {})}]
 
     def _id(self, path: str, number: int) -> str:
@@ -136,7 +136,7 @@ class AgUi(ProtocolTranslator):
         return [self._result(path, id, f"denied: {reason}".rstrip(": "), {"outcome": "denied"})]
 
     def _result(self, path: str, id: str, text: str, facts: Data) -> Data:
-        """Return the result of a function; ``rawEvent`` holds what the protocol cannot express."""
+        """Return the result of a function.  ``rawEvent`` holds what the protocol cannot express."""
         about = {"messageId": f"{self._id(path, 0)}:{id}", "toolCallId": id, **self._of(path)}
         return {"type": "TOOL_CALL_RESULT", "content": text, "role": "tool", **about, "rawEvent": facts}
 

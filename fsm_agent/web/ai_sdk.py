@@ -1,4 +1,4 @@
-"""The UI message stream of Vercel's AI SDK, both ways, as ``ai`` 6 speaks it.  Nothing but JSON is needed here."""
+"""The UI message stream of Vercel's AI SDK (``ai`` 6), in both directions."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ END = "data: [DONE]\n\n"
 
 
 class AiSdk(ProtocolTranslator):
-    """A translator into the chunks of the AI SDK.
+    """Translates events into chunks of the AI SDK.
 
-    Texts and reasoning become ``text-*`` and ``reasoning-*`` chunks; functions become dynamic ``tool-*`` chunks.  The
-    rest is data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for the states of a
-    flow, and ``data-inside`` for inner agents, which the client does not keep.  A question is a
-    ``tool-approval-request`` or ``data-question``; a part ``data-answer`` answers both, with edited ``arguments``.  A
-    client that was reloaded asks for ``GET …/{id}/stream``: answer with status 204 if the run has ended.
+    Text and reasoning become ``text-*`` and ``reasoning-*`` chunks, and functions become dynamic ``tool-*`` chunks.
+    Other events become data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for the
+    states of a flow, and ``data-inside`` for nested agents, which the client does not keep.
+
+    A question becomes a ``tool-approval-request`` or ``data-question``.  A ``data-answer`` part answers both, and may
+    have edited ``arguments``.  After a reload, the client requests ``GET …/{id}/stream``: respond with status 204 if
+    the run has ended.
 
     Args:
-        message: The id of the reply; it must differ from the id of the user's message.
-        is_continued: Whether the client continues the message in which it was asked; see `ClientRequest.is_continued`.
+        message: The id of the reply.  It must differ from the id of the user's message.
+        is_continued: Whether the client continues the message that asked; see `ClientRequest.is_continued`.
 
     Examples:
         >>> translator = AiSdk("m1-reply")
@@ -60,10 +62,17 @@ class AiSdk(ProtocolTranslator):
 
     @staticmethod
     def read(body: Any) -> ClientRequest:
-        """Return the message or the answers in the body of a client's request; see `AgUi.read`.
+        """Return the message or the answers in a client's request.
 
-        A part ``data-answer`` of a user's message answers a question.  Its data hold the ``key`` and the ``value``.
-        For an approval they hold ``approved`` instead of the value, and ``arguments`` if they were edited.
+        A ``data-answer`` part in a user's message answers a question.  Its data have the ``key`` of the question and a
+        ``value``.  For an approval, they have ``approved`` instead of the value, and ``arguments`` if these were
+        edited.
+
+        Args:
+            body: The body of the request, as JSON data.
+
+        Raises:
+            BadRequest: If the body is invalid.  The error names the place.
         """
         found: _Body = convert_body(body, _Body)
         chat = check_name("id", found.id)
@@ -89,11 +98,9 @@ class AiSdk(ProtocolTranslator):
         return ClientRequest(chat, check_name("id of the message", last.id), Message.of("user", *texts), {})
 
     def begin(self) -> list[Data]:
-        """Return the first chunks of the stream."""
         return [{"type": "start", "messageId": self._message}]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the last chunks of a stream that failed."""
         return [{"type": "error", "errorText": text}, *self._finish("error")]
 
     def _finish(self, reason: str) -> list[Data]:
@@ -118,7 +125,7 @@ class AiSdk(ProtocolTranslator):
         return [] if path else [*self._ready(), {"type": f"{kind}-start", "id": f"{kind}-{number}"}]
 
     def _piece(self, path: str, kind: str, number: int, text: str) -> list[Data]:
-        if path:  # a page shows it as it likes, and does not keep it
+        if path:  # transient: pages may show it, and do not keep it
             inside = {"path": path, "name": self._name_of(path), "kind": kind, "text": text}
             return [{"type": "data-inside", "data": inside, "transient": True}]
         return [{"type": f"{kind}-delta", "id": f"{kind}-{number}", "delta": text}]

@@ -1,8 +1,8 @@
-"""Who may ask: pages of the service itself, the browser that was given its address, programs with its token.
+"""Access checks: which requests are accepted from browsers and programs.
 
-What changes something comes from a page of the service: it brings our Origin.  No page loads anything from elsewhere.
-The token in the first address becomes a cookie, and leaves the address.  The Host has to be this machine's name, or
-another site could let its own name point here (DNS rebinding).  Other users of the machine do not know the token.
+Requests that change something must come from the service's own pages, which send its Origin.  The token in the first
+address becomes a cookie and disappears from the address.  The Host must be a name of this machine; otherwise another
+site could point its own name here (DNS rebinding).  Other users of the machine do not know the token.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 READS = frozenset({"GET", "HEAD"})
-OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
+OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed, or opened from another program
 
 
 def page_headers(*, forms: bool = False) -> dict[str, str]:
-    """Return the headers of a page that loads, runs and shows only what its own service sends.
+    """Return headers for pages that may load, run and show only content of their own service.
 
     Args:
-        forms: Whether it has forms, which go to its own service.
+        forms: Whether the pages have forms, which are sent to their own service.
     """
     targets = "'self'" if forms else "'none'"
     return {
@@ -46,7 +46,10 @@ def page_headers(*, forms: bool = False) -> dict[str, str]:
 
 
 async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Begin or end the application, or close a web socket: any site may open one, and our pages use none."""
+    """Run the lifespan of the application, or close a web socket.
+
+    Any site may open a web socket, and our pages use none.
+    """
     if scope["type"] == "lifespan":
         await app(scope, receive, send)
     else:
@@ -54,15 +57,15 @@ async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: S
 
 
 class OriginCheck:
-    """Refuses requests of other sites, and adds the headers of a page to each answer.
+    """Refuses requests from other sites, and adds security headers to each response.
 
     Args:
-        app: The application behind it.
-        hosts: The names of the service, without a port.  None allows any name, for a service whose proxy checks them.
-        origins: The origins of its pages, as ``https://ops.example.com``.  If empty, the origin follows from the Host
-            of the request.
-        forms: Whether its pages send forms.  Any site could send a form, so each must bring our Origin.  Without
-            forms, requests that change something must be JSON, which a program may send without an Origin.
+        app: The application to protect.
+        hosts: The host names of the service, without a port.  None allows any name, for services whose proxy checks it.
+        origins: The origins of the pages, such as ``https://ops.example.com``.  If empty, the Host of each request
+            determines its origin.
+        forms: Whether the pages send forms.  Any site could send a form, so then every request that changes something
+            must have our Origin.  Without forms, such requests must be JSON, and programs may omit the Origin.
     """
 
     def __init__(
@@ -77,7 +80,6 @@ class OriginCheck:
         self._headers = page_headers(forms=forms)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             await reject_websocket(self._app, scope, receive, send)
             return
@@ -90,7 +92,7 @@ class OriginCheck:
         await (self._refusal(Request(scope)) or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer that refuses a request, or None to let it in."""
+        """Return the response that refuses a request, or None to accept it."""
         headers = request.headers
         host = headers.get("host", "")
         if self._hosts is not None and _without_port(host) not in self._hosts:
@@ -119,12 +121,12 @@ NAMES = ("127.0.0.1", "localhost")
 
 
 def new_token() -> str:
-    """Return a token that cannot be guessed."""
+    """Return a random token."""
     return secrets.token_urlsafe(32)
 
 
 def derive_token(token: str, use: str) -> str:
-    """Return a token for one use, which does not reveal the token that it is derived from."""
+    """Return a token for one use.  It does not reveal the original token."""
     return hmac.new(token.encode(), use.encode(), "sha256").hexdigest()[:32]
 
 
@@ -134,15 +136,15 @@ def is_same(given: str, right: str) -> bool:
 
 
 class TokenAuth:
-    """Lets in only requests with the token, for a server that only this machine reaches.
+    """Accepts only requests with the token, for a server that only this machine can reach.
 
     Args:
-        app: The application behind it.
-        token: The token of the first address; a program sends it as ``Authorization: Bearer …``.
+        app: The application to protect.
+        token: The token in the first address.  Programs send it as ``Authorization: Bearer …``.
         port: The port of the server.
-        path: The path of the application: no page at another path or port gets the cookie, save one that knows it.
+        path: The path of the application.  The cookie is sent only to this path.
         command: The command that prints the address.
-        names: The names of this machine that a request may use as its host.
+        names: The names of this machine that requests may use as the host.
     """
 
     def __init__(
@@ -161,14 +163,13 @@ class TokenAuth:
         self._again = f"open the address that 'fsm-agent {command}' has printed"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             await reject_websocket(self._app, scope, receive, send)
             return
         await (self._refusal(Request(scope)) or self._app)(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer that replaces the application's, or None to let the request in."""
+        """Return the response that refuses a request, or None to accept it."""
         if request.headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse(f"expected {' or '.join(self._names)} as the host, at this port", 421)
         if request.method in READS and (given := request.query_params.get("token")) is not None:
@@ -194,14 +195,14 @@ class TokenAuth:
 def require_token(
     app: Starlette, *, host: str, port: int, command: str, token: str | None = None
 ) -> tuple[Starlette, str]:
-    """Return an application that only the holder of a token may use, and its first address, with the token.
+    """Return an application that requires a token, and its first address, which has the token.
 
     Args:
-        app: The application; its lifespan is that of the whole.
-        host: The address of the server, of this machine alone.
+        app: The application to protect.
+        host: The address of the server, on this machine only.
         port: The port of the server.
         command: The command that prints the address.
-        token: The token, of characters that are valid in a URL.  None makes a new one.
+        token: The token, in characters that are valid in a URL.  By default a new one is made.
     """
     token = token or new_token()
     path, name = f"/{derive_token(token, 'path')[:12]}", f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""A chat page for an agent or a flow: an application of ASGI, and any AG-UI client can talk to it as well."""
+"""A chat page for an agent or a flow, as an ASGI application that also serves AG-UI clients."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_body, 
 from fsm_agent.web.translate import describe_error, failing, sse
 
 UserOf: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
-AT_ONCE = 16  # runs of a user that are under way
-MAX_TURNS = 200  # of a conversation that are shown
-MAX_CONVERSATIONS = 200  # of a user that are listed
+AT_ONCE = 16  # active runs of one user
+MAX_TURNS = 200  # turns shown of a conversation
+MAX_CONVERSATIONS = 200  # conversations listed for a user
 _HERE = Path(__file__).parent
 
 
@@ -60,22 +60,22 @@ def serve(
     at_once: int = AT_ONCE,
     **options: Any,
 ) -> Starlette:
-    """Return an application with a chat page for an agent or a flow: conversations, approvals, forms, pictures.
+    """Return an application with a chat page for an agent or a flow.
 
-    Each user sees only their own conversations, and is recorded as the author of their answers.  Without ``user``
-    there is one user, and the application answers only to names of this machine; let no other machine connect then.
-    ``POST agui`` speaks AG-UI.
+    The page has conversations, approvals, forms and pictures.  Users see only their own conversations, and their
+    answers are recorded under their names.  Without ``user`` there is one user, and the application only responds under
+    names of this machine; do not let other machines connect then.  ``POST agui`` speaks AG-UI.
 
     Args:
-        runnable: The agent or flow; with a store, conversations survive restarts.
-        user: Returns the user who sends a request, as your login knows them, or None to refuse the request.  May be a
+        runnable: The agent or flow.  With a store, conversations survive restarts.
+        user: Returns the user who sends a request, according to your login, or None to refuse the request.  May be a
             coroutine function.
-        hosts: The names under which the service is reached.  None allows any name with ``user``, and only names of
-            this machine without it.
-        task: Makes the task, or the data of a flow, from a message; by default as in `RunFollower.take`.
-        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
-            each run; ``user`` is the user who began the run.
-        at_once: How many runs of a user may be under way at a time, in all OS processes; more are refused.
+        hosts: The host names of the service.  None allows any name with ``user``, and only names of this machine
+            without it.
+        task: Converts a message to the task, or to the data of a flow.  The default is that of `RunFollower.take`.
+        deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
+            the value for each run.  ``user`` is the user who began the run.
+        at_once: The maximum number of active runs of one user, in all processes.  More are refused.
         options: Further options of `RunFollower`.
 
     Examples:
@@ -107,7 +107,7 @@ def serve(
 
 
 class _Pages:
-    """What the routes answer."""
+    """The handlers of the routes."""
 
     def __init__(
         self, live: RunFollower, user: UserOf | None, task: Callable[[Message], Any] | None, at_once: int = AT_ONCE
@@ -119,7 +119,7 @@ class _Pages:
         )
 
     async def _who(self, request: Request) -> str:
-        """Return the user; refuse a request whose user the login does not know."""
+        """Return the user, or refuse a request whose user is unknown."""
         found = "" if self._user is None else self._user(request)
         who = await found if isawaitable(found) else found
         if who is None or (self._user is not None and not who):
@@ -132,7 +132,7 @@ class _Pages:
         return Response(self._html, media_type="text/html")
 
     async def ask(self, request: Request) -> Response:
-        """Begin or answer a run, and return its stream; the stream of a refused request has no start."""
+        """Begin or answer a run, and return its stream."""
         who = await self._who(request)
         try:
             body = read_json(await read_body(request, MAX_BODY))
@@ -142,12 +142,12 @@ class _Pages:
         translator = AgUi(asked.conversation, asked.run)
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
-            async with self._locks.setdefault(who, asyncio.Lock()):  # what is counted stays true until it has begun
+            async with self._locks.setdefault(who, asyncio.Lock()):  # no other run begins between count and start
                 if kept.message is not None and await to_thread.run_sync(self._is_full, who, self._live.run_of(kept)):
                     problem = {"error": f"{self._at_once} answers are on their way; wait for one", "code": "too_many"}
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
-        except OutcomeError as error:  # the names of runs and questions are not for the person who answered
+        except OutcomeError as error:  # users must not see the names of runs and questions
             text = mask_keys(error.problem) or "the answer does not fit the question"
             return _stream(sse(failing(BadRequest(text, "bad_answer")), translator))
         except FsmAgentError as error:
@@ -161,7 +161,7 @@ class _Pages:
         return JSONResponse(found, headers={"x-has-more": "true"} if has_more else None)
 
     async def conversation(self, request: Request) -> Response:
-        """Return all turns of a conversation as one stream, the newest turn live."""
+        """Return all turns of a conversation as one stream.  The newest turn is live."""
         who = await self._who(request)
         name = request.path_params["name"]
         try:
@@ -174,7 +174,7 @@ class _Pages:
         return _stream(self._told(name, turns))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel what a conversation does now."""
+        """Cancel the newest run of a conversation."""
         who = await self._who(request)
         run = await self._live.newest(_kept(who, request.path_params["name"]))
         try:
@@ -186,9 +186,9 @@ class _Pages:
         return JSONResponse({})
 
     def _is_full(self, who: str, run: str | None) -> bool:
-        """Return whether this run would exceed the number of runs that a user may have under way."""
+        """Return whether this run would exceed the user's limit on active runs."""
         which: RunFilter = {"agent": self._live.runnable.name, "prefix": _kept(who, ""), "ended": False}
-        which["due_before"] = time.time()  # what waits for a person, or for a time, costs nothing
+        which["due_before"] = time.time()  # runs that wait for a person or a time cost nothing
         store = self._live.runs.store
         return len(store.list(limit=self._at_once, **which)) == self._at_once and not (run and _exists(store, run))
 
@@ -204,11 +204,11 @@ class _Pages:
                 asks = [question.key for question in row.waits]
                 about = {"name": name, "title": row.title or name, "asks": asks, "ended": row.is_ended}
                 about |= {"at_s": row.updated_s}
-                found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
+                found.setdefault(name, about)["title"] = row.title or name  # the title of the first turn
         return [*found.values()], False
 
     def _turns(self, kept: str) -> list[Run]:
-        """Return the runs of a conversation, the oldest first; one more than `MAX_TURNS` at most."""
+        """Return the newest runs of a conversation in order, at most one more than `MAX_TURNS`."""
         store = self._live.runs.store
         if self._live.has_conversations:
             head = store.head(kept)
@@ -227,13 +227,13 @@ class _Pages:
             left_out = {"type": "CUSTOM", "name": "left_out", "value": {"shown": MAX_TURNS}}
             yield f"data: {json.dumps(left_out)}\n\n"
         for run in turns[-MAX_TURNS:]:
-            yield f"data: {await to_thread.run_sync(self._said, run.id)}\n\n"  # only now, since each may be large
+            yield f"data: {await to_thread.run_sync(self._said, run.id)}\n\n"  # read only now, as it may be large
             async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):
                 yield line
 
 
 def _kept(who: str, conversation: str) -> str:
-    """Return the name of a user's conversation in the store; no two users share a name."""
+    """Return the name in the store of a user's conversation.  Users never share a name."""
     return f"{quote(who, safe='@.')}/{conversation}"
 
 
@@ -246,14 +246,14 @@ def _exists(store: Store, run: str) -> bool:
 
 
 def _shown(who: str, run: str, has_conversations: bool) -> str:
-    """Return the user's name for the conversation of a run, or "" if the run belongs to another user."""
+    """Return the user's name for a run's conversation, or "" if the run belongs to another user."""
     start = _kept(who, "")
     rest = run[len(start) :] if run.startswith(start) else ""
     return rest.rpartition(":")[0] if has_conversations else rest
 
 
 def _said(header: str) -> dict[str, Any]:
-    """Return the person's message at the beginning of a run: its text and pictures."""
+    """Return the user's message at the beginning of a run: its text and pictures."""
     seed = json.loads(bytes(header_of(header).seed))
     if "dialog" not in seed:
         return {"text": json.dumps(seed.get("data")), "pictures": []}

@@ -1,4 +1,4 @@
-"""What happened in a run, as one item per entry of its journal; its timeline; two runs side by side."""
+"""Journal entries for display: one item per entry, the timeline of a run, and two runs side by side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsm_agent.store.history import RETRIED, Divergence, HistoryEntry, RunHistor
 from fsm_agent.store.runs import Runs
 from fsm_agent.web.run_list import span
 
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # that a page shows
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # types that a page shows
 _MOST_IMAGE = 2_000_000  # bytes of an image in a page
 _VERDICTS = {
     "approved": "approves",
@@ -37,11 +37,11 @@ _VERDICTS = {
 }
 _BAD = frozenset({"denied", "cancelled", "expired"})
 
-Item = dict[str, Any]  # what the template of an item needs
+Item = dict[str, Any]  # the values for the template of an entry
 
 
 def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
-    """Return what happened in a run, from the entry behind ``after`` to the entry ``until``, by default the last."""
+    """Return the items of the entries after number ``after``, up to number ``until`` or the last one."""
     teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
     for entry in reading.entries[:until]:
@@ -55,7 +55,7 @@ def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) 
 def _undone(reading: RunHistory) -> set[int]:
     """Return the numbers of the entries that a later retry has undone."""
     found: set[int] = set()
-    least = len(reading.entries)  # the earliest entry from which the run has gone on later
+    least = len(reading.entries)  # the earliest entry from which the run was continued later
     for entry in reversed(reading.entries):
         if entry.n > least:
             found.add(entry.n)
@@ -65,7 +65,7 @@ def _undone(reading: RunHistory) -> set[int]:
 
 
 def name_processes(reading: RunHistory) -> dict[str, str]:
-    """Return the names of the processes for people; an agent that is a function has its own name."""
+    """Return the display names of the processes, by path."""
     return {path: shown(process.name or path.rpartition(SEPARATOR)[2]) for path, process in reading.processes.items()}
 
 
@@ -90,17 +90,13 @@ def _item(entry: HistoryEntry, names: dict[str, str]) -> Item:
 
 
 class EntryView:
-    """Describes entries, one after another.
-
-    Args:
-        reading: The run.
-    """
+    """Describes the entries of a run, in order."""
 
     def __init__(self, reading: RunHistory) -> None:
         self._reading = reading
         self._names = name_processes(reading)
-        self._requested: dict[str, Sequence[FunctionCall]] = {}  # by path: the calls of the last reply
-        self._tries: dict[str, int] = {}  # by path: requests that failed, one after another
+        self._requested: dict[str, Sequence[FunctionCall]] = {}  # the calls of the last reply, by path
+        self._tries: dict[str, int] = {}  # the number of consecutive failed requests, by path
 
     def note(self, entry: HistoryEntry) -> None:
         """Remember what the descriptions of later entries need."""
@@ -177,7 +173,7 @@ class EntryView:
         return {"note": f"continues from entry {entry.undoes_to}; later entries do not count"}
 
     def _call(self, entry: HistoryEntry) -> Item:
-        """Return the function call that a key such as ``run:4.0`` is about."""
+        """Return the function call that a key such as ``run:4.0`` refers to."""
         subject, calls = subject_of(entry.key), self._requested.get(entry.path, ())
         number = subject.partition(":")[0].rpartition(".")[2]
         if "." in subject and number.isdecimal() and int(number) < len(calls):
@@ -224,7 +220,7 @@ def _failure(outcome: ModelFailed, tries: int, is_last: bool) -> Item:
 
 
 def _messages(found: Any) -> list[Item]:
-    """Return messages that were read as JSON; a message that cannot be read is shown unchanged."""
+    """Return messages from JSON.  A message that cannot be read is shown unchanged."""
     shown_messages = []
     for one in found if isinstance(found, list) else ():
         try:
@@ -256,13 +252,13 @@ def _parts(parts: Iterable[Any]) -> Iterable[Item]:
                 yield {"kind": "other", "text": shown(f"[{type(part).__name__.lower()}] {name}")}
 
 
-MOST_SAME = 100  # equal entries that are shown before
-MOST_OTHERS = 500  # of each run that are shown from where they part
+MOST_SAME = 100  # equal entries shown before the first difference
+MOST_OTHERS = 500  # entries shown of each run after that
 _MOST_DIFFERENCES = 40
 
 
 class Row(NamedTuple):
-    """Two entries with one key, or one entry without a counterpart."""
+    """Two entries with the same key, or one entry without a counterpart."""
 
     a: Item | None
     b: Item | None
@@ -272,17 +268,17 @@ class Row(NamedTuple):
 class Comparison(NamedTuple):
     """The differences between two runs."""
 
-    beginning: Sequence[tuple[str, str, str]]  # where, and both values as text
-    n: int | None  # the number of the first entry that differs, or None without a difference
-    entry: Sequence[tuple[str, str, str]]
-    common: int  # how many entries are equal before that
-    same: Sequence[Row]  # the last of them
-    others: Sequence[Row]
-    more: int = 0  # entries behind those, of the longer run
+    beginning: Sequence[tuple[str, str, str]]  # differences at the beginning: place, and both values as text
+    n: int | None  # the number of the first entry that differs, or None
+    entry: Sequence[tuple[str, str, str]]  # differences in that entry
+    common: int  # the number of equal entries before it
+    same: Sequence[Row]  # the last of these
+    others: Sequence[Row]  # the entries after these
+    more: int = 0  # the number of entries that are not shown, in the longer run
 
 
 def diff_runs(a: RunHistory, b: RunHistory) -> Comparison:
-    """Return how two runs differ; times, names and digests do not count."""
+    """Return how two runs differ, ignoring times, names and digests."""
     where: Divergence = divergence(a, b)
     common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
     same = _numbered(a, b, max(0, common - MOST_SAME), common)
@@ -297,7 +293,7 @@ def _numbered(a: RunHistory, b: RunHistory, after: int, until: int) -> list[Row]
 
 
 def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row]:
-    """Yield the entries of both runs in their order; entries with one key share a row."""
+    """Yield the entries of both runs in order.  Entries with the same key share a row."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
     matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
@@ -311,7 +307,7 @@ def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row
 
 
 def _labels(reading: RunHistory, after: int, until: int) -> list[tuple[str, int]]:
-    """Return what each entry answers and how often that was answered before, so that no two are equal."""
+    """Return a unique label for each entry: its key, and how often the key occurred before."""
     count: Counter[str] = Counter()
     labels = []
     for entry in reading.entries[after:until]:
@@ -330,8 +326,8 @@ def _value(value: object) -> str:
     return "-" if value is None else shown(value) if isinstance(value, str) else pretty(value)
 
 
-MOST_MESSAGES = 40  # of a dialog, the last ones
-_MOST_TEXT = 600  # characters of one
+MOST_MESSAGES = 40  # the last messages of a dialog that are shown
+_MOST_TEXT = 600  # characters shown of a message
 
 
 def timeline(reading: RunHistory) -> dict[str, Any]:
@@ -349,13 +345,13 @@ def timeline(reading: RunHistory) -> dict[str, Any]:
 
 
 class Past(NamedTuple):
-    """A run as it was after an entry, by the code of its agent."""
+    """A run as it was after an entry, according to its agent's current code."""
 
     waits: list[str]  # the keys that it waited for
-    messages: list[tuple[str, str, bool]]  # role and text, as the model would see them; whether it is pruned later
-    earlier: int  # how many messages there are before them
-    data: str  # of a flow, as JSON; empty for an agent call
-    problem: str = ""  # why it cannot be known
+    messages: list[tuple[str, str, bool]]  # role, text as the model sees it, and whether it is pruned later
+    earlier: int  # the number of messages before these
+    data: str  # a flow's data as JSON; empty for an agent call
+    problem: str = ""  # why it is unknown
 
 
 def read_past(runs: Runs, run: str, n: int, definition: Any) -> Past:

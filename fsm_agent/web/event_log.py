@@ -1,7 +1,7 @@
-"""The events that the driver of a run sends to its listeners: one list, in which each listener has a position.
+"""The events of a running run, in one list that any number of listeners read.
 
-Steps, replies and results of functions stay, as in the journal; the record holds the same objects.  The pieces of a
-reply are dropped some time after its step, all at once: a slow listener gets the whole reply in one piece instead.
+Steps, replies and function results stay in the list.  Pieces of replies are dropped some time after their step, so a
+slow listener gets the whole reply at once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fsm_agent.messages.events import (
     UsageReported,
 )
 
-BACKLOG = 1000  # pieces that listeners may be behind
-LATEST = 100  # of those pieces of a step whose last one says it all
+BACKLOG = 1000  # pieces of earlier steps that are kept
+LATEST = 100  # pieces kept of a step, if each replaces the one before
 _LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended | Done
 _REPLACED = FunctionProgress | PartialOutput | UsageReported
 
@@ -45,7 +45,7 @@ def is_step(event: Event) -> bool:
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
-    """Return whether nothing follows an event, at least until a person answers; a wait for a time is no end."""
+    """Return whether no event follows, at least until a person answers.  Waiting for a time is not an end."""
     return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
 
 
@@ -54,30 +54,30 @@ class EventLog:
 
     def __init__(self) -> None:
         self.steps = 0
-        self.waits: Any = None  # what it waits for in the end
+        self.waits: Any = None  # the questions that it waits for at the end
         self.error: Exception | None = None
-        self._base: int | None = None  # entries of its journal when it was claimed
+        self._base: int | None = None  # the number of journal entries when the run was claimed
         self._has_begun = asyncio.Event()
         self._log: list[tuple[int, Event] | None] = []
         self._open: dict[str, list[int]] = defaultdict(list)  # positions of pieces since the last step, by path
         self._latest: dict[str, deque[int]] = defaultdict(deque)
-        self._closed: deque[list[int]] = deque()  # those of earlier steps
-        self._pieces = 0  # in these
-        self._ended: dict[str, Event] = {}  # functions whose step is still to come, by its key
+        self._closed: deque[list[int]] = deque()  # positions of pieces of earlier steps
+        self._pieces = 0  # the number of these
+        self._ended: dict[str, Event] = {}  # ends of functions whose step has not come yet, by its key
         self._is_over = False
         self._waiting: set[asyncio.Future[None]] = set()
 
     # For its driver
 
     def begin(self, base: int) -> None:
-        """Note how many entries the journal has."""
+        """Record how many entries the journal has."""
         self._base = base
         self._has_begun.set()
 
     def take(self, event: Event) -> None:
-        """Take an event from the driver."""
+        """Add an event from the driver."""
         path, inner = unwrap(event)
-        if isinstance(inner, FunctionEnded):  # the journal has it with its step, and so has a listener
+        if isinstance(inner, FunctionEnded):  # listeners get it with its step, as in the journal
             self._ended[f"{path}/run:{inner.id}"] = event
             return
         if isinstance(inner, Stepped):
@@ -95,7 +95,7 @@ class EventLog:
         self._add(event)
 
     def end(self) -> None:
-        """Note that nothing follows."""
+        """Record that no event follows."""
         self._is_over = True
         self._has_begun.set()
         self._wake()
@@ -151,7 +151,7 @@ class EventLog:
                 self._log[latest.popleft()] = None
 
     def _close(self, path: str) -> None:
-        """Drop the oldest pieces, now that the process at a path has made a step."""
+        """Drop the oldest pieces after the process at ``path`` has made a step."""
         self._latest.pop(path, None)
         if pieces := self._open.pop(path, None):
             self._closed.append(pieces)

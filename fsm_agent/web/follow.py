@@ -1,8 +1,8 @@
-"""Runs that need no listener: many may follow one, from any step on, across broken connections and restarts.
+"""Runs that any number of clients can follow, from any step, across broken connections and restarts.
 
-A position in a run is a number of steps, which the journal and a driver count alike.  Past events are read from the
-journal.  New events come from the driver if it is in this OS process; otherwise the journal is read again.  So a
-reload, a second tab, another server and a run that a worker drives are one case.  All of it happens in one event loop.
+A position in a run is a number of steps, which the journal and drivers count in the same way.  Past events come from
+the journal.  New events come from the driver if it is in this process; otherwise the journal is read again.  A reload,
+a second tab, another server and a run driven by a worker are therefore the same case.
 """
 
 from __future__ import annotations
@@ -38,33 +38,35 @@ from fsm_agent.validation import require, safe_repr
 from fsm_agent.web.event_log import EventLog, is_last, is_step
 from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 
-Item: TypeAlias = tuple[int, Event]  # how many steps the run has taken with the event
-RETRY_S = 1.0  # before a run is driven again that has come no further
-SWEEP_S = 5.0  # between two looks for runs that were left behind
-TAKEN_UP = 100  # of them at each look
+Item: TypeAlias = tuple[int, Event]  # the number of steps so far, including the event's own
+RETRY_S = 1.0  # delay before a run that made no progress is driven again
+SWEEP_S = 5.0  # between two searches for abandoned runs
+TAKEN_UP = 100  # abandoned runs taken up at each search
 
 
 class RunFollower:
-    """The runs of an agent or a flow, for any number of listeners that come and go.
+    """The runs of an agent or a flow, with any number of listeners that come and go.
 
-    A run is driven here, in a task of its own, or by workers.  With a store it continues without listeners, and the
-    next OS process takes it up.  Without a store it is kept in memory, and cancelled when its last listener leaves.
-    Use a follower in one event loop, as ``async with RunFollower(agent) as live``, or call `close` in the end.
+    Runs are driven here, each in its own task, or by workers.  With a store, a run continues without listeners, and
+    after a crash the next process takes it up.  Without a store, runs are kept in memory, and a run is cancelled when
+    its last listener leaves.  Runs that other programs have put into the store are driven here only after `answer` or
+    `cancel`.
 
-    Runs that other programs have put into the store are driven here only if `answer` or `cancel` continues them.
+    Use a follower in one event loop, as ``async with RunFollower(agent) as live``, or call `close` at the end.
 
     Args:
         runnable: The agent or flow.
-        drives: Whether runs are driven here; if False, a `Worker` drives them.
-        service: The name under which runs are found again after a crash, and by other OS processes of the service.  Two
-            services of one agent in one store, with different ``deps``, need different names.
-        deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
-            makes it for each run.  With ``drives=False`` the worker's deps are used.
+        drives: Whether runs are driven here.  If False, a `Worker` drives them.
+        service: The name by which the service finds its runs after a crash, and in its other processes.  Two services
+            with the same agent and store but different ``deps`` need different names.
+        deps: The ``deps`` in the `Context` of functions: a value for all runs, or a function of (agent, extra, user)
+            that returns the value for each run.  With ``drives=False``, the worker's deps are used.
         options: Further options of `Agent.resume`, for each run.
 
     Attributes:
-        kept_runs: How many runs stay in memory without a store; the one that has rested longest is forgotten first.
-        kept_bytes: How many bytes of their journals stay in memory.
+        kept_runs: The maximum number of runs in memory without a store.  The run that has rested longest is forgotten
+            first.
+        kept_bytes: The maximum size of their journals in memory, in bytes.
 
     Examples:
         >>> async def main():
@@ -98,11 +100,11 @@ class RunFollower:
             self.runnable._check_deps(deps)
         else:
             check_deps(deps)
-        self._definition = self.runnable._definition({**options, "deps": LATER})  # to read runs
+        self._definition = self.runnable._definition({**options, "deps": LATER})  # for reading runs
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listeners: dict[str, set[object]] = defaultdict(set)  # of runs that are in no store
+        self._listeners: dict[str, set[object]] = defaultdict(set)  # by run, only without a store
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kept = _Kept()
         self._is_closed = False
@@ -118,18 +120,18 @@ class RunFollower:
     async def begin(
         self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
     ) -> str:
-        """Begin a run, and return its name; the name and task of an existing run return that run.
+        """Begin a run and return its name.  The name and task of an existing run return that run.
 
         Args:
             task: The task of an agent, or the data of a flow, as for ``submit``.
-            run_id: The name of the run; None makes a new name.
-            conversation: The conversation whose next turn the run is, or None.
-            options: Options of ``submit``, such as ``extra``, ``args``, and ``by``: the user as your login knows them.
+            run_id: The name of the run.  The default is a new name.
+            conversation: The conversation of which the run is the next turn, or None.
+            options: Options of ``submit``, such as ``extra``, ``args``, and ``by``, the user according to your login.
 
         Raises:
             RunExists: If another run has this name.
             Conflict: If the newest turn of the conversation has not ended.
-            UsageError: If the task or an option is wrong, or a flow is given a conversation.
+            UsageError: If the task or an option is invalid, or a flow is given a conversation.
         """
         self._check_open()
         self._loop = asyncio.get_running_loop()
@@ -148,19 +150,19 @@ class RunFollower:
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
-        """Answer the questions of a run and continue it; return how many steps it had taken before.
+        """Answer the questions of a run and continue it.  Return the number of steps before the answer.
 
         Args:
             run: The name of the run.
             answers: The answers, as for ``resume``.
-            by: Who answers; take it from the login of your service, never from the client's own data.
+            by: Who answers.  Take it from your login, never from the client's data.
 
         Raises:
             RunUnknown: If no run has this name.
             NotAsked: If the run asks no such question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
-            ReplayError: If the code has changed, and takes other steps than the run has taken since its last rest.
+            ReplayError: If the code has changed and decides differently from the steps since the run last rested.
         """
         self._check_open()
         past = await self._past(run)
@@ -174,21 +176,24 @@ class RunFollower:
     async def take(
         self, asked: ClientRequest, *, by: str = "", task: Callable[[Message], Any] | None = None
     ) -> tuple[str, int]:
-        """Begin or answer a run for a client's request; return the run, and the number of steps to follow it after.
+        """Begin or answer a run for a client's request.
 
-        The name of a run joins its conversation and the client's name for it, so that no two conversations share a
-        run.  A flow has one run for each conversation.
+        The run's name combines the conversation and the client's name for the run, so conversations never share a run.
+        A flow has one run for each conversation.
 
         Args:
-            asked: The client's request, as a translator reads it.
+            asked: The client's request, as read by a translator.
             by: Who sends it; see `answer`.  A ``deps`` function gets the user who began the run.
-            task: Makes the task, or the data of a flow, from a message.  By default the message is the task of an
-                agent, and its text, read as JSON if it is JSON, is the data of a flow.
+            task: Converts a message to the task, or to the data of a flow.  By default, the message is an agent's task.
+                For a flow, the text is the data, parsed if it is JSON.
+
+        Returns:
+            The run's name, and the value of ``after`` with which to `follow` it.
 
         Raises:
-            NotAsked: If there is no such conversation, or it asks no such question.
+            NotAsked: If the conversation does not exist, or asks no such question.
             AlreadyAnswered: If another answer came first.
-            UsageError: As `begin` and `answer` raise it.
+            UsageError: See `begin` and `answer`.
         """
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
@@ -201,7 +206,7 @@ class RunFollower:
         return run, await self.answer(run, answer_questions(waits, asked), by=by)
 
     def run_of(self, asked: ClientRequest) -> str | None:
-        """Return the name of the run that a client begins or has begun before, or None if it needs a new name."""
+        """Return the name of the run that a request begins or has begun before, or None if it needs a new name."""
         if not self.has_conversations:
             return asked.conversation
         own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
@@ -217,7 +222,7 @@ class RunFollower:
             return None
 
     async def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Cancel a run, here or in any other OS process.
+        """Cancel a run, which may be driven here or in another process.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -227,21 +232,21 @@ class RunFollower:
         self._start(run)
 
     def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
-        """Yield the events of a run behind its first steps, each with the number of steps so far.
+        """Yield the events of a run after its first steps, each with the number of steps so far.
 
-        The events end with `Done`, or with `Suspended` when the run waits for a person; they end without either only
-        if the follower is closed.  Past events are steps, complete replies and results of functions; new events
-        include the pieces of replies.  A client that continues later drops what it received since the last step.
+        The last event is `Done`, or `Suspended` if the run waits for a person, unless the follower is closed.  Past
+        events are steps, complete replies and function results.  New events include pieces of replies.  A client that
+        reconnects drops what it received after the last step.
 
         Args:
             run: The name of the run.
-            after: How many steps the client knows already.
-            to_end: Go on after `Suspended`, until `Done`.
+            after: The number of steps that the client already has.
+            to_end: Whether to continue after `Suspended`, until `Done`.
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: At the end, if the code has changed, and takes other steps than the run has taken since its
-                last rest.
+            ReplayError: If the code has changed and decides differently from the steps since the run last rested.
+                Raised at the end.
             JournalError: If the journal is damaged, foreign or forged.
         """
         if self.has_store:
@@ -249,11 +254,11 @@ class RunFollower:
         listener = object()
         self._listeners[run].add(listener)
         items = self._follow_here(run, after, to_end, listener)
-        finalize(items, self._drop, run, listener)  # a generator that was never asked for an item has no ``finally``
+        finalize(items, self._drop, run, listener)  # ``finally`` does not run in a generator that never started
         return items
 
     async def close(self) -> None:
-        """Stop driving.  Each run becomes due at once for the next driver; questions stay open."""
+        """Stop driving runs.  They become due at once for the next driver, and questions stay open."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -271,7 +276,7 @@ class RunFollower:
                     yield item
 
     async def _follow_here(self, run: str, after: int, to_end: bool, listener: object) -> AsyncGenerator[Item]:
-        """Follow a run that is in no store: it ends when its last listener goes away."""
+        """Follow a run without a store, which ends when its last listener leaves."""
         try:
             async with aclosing(self._follow(run, after, to_end)) as items:
                 async for item in items:
@@ -283,7 +288,7 @@ class RunFollower:
             self._leave(run, listener)
 
     def _leave(self, run: str, listener: object) -> bool:
-        """Stop listening; return whether it was the last listener of the run."""
+        """Stop listening, and return whether this was the run's last listener."""
         listeners = self._listeners[run]
         was_listening = listener in listeners
         listeners.discard(listener)
@@ -292,7 +297,7 @@ class RunFollower:
         return was_listening and not listeners
 
     def _go_away(self, run: str, listener: object) -> None:
-        """Stop listening; as the last one, cancel the run unless it has ended or waits for a person."""
+        """Stop listening.  If no listener is left, cancel the run unless it has ended or waits for a person."""
         if not self._leave(run, listener):
             return
         with suppress(NotAsked, RunUnknown):
@@ -301,7 +306,7 @@ class RunFollower:
                 self._start(run)
 
     def _drop(self, run: str, listener: object) -> None:
-        """Make a listener go away, in whatever thread its generator was collected."""
+        """Remove a listener whose generator was garbage-collected, in whatever thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._go_away, run, listener)
 
@@ -309,7 +314,7 @@ class RunFollower:
         return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
 
     async def _hear(self, place: _Cursor, told: EventLog) -> AsyncGenerator[Item]:
-        """Yield what lies before the drive of a run, then what its driver tells."""
+        """Yield the events before the driver claimed the run, then the driver's events."""
         base = await told.base()
         for item in await asyncio.to_thread(place.read, base):
             yield item
@@ -323,7 +328,7 @@ class RunFollower:
         told.raise_error()
 
     async def _read_on(self, run: str, place: _Cursor) -> AsyncGenerator[Item]:
-        """Yield the new events in the journal of a run, and the last event if it rests; otherwise wait for more."""
+        """Yield the new events in the journal, and the last event if the run rests; otherwise wait for more."""
         for item in await asyncio.to_thread(place.read, None):
             yield item
         row = place.past.run
@@ -331,7 +336,7 @@ class RunFollower:
             if (problem := stuck_problem(row)) is not None:
                 raise ReplayError(f"the run {run!r} is stuck until 'stuck' is answered: {problem}")
             last = place.past.last()
-            if row.waits != place.waits or isinstance(last, Done):  # before its end it may have waited for a time alone
+            if row.waits != place.waits or isinstance(last, Done):  # before its end it may only have waited for a time
                 yield place.counted, last
                 place.waits = row.waits
             if place.ends_with(last):
@@ -339,7 +344,7 @@ class RunFollower:
         await self._wait(run, place.past)
 
     async def _wait(self, run: str, past: Follower) -> None:
-        """Wait until there is more in the journal, or until the run can be driven here."""
+        """Wait until the journal has more, or until the run can be driven here."""
         if self._is_left(past.run):
             self._start(run)
         if run in self._driven:
@@ -359,7 +364,7 @@ class RunFollower:
             raise UsageError("this RunFollower is closed, since the service ends")
 
     def _start(self, run: str) -> None:
-        """Drive a run here, unless it is driven already, here or elsewhere."""
+        """Drive a run here, unless it is already driven."""
         if self._drives and not self._is_closed and run not in self._driven:
             self._driven[run] = told = EventLog()
             self._keep(self._drive(run, told))
@@ -377,7 +382,7 @@ class RunFollower:
                 told.begin(recorder.lease.n)
                 await adrive_claimed(self.runnable, (process, recorder), told.take)
         except (RunBusy, LeaseLost, RunUnknown):
-            pass  # others drive it, or have deleted it: the journal tells
+            pass  # another process drives it, or has deleted it, and the journal says so
         except Exception as error:
             LOG.warning("run %s cannot be driven", run, exc_info=error)
             told.error = error
@@ -390,7 +395,7 @@ class RunFollower:
             await self._look_after(run, told)
 
     async def _look_after(self, run: str, told: EventLog) -> None:
-        """Go on with a run that was answered as it came to rest, or that waits for a time."""
+        """Continue a run that was answered as it came to rest, or that waits for a time."""
         try:
             row = await asyncio.to_thread(self.runs.store.get, run)
         except RunUnknown:
@@ -401,17 +406,17 @@ class RunFollower:
         self._start(run)
 
     async def _sweep(self) -> None:
-        """Take up the runs that an OS process has left behind."""
+        """Take up runs that another process has abandoned."""
         while True:
             try:
                 for run in await asyncio.to_thread(self._left_behind):
                     self._start(run)
-            except Exception as error:  # the store's; it may be back at the next look
+            except Exception as error:  # the store may be available again at the next search
                 LOG.warning("the runs of %r cannot be listed: %s", self._definition.agent, error)
             await asyncio.sleep(SWEEP_S)
 
     def _left_behind(self) -> list[str]:
-        """Return runs of this service that are due and have no holder, however many others have one."""
+        """Return runs of this service that are due and have no holder."""
         which: RunFilter = {"agent": self._definition.agent, "service": self._service, "ended": False}
         which["due_before"] = time.time()
         due = each_listed(self.runs.store, at_a_time=TAKEN_UP, **which)
@@ -419,14 +424,14 @@ class RunFollower:
         return [*islice(left, TAKEN_UP)]
 
     def _is_left(self, run: Run) -> bool:
-        """Return whether a run waits for this service; what others have begun waits for a `Worker`."""
+        """Return whether a run waits for this service.  Runs that others began wait for a `Worker`."""
         is_free = not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
         return self._drives and run.service == self._service and is_free
 
     # Without a store
 
     def _bound_memory(self, run: str, conversation: str = "") -> None:
-        """Note the size of a run; beyond the limits, forget the conversations that have rested longest."""
+        """Record the size of a run.  Beyond the limits, forget the conversations that have rested longest."""
         store = self.runs.store
         with suppress(RunUnknown):
             loaded = store.load(run)
@@ -439,16 +444,12 @@ class RunFollower:
             for one in runs:
                 with suppress(RunUnknown, RunBusy):
                     store.delete(one)
-            store.forget(name)  # type: ignore[attr-defined]  # of a `MemoryStore`
+            store.forget(name)  # type: ignore[attr-defined]  # it is a `MemoryStore`
             self._kept.drop(name)
 
 
 def with_store(runnable: Any, store: Any) -> Any:
-    """Return an agent or flow with another store.
-
-    Raises:
-        UsageError: If it is neither, or its class determines its store by configuration.
-    """
+    """Return an agent or flow with another store."""
     if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
         raise UsageError(
             f"expected an agent or a flow with a store, got {safe_repr(runnable)}; pass it store='runs.db'"
@@ -472,11 +473,11 @@ def _task_of(runnable: Any, message: Message) -> Any:
 
 
 class _Kept:
-    """The sizes of the conversations in memory; the one that has rested longest comes first."""
+    """The sizes of the conversations in memory, the longest resting first."""
 
     def __init__(self) -> None:
-        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation; a run that is of none is one itself
-        self._of: dict[str, str] = {}  # the conversations of runs
+        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation or, without one, by run
+        self._of: dict[str, str] = {}  # conversations by run
 
     def note(self, run: str, conversation: str, size: int) -> None:
         name = self._of.setdefault(run, conversation or run)
@@ -487,7 +488,7 @@ class _Kept:
             del self._of[run]
 
     def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield conversations and their runs, to be dropped, until the others fit into these limits."""
+        """Yield the conversations to forget, with their runs, until the rest fits into the limits."""
         for name in tuple(self._sizes):
             size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
             if len(self._of) <= most_runs and size <= most_bytes:
@@ -496,23 +497,17 @@ class _Kept:
 
 
 class _Cursor:
-    """Where a listener is in a run.
-
-    Args:
-        past: Reads the journal.
-        after: How many steps it knows.
-        to_end: Whether to keep following while the run waits for a person.
-    """
+    """The position of a listener in a run."""
 
     def __init__(self, past: Follower, after: int, to_end: bool) -> None:
         self.past = past
-        self.counted = 0  # steps that were read in the journal
-        self.waits: Any = None  # the questions of which it was told last
+        self.counted = 0  # steps read from the journal
+        self.waits: Any = None  # the questions that it was last told about
         self.is_over = False
         self._after, self._to_end = after, to_end
 
     def read(self, base: int | None) -> list[Item]:
-        """Return the new events in the journal, up to the entry with this number, by default the last."""
+        """Return the new events in the journal, up to entry number ``base`` or the last one."""
         found = [(self._count(event), event) for event in read_new_events(self.past, base)]
         new = [item for item in found if self.is_new(*item)]
         self._after = max(self._after, self.counted)
@@ -523,7 +518,7 @@ class _Cursor:
         return self.counted
 
     def is_new(self, steps: int, event: Event) -> bool:
-        """Return whether an event lies behind the steps that are known."""
+        """Return whether the listener does not have an event yet."""
         return steps > self._after or (steps == self._after and not is_step(event))
 
     def ends_with(self, event: Event) -> bool:
@@ -532,12 +527,12 @@ class _Cursor:
         return self.is_over
 
     def pass_by(self, steps: int, waits: Any) -> None:
-        """Note events from a driver, which the journal holds as well."""
+        """Skip events that came from a driver and are also in the journal."""
         self._after, self.waits = max(self._after, steps), waits
 
 
 def read_new_events(past: Follower, base: int | None = None) -> list[Event]:
-    """Return the events of the entries not read yet, up to the entry with this number, by default the last."""
+    """Return the events of unread entries, up to entry number ``base`` or the last one."""
     if base is not None and past.n >= base:
         return []
     loaded = past.load()

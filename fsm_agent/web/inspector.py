@@ -1,4 +1,4 @@
-"""The inspector: its pages, their news, and what its forms do.  Its only state is a few runs that were read."""
+"""The inspector: its pages, their updates, and the actions of its forms.  Its only state is a small cache of runs."""
 
 from __future__ import annotations
 
@@ -57,16 +57,11 @@ from fsm_agent.web.requests import read_body
 from fsm_agent.web.run_list import Filters, find_runs, is_undriven_now, run_state
 
 Form = Mapping[str, str]
-Act = Callable[[Runs, str, Form, str, Any], str]  # runs, the name of one, the form, who, its code: which is shown then
+Act = Callable[[Runs, str, Form, str, Any], str]  # runs, name of a run, form, user, code -> name of the run to show
 
 
 def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Answer a question.
-
-    Raises:
-        FormError: If a field is wrong.
-        NotAsked: If the question is no longer open.
-    """
+    """Answer a question."""
     key = form.get("key", "")
     question = next((one for one in runs.store.get(run).waits if one.key == key), None)
     if question is None:
@@ -76,7 +71,7 @@ def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 
 def cancel(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Cancel a run; its next driver ends it."""
+    """Cancel a run.  Its next driver ends it."""
     runs.cancel(run, form.get("reason", ""), by=by)
     return run
 
@@ -88,7 +83,7 @@ def retry(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 
 def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Make a new run that continues from an entry; with the code of its agent, it rests as the original did."""
+    """Create a run that continues from an entry.  With its agent's code, it waits as the original did at that entry."""
     at, name = form.get("at", ""), form.get("name", "").strip()
     if not name:
         raise UsageError("expected a name for the fork, got none")
@@ -98,7 +93,7 @@ def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 
 def delete(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Delete a run whose name was typed."""
+    """Delete a run if its name was typed correctly."""
     if form.get("confirm") != run:
         raise UsageError(f"expected the name of the run to delete it, got another; type {run!r}")
     if conversation := runs.needed_by(run):
@@ -109,28 +104,23 @@ def delete(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 ACTS: dict[str, Act] = {"answer": answer, "cancel": cancel, "retry": retry, "fork": fork, "delete": delete}
 
-AGAIN_S = 0.25  # between two looks for a run that is not there, or at a store that cannot be read
-BEAT_S = 15.0  # a comment is sent so often, so that closed pages are noticed
-MOST_PAGES = 32  # that are followed at a time
-ALL = ""  # in place of the name of a run: the newest of all
-GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: no such run; the store cannot be read; another file is there
+AGAIN_S = 0.25  # delay before looking again for a missing run or an unreadable store
+BEAT_S = 15.0  # how often a comment is sent, so that closed pages are noticed
+MOST_PAGES = 32  # pages with a stream at the same time
+ALL = ""  # in place of a run's name: the newest of all runs
+GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: unknown run, unreadable store, or another file in its place
 
 
 class News:
-    """Streams of marks: the mark of a run changes whenever the run does.
+    """Streams of marks.  The mark of a run changes whenever the run does.
 
-    A stream carries marks, not contents: a page that sees a new mark asks for the new contents.  So a slow page
-    blocks nothing.
-
-    Args:
-        runs: The runs; one thread looks at them for all pages.
-        file: The file of their store, if the store is a file.
+    A page that gets a new mark requests the new contents itself, so slow pages block nothing.
     """
 
     def __init__(self, runs: Runs, file: Path | None = None) -> None:
         self._runs, self._file = runs, file
         self._identity = self._identify()
-        self._pages: set[asyncio.Future[None]] = set()  # each is done when its stream has to end
+        self._pages: set[asyncio.Future[None]] = set()  # a future is done when its stream has to end
         self._is_closed = False
 
     @property
@@ -143,7 +133,7 @@ class News:
         return self._mark_of(lambda: watched_run(self._runs.store, run))
 
     async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
-        """Yield the mark of a run and each later one; yield None after 15 seconds without a change."""
+        """Yield the mark of a run and each later one, and None after 15 seconds without a change."""
         page = asyncio.get_running_loop().create_future()
         self._pages.add(page)
         mark = ""
@@ -167,7 +157,7 @@ class News:
             self._pages.discard(page)
 
     def close(self) -> None:
-        """End all streams; from any thread."""
+        """End all streams.  Thread-safe."""
         self._is_closed = True
         for page in [*self._pages]:
             with suppress(RuntimeError):  # its loop is closed
@@ -188,7 +178,7 @@ class News:
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return what identifies the store's file, even if another takes its path; None without a file."""
+        """Return the identity of the store's file, which changes if another file takes its path, or None."""
         if self._file is None:
             return None
         try:
@@ -203,17 +193,17 @@ def _end(page: asyncio.Future[None]) -> None:
         page.set_result(None)
 
 
-SHOWN = 200  # entries in a page; the machine and the timeline have all, and a page gets earlier ones when it goes there
+SHOWN = 200  # entries in a page; the machine and the timeline show all, and a page loads earlier ones on demand
 MOST_BODY = 1_000_000  # bytes of a form
 _MOST_FIELDS = 200
-_KEPT = 8  # runs that were read
-_COUNTED_S = 20.0  # how long counts of all runs stay as they are
+_KEPT = 8  # cached runs
+_COUNTED_S = 20.0  # how long counts of all runs are cached
 _HERE = Path(__file__).parent
-Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # the key of a question, what is wrong, what was typed
+Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # key of a question, its errors, the texts typed
 
 
 class Inspector:
-    """The runs of a store, for browsers; see `inspector_app`."""
+    """The handlers of the inspector; see `inspector_app`."""
 
     def __init__(
         self,
@@ -256,13 +246,13 @@ class Inspector:
         )
 
     def close(self) -> None:
-        """End all streams; the store stays open."""
+        """End all streams.  The store stays open."""
         self.news.close()
 
     # Pages
 
     def html(self, request: Request, template: str, **values: Any) -> str:
-        """Return a filled-in template."""
+        """Return a rendered template."""
         rendered: str = (
             _templates()
             .get_template(template)
@@ -274,10 +264,10 @@ class Inspector:
                 **values,
             )
         )
-        return rendered.encode("utf-8", "replace").decode()  # half a surrogate pair, of a damaged journal
+        return rendered.encode("utf-8", "replace").decode()  # a damaged journal may have half a surrogate pair
 
     def list(self, request: Request) -> Response:
-        """Answer with a page of runs, or with its rows alone."""
+        """Respond with the list of runs, or with only its rows."""
         filters = Filters.of(request.query_params)
         found = find_runs(self.runs.store, filters)
         values = {"found": found, "filters": filters, "mark": self.news.mark()}
@@ -298,7 +288,7 @@ class Inspector:
         )
 
     def run(self, request: Request) -> Response:
-        """Answer with the page of a run."""
+        """Respond with the page of a run."""
         return self._run_page(request, _name(request))
 
     def _run_page(self, request: Request, run: str, failed: Failed | None = None) -> Response:
@@ -311,7 +301,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
     def _values(self, reading: RunHistory, inside: str, failed: Failed | None = None) -> dict[str, Any]:
-        """Return the values that the pieces of a run's page need."""
+        """Return the values that the templates of a run's page need."""
         key, error, typed = failed or ("", None, {})
         asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
         return {
@@ -330,13 +320,13 @@ class Inspector:
         }
 
     def items(self, request: Request) -> Response:
-        """Answer with the entries of a run after one of them, and up to another."""
+        """Respond with the entries of a run after one entry and up to another."""
         reading = self.read(_name(request))
         items = tell_entries(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
         return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
 
     def picture(self, request: Request) -> Response:
-        """Answer with the machine of a process in a run."""
+        """Respond with the machine of a process in a run."""
         reading, path = self.read(_name(request)), request.query_params.get("inside", "")
         if path not in reading.processes:
             raise UsageError(f"expected a path inside the run, got {path!r:.200}")
@@ -344,7 +334,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
     def moment(self, request: Request) -> Response:
-        """Answer with the state of a run after an entry, read with its code if that is known."""
+        """Respond with the state of a run after an entry, using its code if that is available."""
         name, n = _name(request), _number(request, "n", 0)
         reading = self.read(name)
         if not 0 <= n <= len(reading.entries):
@@ -355,18 +345,18 @@ class Inspector:
         return HTMLResponse(self.html(request, "moment.html", **values))
 
     def compare(self, request: Request) -> Response:
-        """Answer with two runs side by side."""
+        """Respond with two runs side by side."""
         a, b = [self.read(request.query_params.get(name, "")) for name in "ab"]
         return HTMLResponse(self.html(request, "compare.html", a=a, b=b, c=diff_runs(a, b)))
 
     def export(self, request: Request) -> Response:
-        """Answer with the journal of a run as lines of JSON."""
+        """Respond with the journal of a run as JSON lines."""
         lines = self.runs.export(_name(request))
         headers = {"content-disposition": 'attachment; filename="run.jsonl"'}
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
     def read(self, run: str) -> RunHistory:
-        """Return a run as the store has it now; it is read once for each change."""
+        """Return a run as it is in the store.  It is cached until it changes."""
         row = self.runs.store.get(run)
         with self._lock:
             kept = self._readings.get(run)
@@ -381,7 +371,7 @@ class Inspector:
         return reading
 
     def _counted(self) -> Sequence[RunCount]:
-        """Return how many runs there are; it looks at all of them, so not at each page."""
+        """Return the numbers of runs, cached because counting reads all of them."""
         at_s, counts = self._counts
         if time.monotonic() - at_s > _COUNTED_S or not at_s:
             counts = self.runs.store.stats()
@@ -389,21 +379,21 @@ class Inspector:
         return counts
 
     def _definition(self, reading: RunHistory) -> Any:
-        """Return how the process of a run is made, or None if its code is not known here."""
+        """Return what makes the process of a run, or None if its code is not available here."""
         agent = self._agents.get(reading.header.agent)
         return None if agent is None else agent._definition_of_run(reading.header, LATER, self._prompts)
 
     # News
 
     async def events(self, request: Request) -> Response:
-        """Answer with a stream of marks of a run, or of the newest of all."""
+        """Respond with a stream of marks of a run, or of the newest run."""
         if self.news.is_full:
             return PlainTextResponse(f"{MOST_PAGES} pages are followed already", 503, {"retry-after": "5"})
         marks = self.news.marks(request.query_params.get("id", ALL))
         return StreamingResponse(_as_events(marks), media_type="text/event-stream")
 
     def run_news(self, request: Request) -> Response:
-        """Answer with the news of a run after an entry, as pieces of its page."""
+        """Respond with the updates of a run after an entry, as pieces of its page."""
         name = _name(request)
         mark = self.news.mark(name)
         if mark == GONE:
@@ -412,7 +402,7 @@ class Inspector:
         values = self._values(reading, _inside(request, reading))
         after = _number(request, "after", 0)
         undone = [entry.undoes_to for entry in reading.entries[after:] if entry.undoes_to is not None]
-        after = min([after, *undone])  # what a retry has undone since then looks otherwise now
+        after = min([after, *undone])  # entries that a retry has undone look different now
         values["items"] = tell_entries(reading, after, after + SHOWN)
         pieces = {piece: self.html(request, f"{piece}.html", **values) for piece in ("head", "asks", "inside", "items")}
         news = {"mark": mark, "timeline": values["timeline"], **pieces}
@@ -421,7 +411,7 @@ class Inspector:
     # Acts
 
     async def do(self, request: Request) -> Response:
-        """Carry out the act of a form, and show the run."""
+        """Carry out the action of a form, then show the run."""
         act = ACTS.get(request.path_params["act"])
         if act is None:
             return PlainTextResponse("unknown action", 404)
@@ -476,18 +466,19 @@ def inspector_app(
 ) -> Starlette:
     """Return the inspector as an ASGI application, to be mounted behind your own authentication.
 
-    It has no authentication itself: everyone who reaches it sees all runs of the store and may answer their questions.
-    It takes forms only from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a token.
+    It has no authentication itself: everyone who can reach it sees all runs in the store and may answer their
+    questions.  It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a
+    token.
 
     Args:
         runs: The runs to show.
-        name: The name of the store that the pages show.
-        agents: Agents and flows whose code reads their runs, to show dialogs and data as they were at each step.
-        read_only: Refuse every act that writes; a store that was opened only for reading refuses them, too.
-        user: Returns the name of the person who answers, from the ASGI scope; by default the name that `starlette`'s
-            authentication has found.
-        origins: The origins of the pages, as ``https://ops.example.com``, if a proxy changes the Host of requests.
-            If empty, the origin follows from the Host.
+        name: The name of the store, for display.
+        agents: Agents and flows whose code replays their runs, to show the dialog and data at each step.
+        read_only: Refuse every action that writes.
+        user: Returns the name of the person who answers, from the ASGI scope.  The default is the name found by
+            Starlette's authentication.
+        origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host of requests.
+            If empty, the Host determines the origin.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
@@ -519,7 +510,7 @@ def _name(request: Request) -> str:
 
 
 def _inside(request: Request, reading: RunHistory) -> str:
-    """Return the process whose machine is wanted, or the run itself if that process is unknown."""
+    """Return the path of the requested process, or "" (the run itself) if it is unknown."""
     inside = request.query_params.get("inside", "")
     return inside if inside in reading.processes else ""
 
@@ -530,7 +521,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 async def _form(request: Request) -> Mapping[str, str] | None:
-    """Return the fields of a form, or None if the body is too large or no form."""
+    """Return the fields of a form, or None if the body is too large or not a form."""
     body = await read_body(request, MOST_BODY)
     if len(body) > MOST_BODY:
         return None
@@ -543,7 +534,7 @@ async def _form(request: Request) -> Mapping[str, str] | None:
 def _filled(
     form: QuestionForm, error: FormError | None = None, typed: Mapping[str, str] | None = None
 ) -> tuple[QuestionForm, Mapping[str, str], Mapping[str, str]]:
-    """Return a form, the errors of its fields, and the texts that were typed into them."""
+    """Return a form, the errors of its fields, and the texts typed into them."""
     return form, {} if error is None else error.errors, typed or {}
 
 

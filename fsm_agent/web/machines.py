@@ -1,9 +1,9 @@
-"""The picture of each machine in a run: its states placed, each way that it took or may take.
+"""Pictures of the machines in a run: the placed states, and each transition that the run took or may take.
 
-The layer of a state is its longest way from the start, without ways back.  Four sweeps by the median of the neighbours
-reduce crossings; ways back are arcs at the side.  This suffices for tables that people write, which have a dozen
-states.  A machine whose boxes are placed by hand has straight ways, bowed where a box is in between.  No program and
-no library is needed, and the size of a picture is bounded, because a journal may be damaged.
+The layer of a state is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the
+median heuristic reduce crossings, and back edges are arcs at the side.  This is enough for machines that people write,
+with about a dozen states.  In a machine placed by hand, transitions are straight, or curved around boxes.  Layout needs
+no other program or library.  The size of a picture is limited, because a journal may be damaged.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fsm_agent.diagrams.drawing import Diagram
 from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessView, RunHistory
 
 HEIGHT = 38  # of a box
-_MOST_LETTERS, _MOST_NOTE = 16, 22  # of a name and of a note in a box; `machine.html` cuts what is longer
+_MOST_LETTERS, _MOST_NOTE = 16, 22  # of a name and of a note in a box; `machine.html` cuts longer ones
 MOST_STATES = 60  # in a picture
 _COLUMN, _ROW = 128, 80  # between the centres of boxes that are placed by hand
-_LETTER, _SMALL, _PADDING = 7.7, 6.2, 20  # the widths of a letter of a name, of one of a note, and of what is around
+_LETTER, _SMALL, _PADDING = 7.7, 6.2, 20  # the widths of a name's letter, a note's letter and the padding
 _GAP_X, _GAP_Y, _MARGIN = 22, 38, 12
-_NUMBERS = 3  # of entries, on a way
-_BOWS = (0, *[side * bow for bow in range(13, 92, 13) for side in (1, -1)])  # how far a way leaves the straight line
-_BOWS_OF_PAIRS = (12, *range(26, 92, 13), *range(-20, -92, -13))  # the same, of two ways that lead there and back
-_MOST_AROUND = 100  # ways in a picture that are led around boxes; with more, nothing could be seen
-_SAMPLES = 24  # points of a way that are looked at
+_NUMBERS = 3  # entry numbers on an arrow
+_BOWS = (0, *[side * bow for bow in range(13, 92, 13) for side in (1, -1)])  # how far an arrow may bend
+_BOWS_OF_PAIRS = (12, *range(26, 92, 13), *range(-20, -92, -13))  # the same for arrows in both directions
+_MOST_AROUND = 100  # with more arrows in a picture, none is led around boxes
+_SAMPLES = 24  # points of an arrow that are checked
 _FINAL = frozenset({"success", "failure"})
 
 Point: TypeAlias = tuple[float, float]
@@ -38,29 +38,27 @@ Curve: TypeAlias = tuple[Point, Point, Point, Point]  # of Bézier
 
 
 class Box(NamedTuple):
-    """A state."""
+    """A state in a picture."""
 
     name: str
     label: str
-    tone: str  # a class of the sheet
+    tone: str  # a class of the style sheet
     note: str  # below the name
-    about: str  # what happens there, for those who point at it
+    about: str  # what happens there, as a tooltip
     x: float  # of its centre
     y: float
     width: float
 
     @property
     def left(self) -> float:
-        """Its left border."""
         return self.x - self.width / 2
 
     @property
     def top(self) -> float:
-        """Its upper border."""
         return self.y - HEIGHT / 2
 
     def holds(self, point: Point) -> bool:
-        """Return whether a point is in the box, or at it."""
+        """Return whether a point is inside the box or close to it."""
         return abs(point[0] - self.x) < self.width / 2 + 4 and abs(point[1] - self.y) < HEIGHT / 2 + 4
 
     def border(self, to: Point, gap: float = 0) -> Point:
@@ -72,25 +70,25 @@ class Box(NamedTuple):
 
 
 class Way(NamedTuple):
-    """An arrow."""
+    """An arrow in a picture."""
 
     source: str
     to: str
     title: str
     curve: Curve
-    entries: tuple[int, ...]  # by which the run took it
+    entries: tuple[int, ...]  # the entries with which the run took it
     is_dashed: bool
-    at: Point  # of their numbers
+    at: Point  # where their numbers are written
 
     @property
     def line(self) -> str:
-        """The path, as SVG writes it."""
+        """The path in SVG's notation."""
         (x, y), *others = self.curve
         return f"M{x:.0f} {y:.0f}C{' '.join([f'{u:.0f} {v:.0f}' for u, v in others])}"
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The entries that are written on it."""
+        """The entry numbers written on the arrow."""
         return self.entries[:_NUMBERS]
 
 
@@ -108,31 +106,31 @@ class Picture(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A machine to be drawn."""
+    """A machine to draw."""
 
     title: str
     start: str
-    ways: Mapping[tuple[str, str], str]  # by source and target: what leads there
+    ways: Mapping[tuple[str, str], str]  # the triggers, by source and target
     tones: Mapping[str, str]
     notes: Mapping[str, str] = {}
     abouts: Mapping[str, str] = {}
-    labels: Mapping[str, str] = {}  # of states that are not called by their name
-    entries: Mapping[tuple[str, str], Sequence[int]] = {}  # by which the run took a way
+    labels: Mapping[str, str] = {}  # of states whose label is not their name
+    entries: Mapping[tuple[str, str], Sequence[int]] = {}  # the entries with which the run took an arrow
     dashed: Collection[tuple[str, str]] = ()
 
     @property
     def states(self) -> list[str]:
-        """All states, the start first."""
+        """All states, beginning with the start."""
         return [*dict.fromkeys([self.start, *[name for way in self.ways for name in way]])]
 
     def box(self, name: str, x: float, y: float) -> Box:
-        """Return the box of a state, as wide as its texts need."""
+        """Return the box of a state, wide enough for its texts."""
         label, note = self.labels.get(name, name), self.notes.get(name, "")
         width = max(_letters(label[:_MOST_LETTERS]) * _LETTER, _letters(note[:_MOST_NOTE]) * _SMALL) + _PADDING
         return Box(name, label, self.tones.get(name, ""), note, self.abouts.get(name, ""), x, y, width)
 
     def way(self, way: tuple[str, str], curve: Curve) -> Way:
-        """Return an arrow; its numbers are nearer to its beginning, where another one leads back."""
+        """Return an arrow.  If there is an arrow back, its numbers are closer to its beginning."""
         source, to = way
         entries = tuple(self.entries.get(way, ()))
         title = f"{self.labels.get(source, source)} → {to}: {self.ways[way]}".removesuffix(": ")
@@ -142,19 +140,19 @@ class Machine(NamedTuple):
 
 
 def _letters(text: str) -> int:
-    """Return how many letters a text is wide; those of some scripts are twice as wide as others."""
+    """Return the width of a text in letters.  Letters of some scripts are twice as wide."""
     return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
 
 
 def place_states(machine: Machine, places: Mapping[str, tuple[float, float]]) -> Picture:
-    """Return a machine whose states have a column and a row each."""
+    """Return a picture of a machine, with a column and a row for each state."""
     boxes = {name: machine.box(name, column * _COLUMN, row * _ROW) for name, (column, row) in places.items()}
     ways = [machine.way(way, _between(way, boxes, is_both=way[::-1] in machine.ways)) for way in machine.ways]
     return _picture(machine, boxes.values(), ways, is_placed=True)
 
 
 def layer_states(machine: Machine) -> Picture:
-    """Return a machine in layers from its start."""
+    """Return a picture of a machine in layers from its start."""
     names = machine.states
     after = {name: [to for source, to in machine.ways if source == name and to != name] for name in names}
     forward = _forward(machine.start, after)
@@ -172,7 +170,7 @@ def layer_states(machine: Machine) -> Picture:
 
 
 def _forward(start: str, after: Mapping[str, Sequence[str]]) -> set[tuple[str, str]]:
-    """Return the ways that do not lead back, by a walk in depth."""
+    """Return the transitions that are not back edges, found by depth-first search."""
     found: set[tuple[str, str]] = set()
     done: set[str] = set()
     for first in [start, *after]:
@@ -216,7 +214,7 @@ def _sort_rows(rows: list[list[str]], forward: Iterable[tuple[str, str]]) -> Non
 
 
 def _picture(machine: Machine, boxes: Iterable[Box], ways: Sequence[Way], *, is_placed: bool) -> Picture:
-    """Return a picture that has room for all boxes and ways."""
+    """Return a picture that is large enough for all boxes and arrows."""
     drawn = tuple(boxes)
     points = [point for way in ways for point in _points(way.curve)]
     points += [(x, box.y + side * HEIGHT / 2) for box in drawn for x in (box.left, box.left + box.width)
@@ -227,7 +225,7 @@ def _picture(machine: Machine, boxes: Iterable[Box], ways: Sequence[Way], *, is_
 
 
 def _between(way: tuple[str, str], boxes: Mapping[str, Box], *, is_both: bool) -> Curve:
-    """Return a way between boxes that are placed by hand: straight, or bowed around those in between."""
+    """Return an arrow between boxes that are placed by hand: straight, or bent around other boxes."""
     a, b = boxes[way[0]], boxes[way[1]]
     if a is b:
         return _loop((a.x, a.y + HEIGHT / 2), (0, 1))
@@ -235,7 +233,7 @@ def _between(way: tuple[str, str], boxes: Mapping[str, Box], *, is_both: bool) -
 
 
 def _across(way: tuple[str, str], boxes: Mapping[str, Box], ways: Collection[tuple[str, str]]) -> Curve:
-    """Return a way between boxes in layers: to the next layer, or an arc around the boxes in between."""
+    """Return an arrow between boxes in layers: to the next layer, or an arc around other boxes."""
     a, b = boxes[way[0]], boxes[way[1]]
     nearest = _around(a, b, is_both=way[::-1] in ways)
     if a is b or len(ways) > _MOST_AROUND:
@@ -246,7 +244,7 @@ def _across(way: tuple[str, str], boxes: Mapping[str, Box], ways: Collection[tup
 
 
 def _free(curves: Sequence[Curve], way: tuple[str, str], boxes: Mapping[str, Box]) -> Curve:
-    """Return the first curve that goes through no other box, or the first of all if each goes through one."""
+    """Return the first curve that crosses no other box, or the first of all if there is none."""
     others = [box for name, box in boxes.items() if name not in way]
     free = (curve for curve in curves if not any(box.holds(point) for point in _points(curve) for box in others))
     return next(free, curves[0])
@@ -265,7 +263,7 @@ def _toward(point: Point, other: Point) -> Point:
 
 
 def _around(a: Box, b: Box, *, is_both: bool) -> Curve:
-    """Return a way between two boxes in layers; one that does not lead to the next layer is an arc at the side."""
+    """Return an arrow between two boxes in layers.  If it does not lead to the next layer, it is an arc at the side."""
     (x, y), (u, v) = (a.x, a.y), (b.x, b.y)
     if a == b:
         return _loop((a.left + a.width, y), (1, 0))
@@ -281,11 +279,11 @@ def _around(a: Box, b: Box, *, is_both: bool) -> Curve:
     if is_next and abs(x - u) < 1:
         start, stop = (x + 9, y - HEIGHT / 2), (u + 9, v + HEIGHT / 2)
         return start, start, stop, stop
-    return _arc(a, b, -1 if x + u < 0 else 1, 46, "side")  # around, at the side that is nearer
+    return _arc(a, b, -1 if x + u < 0 else 1, 46, "side")  # around the nearer side
 
 
 def _arc(a: Box, b: Box, side: int, far: float, into: str) -> Curve:
-    """Return a way around: from the side of a box to that of another, or from above into it."""
+    """Return an arc from the side of one box to the side or the top of another."""
     start, stop = (a.x + side * a.width / 2, a.y), (b.x + side * b.width / 2, b.y)
     out = (min if side < 0 else max)(start[0], stop[0]) + side * far
     if into == "top" and b.y > a.y:
@@ -294,7 +292,7 @@ def _arc(a: Box, b: Box, side: int, far: float, into: str) -> Curve:
 
 
 def _loop(at: Point, out: Point) -> Curve:
-    """Return a way from a border back to it, in the direction of ``out``."""
+    """Return an arrow from a box to itself, in the direction of ``out``."""
     (x, y), (dx, dy) = at, out
     return (
         (x - 8 * dy, y - 8 * dx),
@@ -322,7 +320,7 @@ def _point(curve: Curve, t: float) -> Point:
 
 
 _SEEDED = str(State.SEEDED)
-_PLACES: dict[str, tuple[float, float]] = {  # of the states of an agent call: column and row, the usual way in one row
+_PLACES: dict[str, tuple[float, float]] = {  # column and row of an agent call's states, with the usual path in one row
     State.PARSE_EXCEPTION: (1.5, 0),
     State.SEEDED: (0, 1), State.CALLING: (1, 1), State.CHECKING: (2, 1), State.COMPLETED: (3, 1),
     State.BACKOFF: (0, 2), State.TOOL_INTERRUPT: (1.05, 2), ANY: (3, 2),
@@ -330,7 +328,7 @@ _PLACES: dict[str, tuple[float, float]] = {  # of the states of an agent call: c
 }  # fmt: skip
 _TONES = {"Completed": "success", "Failed": "failure", "ParseException": "branch", "Backoff": "branch", _SEEDED: "seed"}
 _TONES_OF_WORDS = {"end": "success", "failure": "failure", "a person": "person"}  # of `FlowTable.states`
-Taken: TypeAlias = Mapping[tuple[str, str], list[Move]]  # the moves of a process, by the way that they took
+Taken: TypeAlias = Mapping[tuple[str, str], list[Move]]  # the moves of a process, by source and target
 
 
 @cache
@@ -339,7 +337,7 @@ def _overview() -> Diagram:
 
 
 def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
-    """Return the machine of a process, or None if it has too many states for a picture."""
+    """Return the picture of a process's machine, or None if it has too many states."""
     taken: dict[tuple[str, str], list[Move]] = {}
     for move in process.moves:
         way = move.step.source, move.step.to
@@ -352,7 +350,7 @@ def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
 
 
 def _call(taken: Taken) -> Machine:
-    """Return the machine of an agent call: the usual ways, and those that the run took."""
+    """Return the machine of an agent call: the usual transitions, and those of the run."""
     overview = _overview()
     ways = {(edge.source, edge.target): ", ".join(edge.lines).replace("_", " ") for edge in overview.edges}
     branch = {way for way in taken if way[1] == State.PARSE_EXCEPTION}
@@ -369,7 +367,7 @@ def _call(taken: Taken) -> Machine:
 
 
 def _flow(table: FlowTable | None, taken: Taken, process: ProcessView) -> Machine:
-    """Return the machine of a flow by its table, or the states that the run went through if the table is unknown."""
+    """Return the machine of a flow from its table, or from the run's path if the table is unknown."""
     ways: dict[tuple[str, str], str] = {}
     words: dict[str, str] = {}
     if table is not None:
@@ -391,5 +389,5 @@ def _triggers(moves: list[Move]) -> str:
 
 
 def _entries(taken: Taken) -> dict[tuple[str, str], list[int]]:
-    """Return the numbers of the entries by which each way was taken."""
+    """Return the numbers of the entries with which each transition was taken."""
     return {way: [*dict.fromkeys([move.n for move in moves])] for way, moves in taken.items()}

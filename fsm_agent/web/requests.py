@@ -1,4 +1,4 @@
-"""Reads the requests of clients: bounds and checks them, and refuses them with an error that names the fault."""
+"""Reads and checks the requests of clients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fsm_agent.messages.message import Image, Message
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_NAME = 200  # characters of the name of a run or a conversation
-USERS = ("approval", "answer", "result")  # kinds of questions that users answer; the others are for operators
-_CLAIMS = ("by", "user", "user_id", "userId")  # the login says who the user is
+USERS = ("approval", "answer", "result")  # kinds of questions for users; the others are for operators
+_CLAIMS = ("by", "user", "user_id", "userId")  # refused, because only the login says who the user is
 
 
 class BadRequest(UsageError):
-    """A client's request is invalid; ``code`` is a word for programs.
+    """A client's request is invalid.  ``code`` is an error code for programs.
 
     Examples:
         >>> try:
@@ -48,11 +48,11 @@ class ClientRequest(NamedTuple):
     """
 
     conversation: str
-    run: str  # the client's name for it, if any
+    run: str  # the client's name for the run, or ""
     message: Message | None  # the new message; None if the client answers questions
-    answers: Mapping[str, Any]  # by key: outcomes of approvals, and values of other questions
-    is_continued: bool = False  # the client continues the message in which it was asked
-    payloads: Mapping[str, Any] = {}  # by key, as the client sent them: an object with `approved` may answer a flow
+    answers: Mapping[str, Any]  # outcomes of approvals and values for other questions, by key
+    is_continued: bool = False  # the client continues the message that asked
+    payloads: Mapping[str, Any] = {}  # raw answers by key: an object with `approved` may also answer a flow
 
 
 def read_json(body: bytes) -> Any:
@@ -74,7 +74,7 @@ def read_json(body: bytes) -> Any:
 
 
 async def read_body(request: Any, most: int) -> bytes:
-    """Return the body of a Starlette request, or only its beginning if it has more than ``most`` bytes."""
+    """Return the body of a Starlette request.  Reading stops after ``most`` bytes are exceeded."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -84,11 +84,7 @@ async def read_body(request: Any, most: int) -> bytes:
 
 
 def convert_body(body: Any, kind: Any) -> Any:
-    """Return a body as an object of a class.
-
-    Raises:
-        BadRequest: If the body does not fit the class, or names its sender, whom only the login knows.
-    """
+    """Return a body as an instance of ``kind``, and refuse a body that says who the user is."""
     if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
         raise BadRequest(
             f"the body: expected no {claimed[0]}, since only the login of the service names the user", "claimed_user"
@@ -100,22 +96,14 @@ def convert_body(body: Any, kind: Any) -> Any:
 
 
 def check_name(what: str, name: str) -> str:
-    """Return a name that a client gives.
-
-    Raises:
-        BadRequest: If the name is empty, too long or not printable.
-    """
+    """Check a name from a client and return it."""
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise BadRequest(f"{what}: expected 1 to {MAX_NAME} printable characters, got {name!r:.60}", "bad_name")
     return name
 
 
 def read_image(url: str) -> Image:
-    """Return a picture that the body holds as a data URL; no file is read, no URL is fetched.
-
-    Raises:
-        BadRequest: If the value is not a picture.
-    """
+    """Return the picture in a data URL.  No file is read and no URL is fetched."""
     if not url.startswith("data:"):
         raise BadRequest("a picture: expected it in the body, as data:image/png;base64,…, got a URL", "bad_part")
     try:
@@ -125,11 +113,7 @@ def read_image(url: str) -> Image:
 
 
 def read_arguments(arguments: Any) -> str | None:
-    """Return edited arguments as JSON, or None if no arguments were edited.
-
-    Raises:
-        BadRequest: If the arguments are not an object.
-    """
+    """Return edited arguments as JSON, or None if there are none."""
     if arguments is None:
         return None
     if not isinstance(arguments, dict):
@@ -145,14 +129,13 @@ def approval_outcome(is_approved: bool, reason: Any = None, arguments: str | Non
 
 
 def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
-    """Return a client's answers in the form that its questions take.
+    """Return a client's answers in the form that the questions take.
 
-    Masked arguments get back the values that they had before the masking.  An object or a list that answers a flow
-    becomes JSON again, since the state knows its type.
+    Masked arguments get their original values back.  An object or list that answers a flow becomes JSON text, because
+    the state knows its type.
 
     Raises:
-        BadRequest: If a question is for operators, such as the outcome of a function that must not run twice: a user's
-            answer would be believed.
+        BadRequest: If a question is for operators only, such as whether a ``once`` function took effect.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}
@@ -161,7 +144,7 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
         question, payload = by_key.get(key), asked.payloads.get(key)
         if question is not None:
             given[key] = _answer_to(question, answer, payload)
-        else:  # the store refuses it, as asked by none or answered before; a value has no question that says its type
+        else:  # the store refuses an answer without an open question
             given[key] = answer if isinstance(answer, Outcome) or prefix_of(key) == INBOX else _result(answer)
     return given
 
@@ -182,7 +165,7 @@ def _answer_to(question: Question, answer: Any, payload: Any) -> Any:
 
 
 def _result(given: Any) -> Outcome:
-    """Return the result that a client gives for a function without a callable."""
+    """Return the result that a client provides for a function without a callable."""
     if isinstance(given, Outcome):
         return FunctionFailed(text=given.reason if isinstance(given, Denied) else "no result was given")
     return Returned(text=given if isinstance(given, str) else json.dumps(given))

@@ -1,6 +1,6 @@
-"""The list of runs: its filters, which stand in the address, and a page of it in groups; open questions come first.
+"""The list of runs: filters from the address, and a page of runs in groups, with open questions first.
 
-Spans, moments, tokens, money and JSON are here as people read them; all text is escaped by the templates.
+Also formats durations, times, tokens and costs for the templates, which escape all text.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunFilter, Store
 
 PAGE = 50  # runs
-FIRST = 10  # of them, those that ask and come first
+FIRST = 10  # runs with open questions that come first
 AGES = {"hour": 3_600.0, "day": 86_400.0, "week": 604_800.0}
 ONLY = {"": "All", "asked": "Asking", "open": "Open", "ended": "Ended", "failed": "Failed"}
 _MOST_WORDS = 200
 
 
 class Filters(NamedTuple):
-    """The filters of the list, as the address has them."""
+    """The filters of the list, from the address."""
 
     words: str = ""
     agent: str = ""
     state: str = ""
     only: str = ""
     age: str = ""
-    after: str = ""  # the `next` of the page before
+    after: str = ""  # the `next` of the previous page
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
@@ -41,7 +41,7 @@ class Filters(NamedTuple):
         return cls(**values)
 
     def address(self, **changes: str) -> str:
-        """Return the address with these filters, some of them changed."""
+        """Return the query string of these filters, with changes."""
         return urlencode([(name, value) for name, value in self._replace(**changes)._asdict().items() if value])
 
     @property
@@ -69,12 +69,12 @@ class Row(NamedTuple):
     """A run in the list."""
 
     run: Run
-    conversation: str = ""  # the conversation that it is a turn of; "" if none, or if its name does not tell
-    is_later: bool = False  # it stands below another turn of its conversation
+    conversation: str = ""  # its conversation, or "" if it has none or the run's name does not contain it
+    is_later: bool = False  # it is listed below another turn of its conversation
 
     @property
     def since_s(self) -> float:
-        """Unix time since which the run waits for an answer, or, being due, for a driver."""
+        """The Unix time since which the run has waited for an answer or a driver."""
         due_s = self.run.due_s if is_undriven_now(self.run) and not self.run.waits else None
         return max(self.run.updated_s, due_s or 0.0)
 
@@ -83,12 +83,12 @@ class Group(NamedTuple):
     """Runs of a page that an operator treats alike."""
 
     title: str
-    time: str  # what the column of times has: one of those below
+    time: str  # the heading of the time column: WAITING, ELAPSED or CONTINUES
     rows: Sequence[Row]
 
 
 WAITING, ELAPSED, CONTINUES = "Waiting since", "Elapsed", "Continues"
-_GROUPS = {  # title: the column of times
+_GROUPS = {  # the heading of the time column, by title
     "Waiting for an answer": WAITING,
     "No driver yet; the runs are due": WAITING,
     "Running": ELAPSED,
@@ -107,7 +107,7 @@ class Found(NamedTuple):
 
 
 def find_runs(store: Store, filters: Filters) -> Found:
-    """Return the runs of a page; the first page of all runs begins with those that ask a question."""
+    """Return a page of runs.  The first page of all or open runs begins with those that ask a question."""
     asking: list[Run] = []
     has_more = False
     if filters.only in ("", "open") and not filters.after:
@@ -121,7 +121,7 @@ def find_runs(store: Store, filters: Filters) -> Found:
 
 
 def _grouped(runs: Iterable[Run], store: Store) -> list[Group]:
-    """Return the groups that have runs; within each, the turns of a conversation stand together."""
+    """Return the groups that are not empty.  Within a group, the turns of a conversation are together."""
     grouped: dict[str, dict[str, list[Row]]] = {title: {} for title in _GROUPS}
     known: dict[str, bool] = {}
     for run in runs:
@@ -149,12 +149,12 @@ def _group_of(run: Run) -> str:
 
 
 def is_undriven_now(run: Run) -> bool:
-    """Return whether a run is due, and has no driver."""
+    """Return whether a run is due and has no driver."""
     return is_undriven(run, time.time())
 
 
 def run_state(run: Run) -> tuple[str, str]:
-    """Return the state of a run for people, and its tone."""
+    """Return the state of a run for display, and its tone."""
     if run.is_ended:
         return run.state, "failure" if run.is_failed else "success"
     if run.holder is not None:
@@ -165,12 +165,12 @@ def run_state(run: Run) -> tuple[str, str]:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in its largest units, or "" if it is not plausible, as after a clock was set back."""
+    """Return a duration in its largest units, or "" if it is implausible, for example because a clock was set back."""
     return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
 
 
 def ago(at_s: float) -> str:
-    """Return how long ago a moment was, in one unit."""
+    """Return how long ago a time was, in one unit."""
     seconds = max(0.0, time.time() - at_s)
     for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= unit_s:
@@ -179,12 +179,12 @@ def ago(at_s: float) -> str:
 
 
 def since(at_s: float) -> str:
-    """Return the span from a moment to now."""
+    """Return the duration from a time to now."""
     return span(max(0.0, time.time() - at_s))
 
 
 def clock(at_s: float) -> str:
-    """Return a moment in UTC, or "" if it is not known."""
+    """Return a time in UTC, or "" if it is unknown."""
     return format_moment(at_s) if at_s else ""
 
 

@@ -1,4 +1,4 @@
-"""The inspector as a server on this machine alone, for the command."""
+"""The inspector as a server on this machine, for ``fsm-agent inspect``."""
 
 from __future__ import annotations
 
@@ -16,21 +16,12 @@ from fsm_agent.web.auth import require_token
 from fsm_agent.web.inspector import Inspector
 
 HOST = "127.0.0.1"
-_CONNECTIONS = 100  # at a time
+_CONNECTIONS = 100  # at the same time
 _MOST_HEADERS = 64 * 1024  # bytes
 
 
 class InspectorServer:
-    """A server of the inspector; its address holds a token, without which it shows nothing.
-
-    Args:
-        runs: The runs.
-        port: The port; 0 takes any free port.
-        name: The name of the store that the pages show.
-        file: The file of the store, if the store is a file.
-        agents: Agents and flows whose code reads their runs.
-        prompts: Prompts of their tasks.
-        is_read_only: Refuse every act.
+    """A server for the inspector.  Its address contains a token, which every request needs.
 
     Raises:
         ConfigError: If the port cannot be used.
@@ -65,7 +56,7 @@ class InspectorServer:
         self._server = _Server(config, self.inspector)
 
     def run(self) -> None:
-        """Serve until a signal, or `stop`."""
+        """Serve until a signal, or until `stop` is called."""
         try:
             self._server.run(sockets=[self._socket])
         finally:
@@ -73,20 +64,19 @@ class InspectorServer:
             self._socket.close()
 
     def stop(self) -> None:
-        """Make `run` return; from any thread."""
+        """Make `run` return.  Thread-safe."""
         self.inspector.close()
         self._server.should_exit = True
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams before itself, because it would wait for them."""
+    """A server that ends its streams first, because it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
         super().__init__(config)
         self._inspector = inspector
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """End at a signal."""
         self._inspector.close()
         super().handle_exit(sig, frame)
 
@@ -97,7 +87,7 @@ def _listen(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"port {port} of {HOST} cannot be used: {reason}") from None
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio would not: each answer took 40 ms longer
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without this, each response takes 40 ms longer
     return listening
 
 

@@ -1,9 +1,9 @@
-"""Translates each event of a run into a page's protocol.
+"""Translates the events of a run into the protocol of a client.
 
-An `EventTranslator` needs no event loop and no HTTP, and serves one stream.  What the protocols share is here: which
-text of a reply was sent already, which functions still have no result, which processes are inside.  A reply may come
-in pieces, as its rest or as a whole.  The arguments of a function come at once, since they are masked: a piece of a
-key would not be recognized.  `sse` yields the lines in which a stream goes to a browser.
+An `EventTranslator` serves one stream, and needs no event loop and no HTTP.  `ProtocolTranslator` has what the
+protocols share: it tracks which text was already sent, which functions have no result yet, and which processes are
+inside.  A function's arguments are sent all at once, because they are masked and a piece of a key would not be
+recognized.  `sse` yields the lines of a stream for a browser.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ Data: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 TEXT, REASONING = "text", "reasoning"
 NOT_RUN = "it was not run"
-_IS_CALL = re.compile(r"[0-9]+\.[0-9]+").fullmatch  # the id of a function that a model requested
+_IS_CALL = re.compile(r"[0-9]+\.[0-9]+").fullmatch  # the id of a function call that a model requested
 _STATES = frozenset(map(str, State))
 _OF_REPLIES = TextDelta | ReasoningDelta | FunctionCallStarted | ReplyCompleted
 
 
 class _Inside:
-    """What the client has been told of one process: the run itself, or one inside it."""
+    """What the client knows of one process: the run itself, or a process inside it."""
 
     def __init__(self) -> None:
-        self.number = 0  # of its messages
-        self.open = ""  # TEXT or REASONING: the message that is being told
-        self.is_replying = False  # whether the present reply has begun
-        self.told = {TEXT: "", REASONING: ""}  # of the present reply
-        self.calls: dict[int, tuple[str, str, str]] = {}  # of the present reply: id, name and arguments so far
-        self.pending: Sequence[Any] = ()  # functions of a reply that came as a whole
+        self.number = 0  # of messages so far
+        self.open = ""  # TEXT or REASONING: the message that is being sent
+        self.is_replying = False  # whether the current reply has begun
+        self.told = {TEXT: "", REASONING: ""}  # sent of the current reply
+        self.calls: dict[int, tuple[str, str, str]] = {}  # of the current reply: id, name and arguments so far
+        self.pending: Sequence[Any] = ()  # function calls of a reply that came as a whole
         self.asked: dict[str, str] = {}  # names of functions without a result, by id
-        self.known: set[str] = set()  # ids of functions that were told
-        self.ended: set[str] = set()  # and of those whose end was; a stream may begin between both
+        self.known: set[str] = set()  # ids of functions whose call was sent
+        self.ended: set[str] = set()  # ids of functions whose end was sent; a stream may begin between the two
 
 
 class EventTranslator(ABC):
-    """Translates the events of a run for one stream to a client: `AgUi`, `AiSdk` and `JsonEvents` are translators.
+    """Translates the events of a run for one stream to a client, such as `AgUi`, `AiSdk` and `JsonEvents` do.
 
     Examples:
         >>> translator: EventTranslator = AgUi("t1", "r1")
@@ -83,7 +83,7 @@ class EventTranslator(ABC):
 
     @abstractmethod
     def take(self, event: Event) -> list[Data]:
-        """Return the data that tell of an event, or nothing if the client need not know of it.
+        """Return the data for an event, or [] if the client does not need it.
 
         Args:
             event: The next event of the run.
@@ -95,9 +95,9 @@ class EventTranslator(ABC):
 
 
 class JsonEvents(EventTranslator):
-    """A translator that returns the events themselves, as `event_data` does, for a front end of your own.
+    """Translates events into plain JSON data, as `event_data` does, for your own front end.
 
-    An event of an agent or flow inside also has a ``path``.  A stream that fails ends with an event of type ``error``.
+    An event of a nested agent or flow also has a ``path``.  A stream that fails ends with an event of type ``error``.
 
     Examples:
         >>> translator = JsonEvents()
@@ -107,28 +107,24 @@ class JsonEvents(EventTranslator):
     """
 
     def begin(self) -> list[Data]:
-        """Return nothing: the stream begins with the first event."""
         return []
 
     def take(self, event: Event) -> list[Data]:
-        """Return the event as JSON data."""
         path, event = unwrap(event)
         return [{**event_data(event), **({"path": path} if path else {})}]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the error."""
         return [{"type": "error", "message": text, "code": code}]
 
 
 class ProtocolTranslator(EventTranslator):
-    """A translator into the events of a protocol."""
+    """The base class of translators into protocols."""
 
     def __init__(self, *, tells_again: bool = False) -> None:
         self._inside: dict[str, _Inside] = {"": _Inside()}
-        self._tells_again = tells_again  # functions that were called before the stream began, once they run
+        self._tells_again = tells_again  # whether to send calls from before the stream again, once they run
 
     def take(self, event: Event) -> list[Data]:
-        """Return the protocol's data for an event, or nothing if it cannot express the event."""
         path, event = unwrap(event)
         found: list[Data] = []
         if path not in self._inside:
@@ -209,14 +205,14 @@ class ProtocolTranslator(EventTranslator):
         return self._finished(path, kind, seen.number) if kind else []
 
     def _complete(self, path: str, seen: _Inside, event: ReplyCompleted) -> list[Data]:
-        """Send the part of a reply that no piece has sent; if the pieces differ from the reply, send it anew."""
+        """Send the rest of a reply.  If the pieces differ from the reply, send the whole reply again."""
         message, found = event.reply.message, list[Data]()
         reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
         for kind, whole in ((REASONING, reasoning), (TEXT, message.text)):
             told = seen.told[kind]
             if not whole.startswith(told):
                 found += self._close(path, seen)
-                told = "" if kind == TEXT else whole  # pieces of reasoning may be a summary of it
+                told = "" if kind == TEXT else whole  # pieces of reasoning may be only a summary
             found += self._say(path, seen, kind, whole[len(told) :])
         seen.pending, seen.is_replying = message.function_calls, False
         return [*found, *self._close(path, seen)]
@@ -241,7 +237,7 @@ class ProtocolTranslator(EventTranslator):
         return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
-        """Return the ends of calls that never began, since the model was told at once why they were refused."""
+        """Return the ends of calls that never began, because they were refused at once."""
         found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
         return [data for ended in found for data in self._end_function(path, seen, ended)]
 
@@ -314,7 +310,7 @@ class ProtocolTranslator(EventTranslator):
         return []
 
     def _name_of(self, path: str) -> str:
-        """Return the name of a process inside: of its function, or of its state."""
+        """Return the name of a nested process, which is the name of its function or state."""
         outer, _, own = path.rpartition("/")
         seen = self._inside.get(outer)
         id = own.partition(":")[2]
@@ -326,24 +322,24 @@ def _under(path: str, id: str) -> str:
 
 
 def function_id(key: str) -> str:
-    """Return the id, on the page, of the function that a question is about."""
+    """Return the client's id of the function call that a question is about."""
     path, _, own = key.rpartition("/")
     return _under(path, own.partition(":")[2])
 
 
 def masked_result(event: FunctionEnded) -> str:
-    """Return the result of a function as pages receive it, masked."""
+    """Return the result of a function without secrets."""
     return masked_arguments(event.text) if event.text[:1] in "{[" else mask_keys(event.text)
 
 
 def masked_question(question: Question) -> Data:
-    """Return the subject of a question, without secrets."""
+    """Return the subject of a question without secrets."""
     shown: Data = masked_data({"about": json_data(about_question(question))})
     return shown
 
 
 def as_json(text: str) -> Any:
-    """Return the data of a text that is JSON, or the text itself."""
+    """Return the data in a JSON text, or the text itself if it is not JSON."""
     found = parsed(text)
     return text if found is None and text.strip() != "null" else found
 
@@ -354,21 +350,21 @@ def arguments_of(text: str) -> Any:
     return found if isinstance(found, dict) else {"arguments": found} if found not in ("", None) else {}
 
 
-ALIVE_S = 15.0  # after which a comment is sent, so that no proxy takes a quiet connection for a dead one
+ALIVE_S = 15.0  # then a comment is sent, so that proxies do not close the quiet connection
 
 
 async def sse(
     items: AsyncGenerator[tuple[int, Event]], translator: EventTranslator, *, end: str = "", alive_s: float = ALIVE_S
 ) -> AsyncGenerator[str]:
-    r"""Yield the translated events of a run as server-sent events; the id of each is its number of steps.
+    r"""Yield the translated events of a run as server-sent events.  The id of each is its number of steps.
 
-    Errors become events of the protocol; the error of a bug is sent without details.
+    Errors become events of the protocol.  An unexpected error is sent without details.
 
     Args:
-        items: What `RunFollower.follow` yields; it is closed when the client disconnects.
+        items: What `RunFollower.follow` yields.  It is closed when the client disconnects.
         translator: The translator.
         end: The last line, such as ``data: [DONE]``.
-        alive_s: After how many quiet seconds a comment is sent.
+        alive_s: How many quiet seconds pass before a comment is sent.
 
     Examples:
         >>> async def main():
@@ -379,7 +375,7 @@ async def sse(
         >>> asyncio.run(main())[0]
         'data: {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1", "protocolVersion": "1.0"}\n\n'
     """
-    begin = translator.begin()  # told with the first event: a stream that is refused has no start
+    begin = translator.begin()  # sent with the first event, because a refused stream has no beginning
     try:
         async with aclosing(_or_quiet(items, alive_s)) as coming:
             async for item in coming:
@@ -402,7 +398,7 @@ async def sse(
 
 
 async def _or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[T | None]:
-    """Yield items as they come, and None whenever none has come for a while; close them in the end."""
+    """Yield items as they arrive, and None after every ``quiet_s`` seconds without an item."""
     coming: asyncio.Task[T] | None = None
     try:
         while True:
@@ -425,7 +421,7 @@ async def _or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[
 
 
 async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
-    r"""Raise an error in place of the events; `sse` sends it to the client.
+    r"""Raise an error instead of yielding events.  `sse` sends it to the client.
 
     Examples:
         >>> async def main():
@@ -440,7 +436,7 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
 
 
 def describe_error(error: Exception) -> tuple[str, str]:
-    """Return the text and the code of an error for a client; for a bug, only that an internal error occurred."""
+    """Return the text and code of an error for a client.  Unexpected errors are logged and shown only as internal."""
     if isinstance(error, FsmAgentError):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
     LOG.error("a stream failed", exc_info=error)
