@@ -147,12 +147,13 @@ class MCPServer:
     The server's own requests (sampling, elicitation and roots) are refused.
 
     Args:
-        transport: How to reach the server.  Use `stdio` and `http` instead, which have the same other options.
+        transport: How to reach the server.  Use `stdio` or `http` instead.
         name: The name in messages.  The default is the name of the command or host.
         prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
         timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
         start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
-        adapt: Called with each function.  Returns the function to offer, or None to omit it.
+        adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None to
+            omit it.
 
     Examples:
         >>> server = MCPServer.stdio("uvx", "mcp-server-time", prefix="time")     # it is started when it is first used
@@ -201,12 +202,11 @@ class MCPServer:
             args: Its arguments.
             env: Environment variables in addition to the few that every server gets (HOME, PATH, USER and so on).
             cwd: Its working directory.
-            name: The name in messages.  The default is the name of the command.
-            prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
-            timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
-            start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
-            adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None
-                to omit it.
+            name: See `MCPServer`.
+            prefix: See `MCPServer`.
+            timeout_s: See `MCPServer`.
+            start_timeout_s: See `MCPServer`.
+            adapt: See `MCPServer`.
         """
         transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
         return cls(
@@ -232,12 +232,11 @@ class MCPServer:
             url: Its URL.
             headers: Headers for every request, such as ``Authorization``.
             sse: Whether to use the old transport with two endpoints instead of streamable HTTP.
-            name: The name in messages.  The default is the name of the host.
-            prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
-            timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
-            start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
-            adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None
-                to omit it.
+            name: See `MCPServer`.
+            prefix: See `MCPServer`.
+            timeout_s: See `MCPServer`.
+            start_timeout_s: See `MCPServer`.
+            adapt: See `MCPServer`.
 
         Raises:
             ConfigError: If the URL is invalid.

@@ -67,12 +67,7 @@ def why_not_served(function: Function) -> str:
 
 
 class BoundedLines:
-    """The lines of a file as text.  A line that is too long is replaced by an invalid message.
-
-    Args:
-        file: The file.
-        max_bytes: The maximum length of a line, in bytes.
-    """
+    """The lines of a file as text.  A line that is too long is replaced by an invalid message."""
 
     def __init__(self, file: BinaryIO, max_bytes: int = MAX_BYTES) -> None:
         self._file = file

@@ -144,11 +144,7 @@ class ListingTooLong(Exception):
 
 
 async def all_tools(client: Client) -> tuple[Tool, ...]:
-    """Request all pages of the tools, and return the tools with shortened, plain texts.
-
-    Raises:
-        ListingTooLong: If there are too many tools, pages or characters.
-    """
+    """Request all pages of the tools, and return the tools with shortened, plain texts."""
     if client.server_capabilities.tools is None:
         return ()
     tools: list[Tool] = []
@@ -286,12 +282,7 @@ class Session:
         return self._stop.is_set()
 
     async def client(self) -> Client:
-        """Return the official client, once it is connected.
-
-        Raises:
-            MCPServerError: If the server does not start, or does not answer.
-            ConfigError: If the package or the command is missing.
-        """
+        """Return the official client, once it is connected."""
         return await asyncio.shield(self._opened)
 
     async def listed(self) -> tuple[Tool, ...]:
@@ -528,12 +519,7 @@ class Connection:
             del failure  # otherwise the error and this frame form a cycle
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
-        """Call a tool and return its result, which may report an error.
-
-        Raises:
-            MCPToolError: If the call timed out, or the server refused it.
-            MCPServerError: If the server cannot be reached, or ended before it answered.  The next call restarts it.
-        """
+        """Call a tool and return its result, which may report an error."""
         with masked_logs(self.target.transport.secrets):  # requests are logged in the context of their sender
             return await self._call(tool, arguments, timeout_s)
 
@@ -604,9 +590,6 @@ def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments as JSON values.
 
     The official package sends null for NaN, and ends the session for half a surrogate pair.
-
-    Raises:
-        ValueError: If JSON cannot represent the arguments.
     """
     sent: dict[str, Any] = to_jsonable_python(dict(arguments))
     json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()

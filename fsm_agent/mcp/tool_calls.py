@@ -49,12 +49,7 @@ MAX_CHARS = 1000  # in one report
 
 
 class Progress:
-    """Receives the events of a call and reports progress to the client.
-
-    Args:
-        report: Sends a growing number, no total, and a text.
-        tool: The name of the tool.
-    """
+    """Receives the events of a call and reports progress to the client."""
 
     def __init__(self, report: Report, tool: str) -> None:
         self._report = report
@@ -124,12 +119,6 @@ class Calls:
 
     A call that waits for an answer has a *state*, which the client sends back with the answer.  The state is the name
     of the run, so only the first answer counts.
-
-    Args:
-        agent: The agent.
-        deps: The ``deps`` in the `Context` of functions.
-        keeps: Whether the store keeps runs that have ended.  Otherwise, runs that never waited are deleted, and so are
-            the oldest of the others.
     """
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
@@ -148,27 +137,13 @@ class Calls:
         return await drive_to_rest(self._agent.arun(call, progress.hear))
 
     async def at(self, name: str) -> AgentCall[Any]:
-        """Return a call that waits.
-
-        Raises:
-            RunUnknown: If no call with this name waits.
-        """
+        """Return a call that waits."""
         definition = self._agent._definition({"deps": self._deps})
         call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, name, definition)
         return call
 
     async def go_on(self, name: str, answers: Mapping[str, Outcome], by: str, progress: Progress) -> AgentCall[Any]:
-        """Answer a call that waits, and run it until it ends or waits again.
-
-        Args:
-            name: The name of the call.
-            answers: The outcomes by question key; empty to continue without answers, for example after a crash.
-            by: Who answers, for people to read.
-            progress: Receives the call's events.
-
-        Raises:
-            FsmAgentError: If the answers were not accepted.
-        """
+        """Answer a call that waits, and run it until it ends or waits again."""
         return await drive_to_rest(
             self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
         )
@@ -203,12 +178,6 @@ async def drive_shielded(work: Awaitable[AgentCall[Any]], calls: Calls, name: st
 
     The call runs in its own task, because anyio repeats a cancellation at each await, which would disturb the release
     of the run.
-
-    Args:
-        work: Runs the call.
-        calls: The calls that this one belongs to.
-        name: The name of the call.
-        by: Who cancels it, for people to read.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -271,11 +240,7 @@ class ToolCall(NamedTuple):
         return current_user() or "mcp"
 
     async def result(self) -> Result:
-        """Run the call and return its result, or what it waits for.
-
-        Raises:
-            MCPError: If the server is at fault.  The reason is logged.
-        """
+        """Run the call and return its result, or what it waits for."""
         progress = Progress(self.context.session.report_progress, self.params.name)
         sending = asyncio.create_task(progress.send())
         try:
@@ -387,11 +352,7 @@ def _questions(call: AgentCall[Any]) -> tuple[Question, ...]:
 
 
 def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> dict[str, Outcome]:
-    """Return the outcomes by key for the open questions that have a response.
-
-    Raises:
-        _Refused: If a response is invalid or does not fit its question.
-    """
+    """Return the outcomes by key for the open questions that have a response."""
     answers: dict[str, Outcome] = {}
     for question in questions:
         response = responses.get(question.key)
@@ -473,13 +434,7 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 class Tools:
-    """The request handlers of a server.
-
-    Args:
-        agent: The agent whose functions are the tools.
-        deps: The ``deps`` in the `Context` of functions.
-        keeps: See `Calls`.
-    """
+    """The request handlers of a server."""
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
         self._agent = agent
@@ -494,11 +449,7 @@ class Tools:
         return types.ListToolsResult(tools=[_tool(f) for f in served])
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
-        """Return the result of a tool, or the question for the client's user.
-
-        Raises:
-            MCPError: If the tool is unknown, or the server failed.
-        """
+        """Return the result of a tool, or the question for the client's user."""
         function = (await self._offered(context)).get(params.name)
         if function is None:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
