@@ -305,11 +305,6 @@ class _DialogInTurns:
     Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
     the calls.  Texts without a visible character are omitted, because the service refuses them.  The service's own
     content is sent back unchanged.
-
-    Args:
-        model: The model's name, for errors.
-        images: Whether the model takes images and PDFs.
-        system_in_dialog: Whether system messages may follow other messages.  Otherwise they join the system prompt.
     """
 
     def __init__(self, model: str, images: bool, system_in_dialog: bool) -> None:

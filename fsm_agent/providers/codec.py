@@ -163,9 +163,6 @@ def to_json(value: Any) -> bytes:
     """Return a value as JSON, in UTF-8.  Half a surrogate pair becomes "?".
 
     The values of an object may be `Encoded`; these fields come last.
-
-    Raises:
-        UsageError: If JSON cannot represent the value.
     """
     if type(value) is Encoded:
         return value.json
@@ -441,13 +438,7 @@ def _has_user_after_results(messages: Iterable[Message]) -> bool:
 
 
 def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
-    """Return a description of each adaptation of the request.
-
-    Args:
-        form: The request, and how it asks for the output.
-        profile: The model's capabilities.
-        taken_settings: The sampling settings that the codec sends.
-    """
+    """Return a description of each adaptation of the request."""
     request = form.request
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)

@@ -43,11 +43,7 @@ MAX_LOGPROB = 1e300  # larger integers may not fit into a float
 
 
 def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
-    """Check that the model takes this image or PDF.  PDFs count as images.
-
-    Raises:
-        UsageError: If the model takes no ``images``.
-    """
+    """Check that the model takes this image or PDF.  PDFs count as images."""
     if images or (isinstance(part, Document) and part.media_type != PDF):
         return
     kinds = "PDFs" if part.kind == "document" else "images"
@@ -157,11 +153,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> str:
-    """Return the tool's type on the wire.
-
-    Raises:
-        UsageError: If the provider does not run the tool for this model.
-    """
+    """Return the tool's type on the wire."""
     if tool.kind not in profile.hosted_tools:
         raise UsageError(
             f"the provider of the model {model!r} does not run {tool!r} over the wire {wire!r}; "
@@ -174,10 +166,6 @@ def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tu
     """Return the request without hosted tools that the model lacks, and a note for each.
 
     Hosted tools are only hints, so that models can share prompts.  MCP servers are always kept.
-
-    Args:
-        request: The request.
-        taken: The kinds of tools that the model has.
     """
     tools = request.settings.hosted_tools
     lacking = [tool for tool in tools if not isinstance(tool, HostedMCP) and tool.kind not in taken]
@@ -189,11 +177,7 @@ def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tu
 
 
 def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dict[str, Any]:
-    """Return the options that differ from their defaults.
-
-    Raises:
-        UsageError: If one of these options is not ``supported``.
-    """
+    """Return the options that differ from their defaults."""
     options = differing(tool)
     if unknown := [name for name in options if name not in supported]:
         name = unknown[0]

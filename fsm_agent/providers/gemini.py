@@ -244,12 +244,6 @@ class _DialogInContents:
 
     The results of one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow in
     another turn.
-
-    Args:
-        model: The model's name, for errors.
-        images: Whether the model takes images and PDFs.
-        media_in_results: Whether the model takes them in function results.
-        words: Text to append to the system message.
     """
 
     def __init__(self, model: str, images: bool, media_in_results: bool, words: str | None) -> None:

@@ -90,11 +90,6 @@ class _Entries:
     """Encodes a dialog as entries of ``messages``.
 
     Entries with the role 'tool' take only text, so attachments of function results follow the round.
-
-    Args:
-        model: The model's name, for errors.
-        profile: The model's capabilities.
-        words: Text to append to the system message.
     """
 
     def __init__(self, model: str, profile: Profile, words: str | None) -> None:

@@ -231,14 +231,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
 
 
 class _InputItems:
-    """Encodes a dialog as items.  Each call and its result share an id that is unique in the dialog.
-
-    Args:
-        model: The model's name, for errors.
-        profile: The model's capabilities.
-        is_stored: Whether the provider stores the dialog, so that reasoning is sent by its id alone.
-        words: Text to append to the system message.
-    """
+    """Encodes a dialog as items.  Each call and its result share an id that is unique in the dialog."""
 
     def __init__(self, model: str, profile: Profile, is_stored: bool, words: str | None) -> None:
         self._model = model
