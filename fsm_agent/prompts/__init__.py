@@ -1,6 +1,6 @@
-"""Prompts: their templates, parsers, dialogs, and folders of prompt files; values and types as a model reads them.
+"""Prompts, templates, parsers, dialogs and prompt files, and how values and types are shown to a model.
 
-All of it is pure, except that templates are read from files.  Nothing here knows a provider or a state.
+Apart from reading template files, everything here is pure.  Nothing here depends on a provider or on call state.
 """
 
 from fsm_agent.prompts.actions import Action, ActionSet, Attribute, InnerText

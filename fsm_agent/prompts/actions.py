@@ -1,4 +1,4 @@
-"""Actions: tags that a model writes into its answer, declared as classes, and the parser of an answer with them."""
+"""Actions: tags that a model writes into its answer, declared as classes, and the parser that reads them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ATTRIBUTE, _INNER_TEXT = "attribute", "inner_text"
 
 
 def Attribute(description: str = "", *, default: Any = ..., alias: str | None = None) -> Any:
-    """Return the declaration of a field that is an attribute of the tag.
+    """Declare a field that is an attribute of the tag.
 
     Args:
-        description: The meaning of the attribute.
+        description: The meaning of the attribute, for the model.
         default: The value if the tag lacks the attribute.  Without a default, the attribute is required.
-        alias: Its name in the tag, by default the field's.
+        alias: The attribute's name in the tag; by default the field's name.
 
     Examples:
         >>> class Move(Action):
@@ -44,10 +44,10 @@ def Attribute(description: str = "", *, default: Any = ..., alias: str | None = 
 
 
 def InnerText(description: str = "", *, default: Any = ...) -> Any:
-    """Return the declaration of the field that is the text between the tags, trimmed.
+    """Declare the field that holds the trimmed text between the tags.
 
     Args:
-        description: The meaning of the text.
+        description: The meaning of the text, for the model.
         default: The value if the tag is empty.  Without a default, the text is required.
 
     Examples:
@@ -67,11 +67,11 @@ def _declared(part: str, description: str, default: Any, alias: str | None) -> A
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Attribute, InnerText))
 class Action(pydantic.BaseModel):
-    """A tag with its attributes and inner text.  Its docstring tells the model what it does.
+    """A tag with attributes and inner text.  The class docstring tells the model what the action does.
 
     A model writes ``class SendMessage(Action, tag="SendMessage")`` as ``<SendMessage to="Ada">Hello</SendMessage>`` if
-    its fields are ``to: str = Attribute("…")`` and ``content: str = InnerText("…")``.  By default, the tag is the name
-    of the class.
+    its fields are ``to: str = Attribute("…")`` and ``content: str = InnerText("…")``.  By default, the tag is the class
+    name.
 
     Examples:
         >>> class Move(Action):
@@ -116,12 +116,12 @@ class Action(pydantic.BaseModel):
 
 
 def inner_text_of(action: type[Action]) -> str | None:
-    """Return the name of the field that is the inner text, or None if the action has no such field."""
+    """Return the name of the inner-text field, or None if the action has none."""
     return next((field.json_name for field in fields_of(action) if _part(field) == _INNER_TEXT), None)
 
 
 def doc_of(action: type[Action]) -> str:
-    """Return what a model is told about an action: its tag, and a line for each field."""
+    """Return the description of an action for the model: its tag, and a line for each field."""
     fields = fields_of(action)
     attributes = "".join([f' {field.json_name}="..."' for field in fields if _part(field) == _ATTRIBUTE])
     end = f">...</{action.action_tag}>" if inner_text_of(action) else " />"
@@ -135,7 +135,7 @@ def doc_of(action: type[Action]) -> str:
 
 
 def _part(field: RecordField) -> str | None:
-    """Return which part of the tag a field is."""
+    """Return whether a field is an attribute or the inner text, or None for other fields."""
     extra = field.info.json_schema_extra
     return str(extra[_PART]) if isinstance(extra, dict) and _PART in extra else None
 
@@ -147,37 +147,36 @@ def _line(form: str, meaning: str) -> str:
 A = TypeVar("A", bound=Action)
 
 _MAX_ACTIONS = 10_000  # of one answer
-_MAX_PROBLEMS = 100  # of one answer: so many are looked at for what is nearly right
+_MAX_PROBLEMS = 100  # of one answer; each is checked for near misses
 _MAX_SHOWN = 10
 
 
 class _Read(Value, Generic[A], frozen=True):
-    """An element that was read."""
-
     action: A | None
     notes: tuple[str, ...] = ()
     problem: str = ""
 
 
 class ActionSet(Parser[list[A]]):
-    """A set of actions, with the text that describes them and the parser of answers that contain them.
+    """A set of actions: their description for the model, and the parser of answers that contain them.
 
-    The parser looks only for their tags.  All else is text, including other tags and tags inside the inner text of an
-    action.  Entities are decoded.
+    The parser reads only the tags of these actions and decodes their entities.  Everything else counts as text,
+    including tags inside an action.
 
     Args:
         actions: Subclasses of `Action`.
-        prompt: The template of ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` is the text that describes the
-            actions.  Other variables are the prompt's.  Their values cannot be read as one of its tags or as an action.
+        prompt: The template for ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` inserts the description of the
+            actions.  All other variables get their values from you.  No value can pass for an action or for a tag of
+            the template.
         strict: Whether an unreadable action, such as one without a required attribute, is an error.  Otherwise it is
-            left out, and the repairs say so.
+            left out and reported as a repair.
         options: The options of the `Prompt`.
 
     Attributes:
-        actions_doc: The text that describes the actions.
+        actions_doc: The description of the actions.
 
     Raises:
-        UsageError: If it is empty, a class is not an action, or two actions have the same tag.
+        UsageError: If no action is given, a class is not an action, or two actions have the same tag.
         PromptError: If the template is wrong.
 
     Examples:
@@ -213,24 +212,24 @@ class ActionSet(Parser[list[A]]):
 
     @property
     def prompt(self) -> Prompt[list[A]]:
-        """The prompt that describes the actions and reads them.
+        """The prompt that describes the actions and reads them from the answer.
 
         Raises:
-            UsageError: If it was made without a template.
+            UsageError: If the set was created without a template.
         """
         if self._prompt is None:
             raise UsageError("this ActionSet has no prompt; pass ActionSet(…, prompt='… {{ actions_doc }} …')")
         return self._prompt
 
     def build_prompt(self, **values: Any) -> str:
-        """Return the text of the prompt with its variables."""
+        """Return the text of the prompt, with these values for its variables."""
         return self.prompt.render(**values).text
 
     def read(self, source: ParserInput) -> Parsed[list[A]]:
-        """Return the actions of an answer in order, and the repairs that it needed.
+        """Return the actions in an answer in order, and the repairs that it needed.
 
         Raises:
-            ParseError: If one of them cannot be read.
+            ParseError: If an action is unreadable and the set is strict, or the answer is cut off or too long.
         """
         text = source.text
         if len(text) > MAX_LENGTH:
@@ -249,7 +248,7 @@ class ActionSet(Parser[list[A]]):
             problems += [read.problem] if read.problem else []
             if len(problems) > _MAX_PROBLEMS:
                 raise _refusal(problems)
-        left = mentioned("<\n".join(_between(text, found)), self.actions)  # of which no tag can be made
+        left = mentioned("<\n".join(_between(text, found)), self.actions)  # start tags without an end
         problems += [f"the tag <{name}> is never closed" for name in self.actions if name in left]
         if problems and self.strict:
             raise _refusal(problems)
@@ -260,9 +259,9 @@ class ActionSet(Parser[list[A]]):
         return self(text)
 
     def transform_actions(self, text: str, transformer: Callable[[A], str]) -> str:
-        """Return the text with the result of ``transformer`` in place of each action, and without other changes.
+        """Return the text with each action replaced by the result of ``transformer``.
 
-        Unreadable actions count as text.
+        Unreadable actions stay in the text.
         """
         attempt = _Attempt(self.actions, {})
         pieces, end = list[str](), 0
@@ -282,7 +281,7 @@ class ActionSet(Parser[list[A]]):
 
 
 class _Attempt(Generic[A]):
-    """The attempt to read the actions of one text."""
+    """An attempt to read the actions in one text."""
 
     def __init__(self, actions: Mapping[str, type[A]], context: Mapping[str, Any]) -> None:
         self.actions, self.context = actions, context
@@ -290,7 +289,7 @@ class _Attempt(Generic[A]):
         self.problems = 0
 
     def outermost(self, text: str) -> list[Element]:
-        """Return the elements that are not inside of another element."""
+        """Return the elements that are not inside another element."""
         found = list[Element]()
         for element in elements(text, self.actions):
             if not found or element.start >= found[-1].end:
@@ -337,7 +336,6 @@ class _Attempt(Generic[A]):
 
 
 def _between(text: str, found: list[Element]) -> Iterator[str]:
-    """Yield the text between elements."""
     end = 0
     for element in found:
         yield text[end : element.start]

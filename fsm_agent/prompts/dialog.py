@@ -1,4 +1,4 @@
-"""Dialogs, and collections of dialogs by name, with their forks."""
+"""Dialogs, and named collections of dialogs with their forks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
 
 
 def task_message(text: str, *parts: Part) -> Message:
-    """Return a user's message.
+    """Return a user message.
 
     Raises:
         UsageError: If it is empty.
@@ -41,19 +41,18 @@ def task_message(text: str, *parts: Part) -> Message:
 
 
 class Dialog(Sequence[Message]):
-    """The ordered messages of one conversation, as an immutable value.
+    """The ordered messages of a conversation, as an immutable value.
 
-    Every method that adds something returns a new dialog and does not change this one.  They share their messages, so
-    the cost of a fork does not depend on its length.
+    Methods that add messages return a new dialog.  Dialogs share their messages, so a fork is cheap at any length.
 
     Args:
-        messages: Messages, or dictionaries in the form of OpenAI's chat completions, from the oldest to the newest.
-        top_prompt: The prompt of the latest user's turn.  Its parser, functions and handlers govern the next agent
-            call; by default the agent's own do.  It is kept in memory only.
-        system_args: The values for the variables of the agent's system prompt, which is the first message; empty if it
-            has no variables, or None if no agent put the first message there.  They are kept in memory only.
+        messages: Messages, or dictionaries in the format of OpenAI's chat completions, from oldest to newest.
+        top_prompt: The prompt of the latest user turn.  The next agent call uses its parser, functions and handlers; by
+            default, it uses the agent's.  It is not saved.
+        system_args: The values for the agent's system prompt, which is the first message.  They are empty if it has no
+            variables, and None if no agent put the first message there.  They are not saved.
         governed_by: The path of handoffs to the agent that has taken over the dialog; empty without a handoff.
-        summary: A summary that replaces its beginning in requests.  It is kept in memory only.
+        summary: A summary that replaces the oldest messages in requests.  It is not saved.
 
     Examples:
         >>> dialog = Dialog().put("I am Ada.")
@@ -89,7 +88,7 @@ class Dialog(Sequence[Message]):
         self.summary = summary
 
     def append(self, *messages: Message | ChatDict) -> Dialog:
-        """Return this dialog with ``messages`` at its end."""
+        """Return this dialog with ``messages`` added at the end."""
         return self._with(self.messages.extend(messages_of(messages, self.messages)), self.top_prompt)
 
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
@@ -102,11 +101,11 @@ class Dialog(Sequence[Message]):
         )
 
     def put(self, turn: str | Prompt | Task, /, *parts: Part) -> Dialog:
-        """Return this dialog with a user's turn.
+        """Return this dialog with a user turn added.
 
         Args:
-            turn: A text, which is used literally, never as a template; or a prompt, with values for its variables if it
-                has any: ``put(order(letter="…"))``.  The prompt becomes `top_prompt`.
+            turn: Text, which is used literally, or a prompt, with values if it has variables:
+                ``put(order(letter="…"))``.  A prompt becomes the `top_prompt`.
             parts: Images and other parts that follow the text.
 
         Raises:
@@ -122,15 +121,15 @@ class Dialog(Sequence[Message]):
         return self._with(self.messages.push(message), prompt)
 
     def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
-        """Return a dialog that diverges from here.
+        """Return an independent dialog that continues from here.
 
         Args:
-            last_n: How many of the newest messages it keeps; by default all.  It never keeps a function's result
-                without the message that requested it.
-            first_k: How many of the oldest messages it also keeps, usually the system prompt.
+            last_n: The number of newest messages to keep; by default all.  A function result is never kept without the
+                message that requested it.
+            first_k: The number of oldest messages to keep as well, usually the system prompt.
 
         Raises:
-            UsageError: If one of them is not a valid number.
+            UsageError: If ``last_n`` or ``first_k`` is not a whole number.
         """
         require("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all")
         require("first_k", first_k, is_whole(first_k), "a whole number")
@@ -141,31 +140,31 @@ class Dialog(Sequence[Message]):
             start -= 1
         if start <= first:
             return self._with(self.messages, self.top_prompt)
-        while first and self[first].role == "tool":  # a round that is cut is left out
+        while first and self[first].role == "tool":  # leave out an incomplete round
             first -= 1
         forked = self._with([*self.messages[:first], *self.messages[start:]], self.top_prompt)
-        forked.summary = None  # of other messages
+        forked.summary = None  # it covers other messages
         return forked
 
     @property
     def tail(self) -> Message | None:
-        """The newest message; None in an empty dialog."""
+        """The newest message, or None in an empty dialog."""
         return self.messages[-1] if self.messages else None
 
     @property
     def system(self) -> str:
-        """The text of the system prompt, or empty without one."""
+        """The text of the system prompt, or "" without one."""
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def overview(self) -> str:
-        """Return a line for each message: its number, its role, and the beginning of its content."""
+        """Return one line for each message: its number, its role, and the beginning of its content."""
         return overview(self.messages)
 
     def to_json(self) -> str:
         """Return the messages as JSON, without the prompt.
 
         Raises:
-            SnapshotError: If a message holds a value that could not be read again.
+            SnapshotError: If a message holds a value that cannot be restored from JSON.
         """
         is_own = bool(self.system) and self.system_args is None
         try:
@@ -175,7 +174,8 @@ class Dialog(Sequence[Message]):
 
     @classmethod
     def from_json(cls, document: str | bytes) -> Dialog:
-        """Return the dialog that `to_json` wrote.  The agent that you call with it governs the next answer.
+        """Return a dialog that was saved with `to_json`.  Its next answer is governed by the agent that you call with
+        it.
 
         Raises:
             SnapshotError: If the document is damaged.
@@ -188,7 +188,7 @@ class Dialog(Sequence[Message]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema of a field that holds a dialog."""
+        """Return the schema for pydantic fields that hold a dialog."""
         return schema_of(cls, cls.from_json, cls.to_json)
 
     def __len__(self) -> int:
@@ -215,8 +215,6 @@ class Dialog(Sequence[Message]):
 
 
 class _TreeDocument(msgspec.Struct, omit_defaults=True):
-    """Dialogs in JSON."""
-
     dialogs: dict[str, msgspec.Raw]
     forks: dict[str, str] = {}
 
@@ -224,14 +222,14 @@ class _TreeDocument(msgspec.Struct, omit_defaults=True):
 class Dialogs(Mapping[str, Dialog]):
     """Dialogs by name, as an immutable value.
 
-    A fork keeps only the name of its origin, so either may change or disappear without the other.
+    A fork records only the name of its origin.  Changing or removing one does not affect the other.
 
     Args:
         dialogs: The dialogs, by name.
-        forks: The name of the origin of each fork, by the name of the fork.  The origin may be gone.
+        forks: The origin's name for each fork, by the fork's name.  The origin need not exist any more.
 
     Raises:
-        UsageError: If a name is not a text or is empty, a value is not a dialog, or a dialog comes from itself.
+        UsageError: If a name is not a printable, non-empty string, a value is not a dialog, or forks form a cycle.
 
     Examples:
         >>> dialogs = Dialogs({"main": Dialog().put("I am Ada.")})
@@ -270,7 +268,7 @@ class Dialogs(Mapping[str, Dialog]):
         self.forks = origins
 
     def put(self, name: str, dialog: Dialog) -> Dialogs:
-        """Return these dialogs with this one under the name.  It replaces a dialog of the same name."""
+        """Return these dialogs with this one added, or replaced if the name exists."""
         return Dialogs({**self._dialogs, name: dialog}, forks=self.forks)
 
     def fork(self, name: str, new: str, last_n: int | None = None, first_k: int = 1) -> Dialogs:
@@ -283,7 +281,7 @@ class Dialogs(Mapping[str, Dialog]):
             first_k: See `Dialog.fork`.
 
         Raises:
-            UsageError: If there is no dialog of that name, or if a dialog already has the new name.
+            UsageError: If no dialog has this name, or the new name is taken.
         """
         if new in self._dialogs:
             raise UsageError(f"the name of a fork: expected a new name, got {new!r}, which exists")
@@ -291,17 +289,17 @@ class Dialogs(Mapping[str, Dialog]):
         return Dialogs({**self._dialogs, new: dialog}, forks={**self.forks, new: name})
 
     def without(self, name: str) -> Dialogs:
-        """Return the other dialogs.  Forks of this one stay, with its name as their origin.
+        """Return these dialogs without this one.  Its forks stay, and still record its name as their origin.
 
         Raises:
-            UsageError: If there is no dialog of that name.
+            UsageError: If no dialog has this name.
         """
         self._named(name)
         others = {other: dialog for other, dialog in self._dialogs.items() if other != name}
         return Dialogs(others, forks={fork: origin for fork, origin in self.forks.items() if fork != name})
 
     def overview(self) -> str:
-        """Return a tree of the names with numbers of messages.  Each fork is below the dialog that it comes from."""
+        """Return the names and message counts as a tree, with each fork below its origin."""
         lines, below = list[str](), dict[str, list[str]]()
         for name in reversed(self._dialogs):
             origin = self.forks.get(name, "")
@@ -316,17 +314,17 @@ class Dialogs(Mapping[str, Dialog]):
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """Return the dialogs and their names as JSON; see `Dialog.to_json`.
+        """Return the dialogs as JSON; see `Dialog.to_json`.
 
         Raises:
-            SnapshotError: If a message holds a value that could not be read again.
+            SnapshotError: If a message holds a value that cannot be restored from JSON.
         """
         held = {name: msgspec.Raw(dialog.to_json().encode()) for name, dialog in self._dialogs.items()}
         return to_json(_TreeDocument(held, dict(self.forks)))
 
     @classmethod
     def from_json(cls, document: str | bytes) -> Dialogs:
-        """Return the dialogs that `to_json` wrote.
+        """Return dialogs that were saved with `to_json`.
 
         Raises:
             SnapshotError: If the document is damaged.
@@ -367,7 +365,7 @@ class Dialogs(Mapping[str, Dialog]):
 
 
 def _looped(origins: Mapping[str, str]) -> str | None:
-    """Return the name of a dialog that comes from itself by way of others, or None if no dialog does."""
+    """Return the name of a dialog in a cycle of forks, or None without a cycle."""
     sound = set[str]()
     for name in origins:
         way, at = dict[str, None](), name

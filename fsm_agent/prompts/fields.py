@@ -1,4 +1,4 @@
-"""The fields of a record and the members of an enumeration, with their author's descriptions."""
+"""The fields of records and the members of enumerations, with the descriptions that their authors wrote."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fsm_agent.validation import require
 
 
 class PromptChoice(str):
-    """The value of an enumeration's member, with its meaning for a model.
+    """The value of an enum member, with its meaning for a model.
 
-    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` is a member of any ``Enum``, and equal
-    to the text.
+    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  The value equals
+    its text.
 
     Args:
         value: The text that models read and write.
         description: The meaning of the member.
-        skip: Whether schemas leave out the member.  Where it is printed, only its text appears.
+        skip: Whether to leave the member out of schemas.  If it is printed, only its text appears.
 
     Examples:
         >>> class Mood(PromptEnum):
@@ -49,7 +49,7 @@ class PromptChoice(str):
 
 
 def label_of(member: Enum) -> str:
-    """Return the word for a member: its value if it is a text, otherwise its name."""
+    """Return the member's value if that is a string, otherwise its name."""
     return str.__str__(member.value) if isinstance(member.value, str) else member.name or str(member.value)
 
 
@@ -60,37 +60,37 @@ def is_skipped(member: Enum) -> bool:
 
 
 def description_of(member: Enum) -> str:
-    """Return what the member means: the description of its `PromptChoice`, or its own docstring."""
+    """Return the member's meaning: the description of its `PromptChoice`, or its own docstring."""
     value: Any = member.value
     description = value.description if isinstance(value, PromptChoice) else ""
     return " ".join(str(description or vars(member).get("__doc__") or "").split())
 
 
 def text_of_member(member: Enum) -> str:
-    """Return the member with its meaning, or only its word if it is skipped or has no meaning."""
+    """Return the member with its meaning, or only its label if it is skipped or has no meaning."""
     description = "" if is_skipped(member) else description_of(member)
     return f"{label_of(member)}: {description}" if description else label_of(member)
 
 
 TYPE_MARK = "__type"  # names the class of a value in JSON; models do not see it
-UNMARKED = {TYPE_MARK: False}  # the context in which values are written without it
+UNMARKED = {TYPE_MARK: False}  # the context for writing values without it
 
 
 class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
-    """Metadata of a field that is printed for a model.  Put it into ``Annotated``, like pydantic's ``Field``.
+    """Metadata for a field that is shown to a model.  Put it into ``Annotated``, like pydantic's ``Field``.
 
-    A field may have several.  One with a ``target`` applies to texts for this target, and overrides those without a
+    A field may have several.  One with a ``target`` applies only to text for that target, and overrides those without a
     target.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
 
     Args:
-        description: The meaning of the field.  It is the key of its line, unless ``rename`` is given, and the comment
-            in schemas.
-        rename: The key of its line.  Schemas and examples keep the name, or alias, that pydantic reads.
-        skip: Whether to leave the field out of texts, schemas and examples; with a target, out of texts for it.
+        description: The meaning of the field.  It labels the field's line, unless ``rename`` is given, and is the
+            comment in schemas.
+        rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
+        skip: Whether to leave the field out of text, schemas and examples; with a target, out of text for that target.
         format_with: A function from the field's value to its text.
-        example: A value for examples, of the field's type.
-        image: Whether the value is a picture, from any source that `Image.of` takes.
-        target: A target whose texts have the field.  Texts for targets that are not named do not have it.
+        example: A value of the field's type, for examples.
+        image: Whether the value is a picture, from any source that `Image.of` accepts.
+        target: The target whose text includes the field.  Other targets then leave it out, unless they are named too.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -129,7 +129,7 @@ def merged(marks: Iterable[PromptField]) -> PromptField:
 
 
 class RecordField(Value, frozen=True, kw_only=True):
-    """One field of a record, with its metadata."""
+    """A field of a record, with its metadata."""
 
     name: str
     json_name: str  # as pydantic reads it
@@ -143,7 +143,7 @@ class RecordField(Value, frozen=True, kw_only=True):
         return " ".join(description.split()) if description else None
 
     def look(self, target: str | None = None) -> PromptField | None:
-        """Return how the field is printed for a target, or without one, or None if it is not printed."""
+        """Return how to print the field for a target, or None to leave it out."""
         own = [mark for mark in self.marks if mark.target is not None and mark.target == target]
         look = merged([mark for mark in self.marks if mark.target is None] + own)
         is_of_others = target is not None and not own and any(mark.target and not mark.skip for mark in self.marks)
@@ -151,17 +151,17 @@ class RecordField(Value, frozen=True, kw_only=True):
 
     @property
     def is_picture(self) -> bool:
-        """True if its value is a picture, at least for some target, and therefore not a text."""
+        """Whether the value is a picture for at least one target, and therefore not text."""
         return any(mark.image for mark in self.marks)
 
     @property
     def is_shown(self) -> bool:
-        """True if schemas and examples have it."""
+        """Whether schemas and examples include the field."""
         return self.json_name != TYPE_MARK and self.look() is not None
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a type has fields that are printed one by one."""
+    """Return whether the fields of a type are printed one by one."""
     if not isinstance(kind, type):
         return False
     if issubclass(kind, pydantic.BaseModel):
@@ -171,7 +171,7 @@ def is_record(kind: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def fields_of(kind: type) -> tuple[RecordField, ...]:
-    """Return the fields of a record type, in the order in which they are declared.
+    """Return the fields of a record type, in declaration order.
 
     Raises:
         PromptError: If an annotation contains an undefined name.
@@ -199,7 +199,7 @@ def _infos(kind: Any) -> dict[str, FieldInfo]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return the annotation of a typed dictionary's key without its qualifiers, such as ``Required``."""
+    """Return the annotation of a TypedDict key without qualifiers such as ``Required``."""
     while get_origin(hint) in (Required, NotRequired, ReadOnly):
         (hint,) = get_args(hint)
     return hint
@@ -212,7 +212,7 @@ def _field(name: str, info: FieldInfo) -> RecordField:
 
 
 def tag_of(kind: type) -> tuple[str, str] | None:
-    """Return the name and the text of the field that identifies this variant, or None if the record is no variant."""
+    """Return the name and value of the field that identifies a variant, or None if the record has no such field."""
     for field in fields_of(kind):
         choices = get_args(field.info.annotation) if get_origin(field.info.annotation) is Literal else ()
         if len(choices) == 1 and isinstance(choices[0], str) and field.look() is not None:
@@ -233,7 +233,7 @@ def names_of(kind: type) -> list[str]:
 
 
 def _field_names(kind: Any) -> list[str]:
-    """Return the names of fields, even of a class whose annotations name later definitions."""
+    """Return field names, even for a class whose annotations refer to later definitions."""
     if issubclass(kind, pydantic.BaseModel):
         return list(kind.model_fields)
     own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
@@ -241,7 +241,7 @@ def _field_names(kind: Any) -> list[str]:
 
 
 def docstring_of(kind: type) -> str:
-    """Return the class's own docstring, without inherited and generated texts."""
+    """Return the class's own docstring, not an inherited or generated one."""
     text = vars(kind).get("__doc__") or ""
     is_made = dataclasses.is_dataclass(kind) and text.startswith(f"{kind.__name__}(")
     return "" if is_made else inspect.cleandoc(text)

@@ -1,4 +1,4 @@
-"""Make a prompt from its files: the template, the objects named in its front matter, the handlers next to it."""
+"""Builds a prompt from its files: the template, the objects that front matter names, and the handlers next to it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _MAKERS: Mapping[str, Any] = {"code": code, "keyword": keyword, "regex": regex, 
 
 
 class Names:
-    """The objects that may be named.
+    """The objects that front matter may name.
 
     Args:
-        names: Objects by name.  They take precedence over other objects of the same name.
+        names: Objects by name.  They take precedence over built-in names.
     """
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
@@ -56,10 +56,10 @@ class Names:
         self.names: Mapping[str, Any] = names or {}
 
     def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
-        """Return the object of this name.
+        """Return the object with this name.
 
         Args:
-            name: A name that was given, one of ``known``, or ``module:name``.
+            name: A name from ``names`` or ``known``, or ``module:name``.
             known: More objects by name.
 
         Raises:
@@ -76,10 +76,10 @@ class Names:
         return loaded(name)
 
     def type(self, named: Any) -> Any:
-        """Return the type of an output, by its name or as the `Literal` of a list of values.
+        """Return an output type, given its name or a list of values for a `Literal`.
 
         Raises:
-            UsageError: If the name is unknown, or the values are not choices.
+            UsageError: If the name is unknown, or the values are not strings or whole numbers.
         """
         if not isinstance(named, list):
             return self.object(named, _TYPES)
@@ -88,10 +88,10 @@ class Names:
         return Literal[tuple(named)]
 
     def parser(self, named: Any) -> Any:
-        """Return a parser: by its name, a strategy such as ``{tagged = "answer"}``, or the first of a list that finds.
+        """Return a parser, given its name, a strategy such as ``{tagged = "answer"}``, or a list for `first_of`.
 
         Raises:
-            UsageError: If it names no parser.
+            UsageError: If no such parser exists.
         """
         if isinstance(named, list):
             parsers = [self.parser(item) for item in named]
@@ -118,11 +118,11 @@ KEYS = tuple([item.name for item in fields(Prompt) if item.init and item.name no
 _HANDLER_WORDS = ("file", "function", "prompt")
 _KINDS = ("web_search", "code_execution", "computer_use", "mcp")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
-Lookup: TypeAlias = Callable[[str, tuple[str, ...]], Prompt[Any]]  # of another prompt, from files that are being loaded
+Lookup: TypeAlias = Callable[[str, tuple[str, ...]], Prompt[Any]]  # a prompt by name, given the open files
 
 
 def handler_file(file: Path, kind: str) -> Path | None:
-    """Return the file next to a prompt's file with the handler of this kind, or None if no such file exists.
+    """Return the file of the handler of this kind, which is next to the prompt's file, or None without one.
 
     Raises:
         PromptError: If there are several such files.
@@ -137,14 +137,14 @@ def handler_file(file: Path, kind: str) -> Path | None:
 
 
 class Loading:
-    """The files of one prompt, as far as they have been understood.
+    """Builds a prompt from its files, and collects their problems.
 
     Args:
         file: The file of the template.
-        within: The directory that must contain all files, and that their names are relative to; by default the file's.
+        within: The directory that must contain all files and that their names are relative to; by default the file's.
         names: The objects that front matter may name.
         lookup: Returns another prompt, for a handler.
-        opened: The files that led here.
+        opened: The files that led to this one, to detect cycles.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class Loading:
         self.file, self.within, self.names, self.lookup = file, within, names, lookup
         self.opened = (*opened, str(file))
         self.problems: list[PromptFileProblem] = []
-        self.values: dict[str, Any] = {}  # of the prompt, by argument
-        self.origins: dict[str, tuple[str, int]] = {}  # file and line of each
+        self.values: dict[str, Any] = {}  # by `Prompt` argument
+        self.origins: dict[str, tuple[str, int]] = {}  # file and line of each value
         self._front: list[str] = []
 
     def prompt(self, path: str, overrides: Mapping[str, Any]) -> Prompt[Any]:
@@ -185,7 +185,7 @@ class Loading:
             raise PromptFileError(*(self.problems or [PromptFileProblem(str(self.file), 0, str(error))])) from error
 
     def _blame(self) -> None:
-        """Find the values that are wrong by themselves."""
+        """Find the values that are wrong on their own, and note them as problems."""
         functions = self.values.get("functions", ())
         for key, value in self.values.items():
             file, line = self.origins[key]
@@ -217,7 +217,7 @@ class Loading:
         self._guarded(f"on_{kind}", 0, made)
 
     def _handler_in(self, file: Path) -> Any:
-        """Return the handler in a file: its text, or, if it has front matter, its prompt."""
+        """Return the handler in a file: a prompt if it has front matter, otherwise its text."""
         content = read(file, self.within)
         if not content.has_front:
             return template_in(content, file, self.within)
@@ -226,12 +226,12 @@ class Loading:
     # Front matter
 
     def _take(self, content: Content, overrides: Mapping[str, Any]) -> None:
-        """Understand the front matter of the file."""
+        """Read the values in the file's front matter."""
         import tomllib
 
         self._front = content.front.split("\n")
         try:
-            data = tomllib.loads(f"\n{content.front}\n")  # so that lines count as in the file
+            data = tomllib.loads(f"\n{content.front}\n")  # keeps the file's line numbers
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = _LINE.search(str(error))
             text = f"expected front matter in TOML: {_LINE.sub('', str(error)).strip()}"
@@ -258,7 +258,7 @@ class Loading:
         return remedy(key, KEYS, {**WORDS, **{kind: f"on_{kind}=…" for kind in HANDLERS}})
 
     def _line(self, key: str, after: int = 0) -> int:
-        """Return the line of the file with a key of the front matter."""
+        """Return the number of the line with a front matter key, or 0 if it is not found."""
         written = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
         for number, line in enumerate(self._front[after:], after + 2):
             if written.match(line):
@@ -266,7 +266,7 @@ class Loading:
         return 0
 
     def _value(self, key: str, value: Any) -> Any:
-        """Return the argument of a prompt that a key stands for."""
+        """Return the `Prompt` argument for a front matter key and value."""
         if key == "output":
             return self.names.type(value)
         if key == "parser":
@@ -290,12 +290,12 @@ class Loading:
         return found
 
     def _hosted(self, item: Any) -> Any:
-        """Return a hosted tool: by its kind, as a table, or as an object of this name."""
+        """Return a hosted tool, given its kind, a table, or the name of an object."""
         if isinstance(item, str) and item not in _KINDS:
             return self.names.object(item, {kind: kind for kind in _KINDS})
         try:
             return from_data({"kind": item} if isinstance(item, str) else item, HostedTool)
-        except ValueError as error:  # no cause, and nothing that was given: a hosted tool may hold a key
+        except ValueError as error:  # no cause and no input: a hosted tool may hold a key
             kinds = f"; kinds: {', '.join(_KINDS)}" if "kind" in str(error) else ""
             raise PromptError(f"{error}{kinds}") from None
 
@@ -318,7 +318,7 @@ class Loading:
         return {name: getattr(made, name) if isinstance(item, list) else item for name, item in value.items()}
 
     def _handler(self, value: Any) -> Any:
-        """Return a handler: a template, or what a table names."""
+        """Return a handler, given a template or a table that names one."""
         if isinstance(value, str):
             return value
         if not isinstance(value, dict) or len(value) != 1:

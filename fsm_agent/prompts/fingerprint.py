@@ -1,4 +1,4 @@
-"""Fingerprints of prompts: short texts that change with what a prompt says, offers and expects."""
+"""Fingerprints of prompts: short strings that change when the text, functions or output of a prompt change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECIDING = ("needs_approval", "repeatable", "version", "max_calls", "max_failur
 
 
 class PromptChange(Value, frozen=True):
-    """The change of a prompt between two times."""
+    """A change of a prompt's fingerprint."""
 
     path: str
     before: str  # the fingerprint
@@ -31,13 +31,13 @@ class PromptChange(Value, frozen=True):
 
 
 def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
-    """Return how a prompt changed since this fingerprint, or None if it did not or the fingerprint is unknown."""
+    """Return how the prompt changed since this fingerprint, or None if it did not or a fingerprint is unknown."""
     after = prompt.fingerprint
     return None if before in ("", after) or not after else PromptChange(prompt.path, before, after)
 
 
 def fingerprint_of(prompt: Prompt[Any]) -> str:
-    """Return 16 hexadecimal digits over all of a prompt that can be told from outside; of code, its name."""
+    """Return 16 hexadecimal digits that identify a prompt.  Functions of code count only by name."""
     data = [
         prompt.path,
         prompt.template,
@@ -61,7 +61,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
 
 
 def fingerprint_under(prompt: Prompt[Any], system: Any) -> str:
-    """Return the fingerprint of a prompt and of the system prompt that the calls of its agent begin with."""
+    """Return the fingerprint of a prompt together with its agent's system prompt."""
     if system == "":
         return prompt.fingerprint
     shown = system if isinstance(system, str) else getattr(system, "fingerprint", None) or _name_of(system)
@@ -92,7 +92,7 @@ def _source(item: Any) -> Any:
 
 
 def _hosted(tool: HostedTool) -> list[str]:
-    """Return a tool without its secrets, which may be replaced at any time."""
+    """Return the identity of a tool without its secrets, which may be rotated at any time."""
     if not isinstance(tool, HostedMCP):
         return [repr(tool)]
     address = shown_url(tool.url)

@@ -1,6 +1,6 @@
-"""Intents: a single enumeration gives a prompt's text, the type of its output, and the parser of the answer.
+"""Intents: an enumeration that provides the prompt text, the output type, and the parser of the answer.
 
-`FramedPrompt` keeps the values of its variables inside the tags around them.
+`FramedPrompt` keeps variable values from closing the tags around them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 
 class IntentExtractor(Parser[T]):
-    """The parser of an intent, which is the content of the first element of some name.
+    """A parser that reads an intent from the first element with a given tag.
 
-    It finds members of an enumeration by value or name, in any case, with or without underscores, and even with a typo
-    if exactly one member is close.  It reports such a correction.
+    Enum members match by value or name, in any case, with or without underscores.  A typo is accepted if exactly one
+    member is close, and is reported as a repair.
 
     Args:
         tag: The name of the element.
         intent: An `Enum` or a `Literal`; by default any text.
 
     Raises:
-        UsageError: If the tag is not a name, or there is nothing to choose from.
+        UsageError: If the tag is not a valid name, or there is nothing to choose from.
 
     Examples:
         >>> IntentExtractor("intent", Literal["buy", "sell"])("<intent>buy</intent>")
@@ -63,7 +63,7 @@ class IntentExtractor(Parser[T]):
 
     @property
     def choices(self) -> list[str]:
-        """The words to choose from, without those that prompts do not tell."""
+        """The words to choose from, without members that prompts leave out."""
         if isinstance(self.intent, type) and issubclass(self.intent, Enum):
             return [label_of(member) for member in self.intent if not is_skipped(member)]
         return [str(choice) for choice in get_args(self.intent)]
@@ -72,8 +72,9 @@ class IntentExtractor(Parser[T]):
         """Return the intent.
 
         Raises:
-            TagNotFound: If there is no such element.
-            ParseFailed: If it holds none of the intents.
+            TagNotFound: If the answer lacks the element.
+            ParseFailed: If its content is not an intent.
+            ParseError: If the answer is too long or cut off.
         """
         text = source.text
         if len(text) > MAX_LENGTH:
@@ -100,9 +101,10 @@ class IntentExtractor(Parser[T]):
 
 
 class IntentFrame(Generic[T]):
-    """The tag around what a user says, and the tag in which the model answers.
+    """A tag around the user's text, and a tag for the model's answer.
 
-    ``IntentFrame("query", "intent", UserIntent)`` wraps a text and extracts a ``UserIntent``.
+    ``IntentFrame("query", "intent", UserIntent)`` wraps text in ``<query>`` and reads a ``UserIntent`` from
+    ``<intent>``.
 
     Args:
         input_tag: The name of the element around the text.
@@ -130,19 +132,19 @@ class IntentFrame(Generic[T]):
         self._names = (input_tag, extractor_tag)
 
     def wrap(self, text: str) -> str:
-        """Return the text in its tag, which it cannot close.
+        """Return the text wrapped in the input tag, which the text cannot close.
 
-        Text that could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``, even if it
-        is written with similar letters, invisible marks, or escapes.  All other text stays unchanged.
+        Anything that could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``.  This
+        includes tags disguised with similar letters, invisible characters or escapes.  All other text stays unchanged.
         """
         require("the text of a frame", text, isinstance(text, str), "a string")
         return f"<{self.input_tag}>{quoted(text, self._names)}</{self.input_tag}>"
 
     def unwrap(self, wrapped: str) -> str:
-        """Return the text that was wrapped, exactly.
+        """Return exactly the text that was wrapped.
 
         Raises:
-            UsageError: If `wrap` did not make it.
+            UsageError: If the text was not produced by `wrap`.
         """
         start, end = f"<{self.input_tag}>", f"</{self.input_tag}>"
         right = f"what wrap returned, {start}…{end}"
@@ -166,7 +168,7 @@ _JINJA = re.compile(r"\{[{%#]|[%#}]\}|\r")
 
 @dataclass(frozen=True, eq=False)
 class FramedPrompt(Prompt[Out]):
-    """A prompt whose values cannot be read as some tags; see `quoted`."""
+    """A prompt whose variable values cannot be read as certain tags; see `quoted`."""
 
     tags: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -182,14 +184,14 @@ def framed_prompt(
 
     Args:
         template: The template.
-        name: The variable that stands for the documentation.
-        doc: The documentation.  It is not a template.
-        tags: The names of tags that no value may hold, in addition to the tags that the template closes.
+        name: The variable to replace.
+        doc: The text for this variable.  It is not treated as a template.
+        tags: The tags to quote in values, in addition to the tags that the template closes.
         parser: The parser of the answer.
         options: The options of a `Prompt`.
 
     Raises:
-        PromptError: If the template does not say ``{{ name }}``, or its syntax is wrong.
+        PromptError: If the template lacks ``{{ name }}``, or its syntax is wrong.
     """
     require(
         "the prompt of an intent", template, isinstance(template, str), f"a string with {{{{ {name} }}}}", PromptError
@@ -207,16 +209,21 @@ E = TypeVar("E", bound=Enum)
 
 
 def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]) -> Callable[[type[E]], type[E]]:
-    """Return the decorator that turns an enumeration into an intent.
+    """Return a decorator that turns an enumeration into an intent.
 
-    It gives the class ``prompt``, a `Prompt` whose output is a member; ``build_prompt(…)``, the text of the prompt with
-    its variables; ``extract(text)``, the member that an answer names; and ``extractor``, the parser.  On a `PromptEnum`
-    type checkers know them.
+    It adds to the class:
+
+    - ``prompt``: a `Prompt` whose output is a member;
+    - ``build_prompt(…)``: the text of the prompt, with values for its variables;
+    - ``extract(text)``: the member that an answer names;
+    - ``extractor``: the parser.
+
+    Type checkers know these names on a `PromptEnum`.
 
     Args:
-        prompt: The template.  ``{{ intents_doc }}`` is the `prompt_schema` of the enumeration.  Other variables are the
-            prompt's.  Their values cannot be read as one of its tags or as the tag of the answer.
-        tag: The name of the element in which the model answers.
+        prompt: The template.  ``{{ intents_doc }}`` inserts the `prompt_schema` of the enumeration.  All other
+            variables get their values from you.  No value can pass for a tag of the template or of the answer.
+        tag: The name of the element for the model's answer.
         options: The options of the `Prompt`.
 
     Raises:

@@ -1,9 +1,9 @@
 """Prompts by name: registered in code, or read from files.
 
-A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  It is looked up among the
-registered prompts, then as the file ``<directory>/<root>/<name>.jinja``, or ``.md`` or ``.txt``.  The files
-``<name>.exception.jinja``, ``<name>.interrupt.jinja`` and so on next to it are its handlers' templates.  Front matter,
-TOML between two lines ``+++``, sets the other parts of the prompt.  Names are data, and cannot leave the directory.
+A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  Registered prompts come first, then
+the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to it, such as
+``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, are the templates of its handlers.  Front matter, which is
+TOML between two ``+++`` lines, sets the other fields of the prompt.  A name can never lead out of the directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 MAX_LISTED = 20
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
-_MOST = 200  # characters between two slashes: a file system takes 255, and a suffix follows
+_MOST = 200  # characters between two slashes: file systems allow 255, including a suffix
 _MOST_IN_ALL = 1000
 _SHAPE = f"letters, digits, '_' and '-', with '/' between them, at most {_MOST} in a row and {_MOST_IN_ALL} in all"
 
@@ -42,13 +42,13 @@ PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
-    """Register a prompt under its ``path``, in this OS process.  It takes precedence over files of that name.
+    """Register a prompt under its ``path``, for this process.  It takes precedence over files with the same name.
 
     Returns:
-        The prompt, so that it can be registered where it is defined.
+        The prompt, so that you can register it where you define it.
 
     Raises:
-        PromptError: If its path is not ``root/name``, or belongs to another prompt and ``overwrite`` is False.
+        PromptError: If its path is not ``root/name``, or if the path is taken and ``overwrite`` is False.
 
     Examples:
         >>> _ = register_prompt(Prompt("Hello, {{ name }}.", path="examples/hello"), overwrite=True)
@@ -64,23 +64,23 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
 
 
 def packaged_prompts() -> Path:
-    """Return the directory of the prompts of this package.  In a checkout, it is next to the package."""
+    """Return the directory of this package's prompts.  In a source checkout, it is next to the package."""
     package = Path(__file__).parents[1]
     inside = package / "_prompts"
     return inside if inside.is_dir() else package.parent / "prompts"
 
 
 class Prompts:
-    """The prompts of one root: ``Prompts("demo")("sum")`` is the prompt ``demo/sum``.
+    """The prompts under one root: ``Prompts("demo")("sum")`` is the prompt ``demo/sum``.
 
-    Files are read at every look-up, so an edit takes effect at once.
+    Files are read at every lookup, so an edit applies at once.
 
     Args:
-        root: The first part of their names.  Without one, names are whole paths: ``Prompts()("demo/sum")``.
-        directory: The directory of the files, or several, of which the first that has a prompt counts.  By default, it
-            is ``prompts`` in the working directory if that holds the root, otherwise the package's own.
-        package: The name of a package whose folder ``prompts`` also has files.  The files of ``directory`` go first.
-        names: Types and functions that files may name, by name.  Files name other objects as ``module:name``.
+        root: The first part of their names.  Without a root, names are full paths: ``Prompts()("demo/sum")``.
+        directory: One or more directories of prompt files; the first one that has the prompt wins.  The default is
+            ``prompts`` in the working directory if it contains the root, otherwise the package's own prompts.
+        package: The name of a package whose folder ``prompts`` is searched after ``directory``.
+        names: Types and functions that front matter may name.  Other objects are named as ``module:name``.
 
     Raises:
         PromptError: If the root is malformed, or the package has no prompts.
@@ -107,7 +107,7 @@ class Prompts:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The directories in which files are looked up now, in order."""
+        """The directories that are searched now, in order."""
         if self._directories:
             return self._directories
         local = Path("prompts")
@@ -118,8 +118,7 @@ class Prompts:
 
         Args:
             name: Letters, digits, ``_`` and ``-``, optionally with ``/`` between them.
-            overrides: Values that replace registered values or values in files: ``functions``, ``output``, ``parser``,
-                …; see `Prompt`.
+            overrides: Fields of the `Prompt` to replace, such as ``functions``, ``output`` or ``parser``.
 
         Raises:
             PromptError: If the prompt does not exist, its files cannot be read, or one of them is wrong.
@@ -139,7 +138,7 @@ class Prompts:
         return default if found is None else found
 
     def names(self) -> list[str]:
-        """Return the names of all prompts of the root, in order, without include files, which begin with ``_``."""
+        """Return the sorted names of all prompts under the root, without include files, which begin with ``_``."""
         prefix = f"{self.root}/" if self.root else ""
         names = {path.removeprefix(prefix) for path in PROMPTS if path.startswith(prefix)}
         for folder in self.directories:
@@ -149,16 +148,16 @@ class Prompts:
         return sorted(names)
 
     def file(self, name: str) -> Path | None:
-        """Return the file of a prompt, or None if it has no file, such as a registered prompt.
+        """Return the file of a prompt, or None for a registered or unknown prompt.
 
         Raises:
-            PromptError: If the name is malformed, or there are several files of that name in one directory.
+            PromptError: If the name is malformed, or a directory has several files for it.
         """
         path = self._path(name)
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
     def problems(self) -> list[PromptFileProblem]:
-        """Return all problems of the files of the root.  The files need not be usable prompts."""
+        """Return all problems in the files under the root, including files that are not usable prompts."""
         problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):
@@ -195,18 +194,18 @@ class Prompts:
         return ()
 
     def _loaded(self, path: str, folder: Path) -> None:
-        """Load a prompt of one directory, even if another directory or a registered prompt takes precedence."""
+        """Load a prompt from one directory, even if another source takes precedence."""
         for file in self._named(path, folder):
             Loading(file, folder, self._names, self._lookup).prompt(path, {})
 
     def _files(self, path: str) -> Iterator[tuple[Path, Path]]:
-        """Yield the directories that have a prompt, and its files there."""
+        """Yield each directory that has the prompt, and its file there."""
         for folder in self.directories:
             for file in self._named(path, folder):
                 yield folder, file
 
     def _named(self, path: str, folder: Path) -> list[Path]:
-        """Return the file of a prompt in a directory, if there is one."""
+        """Return the prompt's file in a directory, or an empty list."""
         named = [file for suffix in SUFFIXES if (file := folder / f"{path}{suffix}").exists()]
         if len(named) > 1:
             others = " and ".join([repr(file.name) for file in named])
@@ -222,7 +221,7 @@ class Prompts:
         return None
 
     def _lookup(self, path: str, opened: tuple[str, ...]) -> Prompt:
-        """Return the prompt that is the handler of another prompt."""
+        """Return a prompt that is the handler of another prompt."""
         prompt = self._found(_checked(path), opened, {})
         if prompt is None:
             raise self._missing(path, Prompts(directory=self.directories))
@@ -256,16 +255,16 @@ def load_prompt(
     """Return the prompt in a file, with the handlers in files next to it.
 
     Args:
-        file: The template, UTF-8; its name ends in ``.jinja``, ``.md`` or ``.txt``.  The end of its last line is not
-            part of the prompt; blank lines before and after are.
+        file: The template, in UTF-8, with the suffix ``.jinja``, ``.md`` or ``.txt``.  The final line break is not part
+            of the prompt; blank lines are.
         path: The prompt's path; by default the file's name.
-        within: The directory that must contain the files, also after following symbolic links, and that their names are
-            relative to.  By default, it is the directory of the file, which may be a link.
-        names: Types and functions that the file may name, by name.
-        overrides: Values that replace values in the files; see `Prompt`.
+        within: The directory that must contain the files, even after symbolic links are followed, and that their names
+            are relative to.  The default is the file's directory.
+        names: Types and functions that front matter may name.
+        overrides: Fields of the `Prompt` to replace.
 
     Raises:
-        PromptError: If a file is missing, too large, not UTF-8 or outside of ``within``, or something in it is wrong.
+        PromptError: If a file is missing, too large, not UTF-8 or outside ``within``, or its contents are wrong.
     """
     file = Path(file)
     if file.suffix not in SUFFIXES:
@@ -280,15 +279,15 @@ def load_prompt(
 def named_prompt(
     named: str, *, folder: str | Path = "", directory: str | Path | Iterable[str | Path] | None = None
 ) -> Prompt:
-    """Return the prompt of a file that ends in ``.jinja``, ``.md`` or ``.txt``, or the library's prompt ``root/name``.
+    """Return a prompt, given a ``.jinja``, ``.md`` or ``.txt`` file or a library name ``root/name``.
 
     Args:
-        named: The file, or the name.
-        folder: The folder in which the file is looked up.
+        named: The file or the name.
+        folder: The folder that contains the file.
         directory: The directories of the library's prompts; see `Prompts`.
 
     Raises:
-        UsageError: If no such prompt exists, or if it is wrong.  `PromptError` is a `UsageError`.
+        UsageError: If the prompt does not exist or is wrong.
     """
     if named.endswith(SUFFIXES):
         return load_prompt(Path(folder) / named)

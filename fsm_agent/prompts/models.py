@@ -1,4 +1,4 @@
-"""Models and enumerations that have the renderers as methods, and whose declarations are checked at once."""
+"""Models and enumerations with prompt methods, whose declarations are checked when the class is created."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class PromptModel(pydantic.BaseModel):
-    """A pydantic model whose templates are checked when its class is made.
+    """A pydantic model whose prompt templates are checked when the class is created.
 
-    It declares its texts, as any class may:
+    It may declare these attributes, as any class may:
 
-    - ``__prompt_template__`` is the text of all values; its variables are fields and properties.
+    - ``__prompt_template__`` is the template for a value; its variables are fields and properties.
     - ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.
-    - ``__prompt_for__`` maps targets to templates.  A target is a name, or the type of the object that the text is for.
-      The template sees the value as ``self``, the object as ``target``, and ``{self:schema_only}``,
-      ``{self:example_only}`` and ``{self:full}``.
+    - ``__prompt_for__`` maps targets to templates.  A target is a name or the type of an object that the text is
+      written for.  The template has the variables ``self`` (the value) and ``target`` (the object), and
+      ``{self:schema_only}``, ``{self:example_only}`` and ``{self:full}``.
 
-    A target without a template gets a line for each field.  An unknown variable, wrong syntax and a missing file are
-    errors when the class is made.
+    Text for a target without a template has one line per field.  An unknown variable, wrong syntax or a missing file is
+    an error when the class is created.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -54,40 +54,40 @@ class PromptModel(pydantic.BaseModel):
         check_declarations(cls)
 
     def to_prompt(self, mode: GuideMode | None = None) -> str:
-        """Return the text of the value, or the guide to its type in this mode; see `prompt_text`, `prompt_guide`."""
+        """Return the value as text, or the guide to its type in this mode; see `prompt_text` and `prompt_guide`."""
         return text_without_method(self) if mode is None else prompt_guide(self, mode)
 
     def to_prompt_for(self, target: object) -> str:
-        """Return the text for a target; see `prompt_text`."""
+        """Return the value as text for a target; see `prompt_text`."""
         return prompt_text(self, target)
 
     def to_prompt_parts(self) -> tuple[Attachment | Text, ...]:
-        """Return pictures and text; see `prompt_parts`."""
+        """Return the value as pictures and text; see `prompt_parts`."""
         return prompt_parts(self)
 
     def to_prompt_parts_for(self, target: object) -> tuple[Attachment | Text, ...]:
-        """Return pictures and text for a target; see `prompt_parts`."""
+        """Return the value as pictures and text for a target; see `prompt_parts`."""
         return prompt_parts(self, target)
 
     @classmethod
     def prompt_schema(cls) -> str:
-        """Return the form of its values; see `prompt_schema`."""
+        """Return the schema of the model's values; see `prompt_schema`."""
         return prompt_schema(cls)
 
     @classmethod
     def prompt_example(cls) -> str:
-        """Return an example of its values; see `prompt_example`."""
+        """Return an example of the model's values; see `prompt_example`."""
         return prompt_example(cls)
 
 
 class TypeMarked(pydantic.BaseModel):
-    """A pydantic model whose values name their class in JSON: ``class Found(TypeMarked, PromptModel)``.
+    """A pydantic model that names its class in JSON: ``class Found(TypeMarked, PromptModel)``.
 
-    A dump has ``"__type": "Found"``.  No schema, prompt or field has it.  Documents may leave it out, but a document
+    Dumps contain ``"__type": "Found"``; schemas, prompts and fields do not.  Documents may leave it out, but a document
     that names another class is refused.
 
     Attributes:
-        type_name: The name; by default the name of the class.  It is not inherited.
+        type_name: The name in JSON; by default the class name.  Subclasses do not inherit it.
 
     Examples:
         >>> class Found(TypeMarked, PromptModel):
@@ -123,12 +123,12 @@ class TypeMarked(pydantic.BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of the fields, both for writing and for reading."""
+        """Return the schema of the fields, which is the same for reading and writing."""
         return handler({name: part for name, part in core_schema.items() if name != "serialization"})
 
 
 class _Intent:
-    """An enumeration with all that `intent` adds.  It is separate, since pyright forgets the types of its variables."""
+    """What `intent` adds to an enumeration.  Pyright needs a separate class to keep the types of its variables."""
 
     if TYPE_CHECKING:
         prompt: ClassVar[Prompt[Self]]
@@ -141,7 +141,7 @@ class _Intent:
 
 
 class PromptEnum(_Intent, StrEnum):
-    """An enumeration of texts whose members may be a `PromptChoice`.
+    """A string enumeration whose members may be a `PromptChoice`.
 
     Examples:
         >>> class Mood(PromptEnum):
