@@ -174,8 +174,9 @@ class Dialog(Sequence[Message]):
 
     @classmethod
     def from_json(cls, document: str | bytes) -> Dialog:
-        """Return a dialog that was saved with `to_json`.  Its next answer is governed by the agent that you call with
-        it.
+        """Return a dialog that was saved with `to_json`.
+
+        Its next answer is governed by the agent that you call with it.
 
         Raises:
             SnapshotError: If the document is damaged.

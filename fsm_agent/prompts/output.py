@@ -1,4 +1,4 @@
-"""Parse a model's text as the type that the prompt requires."""
+"""Output types, parsers, and how a reply is read as a value of the output type."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """The part of a model's reply that a parser sees.
+    """What a parser gets to see of a model's reply.
 
     Args:
         text: The text of the reply.
         finish: Why the model stopped.
-        is_cut: Whether the text ended at the token limit, and the call does not accept that.
+        is_cut: Whether the text ended at the token limit and the call does not accept that.
         logprobs: The log probabilities of its tokens, if they were requested.
-        problems: What the model was told about the earlier answers in this exception branch.
+        problems: The error messages that the model got for its earlier answers in this exception branch.
         parser_args: The ``parser_args`` of the call.
         function_calls: The finished function calls of all rounds, with their results.
 
@@ -59,7 +59,7 @@ class ParserInput(Value, frozen=True, kw_only=True):
 
 
 class Parsed(Value, Generic[T], frozen=True):
-    """A value, and the repairs that it took to read it, each as a short text for people.
+    """A value and the repairs needed to read it, each as a short text for people.
 
     Examples:
         >>> Parsed(3, repairs=("a comma was left out",)).value
@@ -74,7 +74,7 @@ def checked(value: Any) -> Parsed[Any]:
     """Return the result of a parser as a `Parsed`.
 
     Raises:
-        UsageError: If its repairs are not texts.
+        UsageError: If its repairs are not a tuple of strings.
     """
     if not isinstance(value, Parsed):
         return Parsed(value)
@@ -85,21 +85,23 @@ def checked(value: Any) -> Parsed[Any]:
 
 
 class Arriving(Protocol):
-    """A reader of the output of a reply that is still arriving."""
+    """A reader of output from a reply that is still arriving."""
 
     def feed(self, piece: str, /) -> tuple[Any] | None:
-        """Return the output so far in a tuple, or None if the next piece of the text has not extended it.
+        """Read the next piece of text.
+
+        Returns:
+            The output so far in a 1-tuple, or None if this piece added nothing to it.
 
         Raises:
-            Exception: If a validator refused a part of the output.  You can still feed the next piece.
+            Exception: If a validator refused part of the output.  You can still feed the next piece.
         """
 
 
 class Parser(ABC, Generic[T_co]):
-    """A parser that sees the reply and may report repairs.
+    """A parser that sees the whole reply and may report repairs.  A plain function sees only the text.
 
-    Its class distinguishes it from a plain function of the text.  When it is called with a text, it returns only the
-    value.
+    Calling it with text returns only the value.
 
     Examples:
         >>> first_word = parser(lambda reply: reply.text.split()[0])
@@ -109,7 +111,7 @@ class Parser(ABC, Generic[T_co]):
 
     @abstractmethod
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
-        """Return the value that a reply means, or a `Parsed` with the repairs that it needed.  This must be pure.
+        """Return the value in a reply, or a `Parsed` with the repairs that it needed.  This must be pure.
 
         Raises:
             Exception: If the reply is not a valid answer.  The model is told why, and tries again.
@@ -117,11 +119,11 @@ class Parser(ABC, Generic[T_co]):
 
     @property
     def label(self) -> str:
-        """Its name in the fingerprint of a prompt.  It must change if the parser's behaviour changes."""
+        """The parser's name in the fingerprint of a prompt.  It must change when the parser's behavior changes."""
         return type(self).__qualname__
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return the reader of a reply that is still arriving, or None if its output is known only at the end."""
+        """Return a reader for a reply that is still arriving, or None if the output is known only at the end."""
         return None
 
     def __call__(self, text: str, **parser_args: Any) -> T_co:
@@ -130,8 +132,6 @@ class Parser(ABC, Generic[T_co]):
 
 
 class _FunctionParser(Parser[T_co]):
-    """A parser made from a function of the reply."""
-
     def __init__(self, function: Callable[[ParserInput], T_co | Parsed[T_co]]) -> None:
         self.function = function
         update_wrapper(self, function)
@@ -144,7 +144,7 @@ class _FunctionParser(Parser[T_co]):
         return getattr(self.function, "__qualname__", type(self.function).__qualname__)
 
     def __reduce__(self) -> str:
-        return self.label  # pickled by its name, as the function would be
+        return self.label  # pickled by name, like the function itself
 
 
 @overload
@@ -155,8 +155,8 @@ def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
     """Turn a function of the reply into a `Parser`.  This is a decorator.
 
     Args:
-        function: A pure function that returns the value, or a `Parsed` with repairs.  It runs again when a journal is
-            read.
+        function: A pure function that returns the value, or a `Parsed` with repairs.  Replaying a journal runs it
+            again.
 
     Examples:
         >>> @parser
@@ -173,32 +173,33 @@ ANSWER = "give_final_answer"  # the function that takes an answer as its argumen
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
 MAX_LENGTH = 1_000_000  # characters of an answer
 MAX_REPAIRED = 100_000  # characters; a longer answer is not repaired
-MAX_BROKEN = 8  # pieces that are repaired, of one answer
+MAX_BROKEN = 8  # pieces of one answer that are repaired
 
-# What stands in the trace of an answer that was helped.
+# The repairs of an answer, as traces show them.
 IN_PROSE = "the JSON was found inside the answer"
 MENDED = "the JSON was repaired by json-repair"
 
-CHANGED = "it would be read again as"  # another value than was written
-_SYNTAX = ("json_invalid", "string_unicode")  # the latter: half a surrogate pair
-_TAKES_ANYTHING = "PlainValidatorFunctionSchema"  # a validator of the user's, whose JSON pydantic cannot describe
+CHANGED = "it would be read again as"  # a different value
+_SYNTAX = ("json_invalid", "string_unicode")  # the second: half a surrogate pair
+_TAKES_ANYTHING = "PlainValidatorFunctionSchema"  # a user's validator, whose JSON pydantic cannot describe
 _NO_CONTEXT: Mapping[str, Any] = {}
 
 
 class Output:
-    """A type that an answer must have: its JSON schema for the wire, its parser for the reply.
+    """The type of an answer, with its JSON schema for requests and its parser for replies.
 
     The parser skips reasoning in ``<think>`` before the answer.  It does not repair JSON that the token limit cut off.
 
     Args:
-        type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
-        max_length: The most characters of an answer.  Longer answers are refused, unless the type is ``str``.
+        type: ``str``, or any type that pydantic can validate: a model, a dataclass, an `Enum`, a union.
+        max_length: The maximum number of characters in an answer.  Longer answers are refused, unless the type is
+            ``str``.
 
     Attributes:
-        is_wrapped: Whether the type's schema is not an object, as wires demand, so that values go as ``{"value": …}``.
+        is_wrapped: Whether values are sent as ``{"value": …}``, because requests need a schema that is an object.
 
     Raises:
-        PromptError: If JSON cannot have this type.
+        PromptError: If JSON cannot represent this type.
 
     Examples:
         >>> Output(list[int]).is_wrapped
@@ -219,12 +220,12 @@ class Output:
 
     @property
     def is_text(self) -> bool:
-        """True if any text is an answer."""
+        """Whether any text is a valid answer."""
         return self._adapter is None
 
     @property
     def name(self) -> str:
-        """The name of the type on the wire; letters, digits and underscores."""
+        """The type's name in requests: letters, digits and underscores."""
         is_union = get_origin(self.type) in UNIONS
         kind = self.type.__origin__ if get_origin(self.type) is Annotated else self.type
         name = "answer" if is_union else getattr(kind, "__name__", "answer")
@@ -232,18 +233,18 @@ class Output:
 
     @property
     def bare_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the value itself.  For plain text, it is empty."""
+        """The JSON Schema of the unwrapped value, or ``{}`` for plain text."""
         return self._bare_schema or {}
 
     @cached_property
     def read_schema(self) -> dict[str, Any]:
-        """The JSON Schema of all that is read as a value: `bare_schema`, plus members of unions without their tags."""
+        """The JSON Schema of everything that can be read: `bare_schema`, plus union members without their tags."""
         described = getattr(self._adapter, "all_json_schema", None)
         return self.bare_schema if described is None or self._bare_schema is None else described()
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of an object, or None for plain text, and for types that only their own validator knows."""
+        """The JSON Schema for requests, or None for plain text and for types that only a custom validator can check."""
         if self._bare_schema is None or not self.is_wrapped:
             return self._bare_schema
         bare = dict(self._bare_schema)
@@ -263,15 +264,16 @@ class Output:
     def read(self, source: ParserInput) -> Parsed[Any]:
         """Return the text of a reply as a value of the type, and the repairs that it needed.
 
+        The text may be bare JSON, JSON in prose or in a code fence, broken JSON, or JSON with misspelled names or
+        values.  For an `Enum` or a `Literal`, a single word is enough.  If the reply was cut off, plain text is
+        refused, and JSON is not repaired.
+
         Args:
-            source: The reply.  Its text may be bare JSON, JSON somewhere in prose or a code fence, nearly JSON, or JSON
-                with names or values that are nearly right.  For an `Enum` or a `Literal`, it may also be just the word.
-                Reasoning in ``<think>`` before it is ignored.  If it is cut, plain text is refused, and JSON is not
-                repaired.  Its ``parser_args`` are the context of pydantic's validators.
+            source: The reply.  Its ``parser_args`` are the context of pydantic's validators.
 
         Raises:
-            ParseError: If it has no valid value.  The error describes the problem with each field, for the model.
-            Exception: If a validator of the type raises an exception that pydantic passes on.
+            ParseError: If there is no valid value.  The error describes the problem with each field to the model.
+            Exception: If a validator of the type raises an exception that pydantic does not catch.
         """
         text = source.text
         if self._adapter is None:
@@ -324,14 +326,14 @@ class Output:
                 raise
 
     def bare_validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
-        """Return the document, which is not wrapped, as a value of the type; see `validated`."""
+        """Return an unwrapped document as a value of the type; see `validated`."""
         return cast("Any", self._adapter).validate_json(document, context=context)
 
     def document(self, value: Any) -> str:
-        """Return a value of the type as JSON, which `bare_validated` reads.
+        """Return a value of the type as JSON that `bare_validated` can read.
 
         Raises:
-            ValueError: If the value is not of the type, or JSON cannot hold it.
+            ValueError: If the value is not of the type, or JSON cannot represent it.
         """
         if self._adapter is None:
             if not isinstance(value, str):
@@ -343,16 +345,15 @@ class Output:
     def kept(self, value: Any, read: Callable[[str], Any]) -> str:
         """Return a value of the type as JSON that is read as the same value.
 
-        This is its `document` if possible; otherwise the document as ``{"value": …}``, or with the tag of its class in
-        a union.
+        This is its `document` if possible, otherwise the document wrapped as ``{"value": …}`` or in its class's union
+        tag.
 
         Args:
-            value: Any value of the type.  If no two readings are equal, as for a class without ``__eq__``, their JSON
-                is compared.
+            value: Any value of the type.  If its class has no ``__eq__``, values are compared by their JSON.
             read: Reads the JSON.
 
         Raises:
-            ValueError: If the value is not of the type, or JSON cannot hold it unchanged.
+            ValueError: If the value is not of the type, or JSON cannot represent it unchanged.
         """
         bare = self.document(value)
         problem: ValueError | None = None
@@ -390,7 +391,7 @@ class Output:
 
     @cached_property
     def any_schema(self) -> dict[str, Any]:
-        """JSON Schema of the value, bare or wrapped."""
+        """The JSON Schema of the value, bare or wrapped."""
         bare = self.read_schema
         wrapper = {"type": "object", "properties": {"value": bare}}
         return {"anyOf": [bare, *([wrapper] if self.is_wrapped else [])], "$defs": bare.get("$defs", {})}
@@ -402,20 +403,20 @@ class Output:
 
 
 def too_long(text: str, max_length: int) -> ParseError:
-    """Return the error for an answer that is too long to be read."""
+    """Return the error for an answer that is too long to read."""
     return ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
 
 
 class _Search:
-    """The search in an answer that is not JSON of the type by itself."""
+    """A search for the value in an answer that is not valid JSON of the type as a whole."""
 
     def __init__(self, output: Output, source: ParserInput) -> None:
         self.output, self.source = output, source
-        self.problem: ValidationError | None = None  # the first with JSON of another type
-        self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was got
+        self.problem: ValidationError | None = None  # the first for JSON of another type
+        self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was found
 
     def found(self, problem: ValidationError) -> Parsed[Any]:
-        """Return the value; ``problem`` is the problem of the whole answer.
+        """Return the value, given the problem with the answer as a whole.
 
         Raises:
             ParseError: If no value is found.
@@ -463,7 +464,7 @@ class _Search:
 
 
 def nearly(output: Output, document: str, problem: ValidationError, context: Mapping[str, Any]) -> Parsed[Any] | None:
-    """Return the value of JSON whose names or values are nearly right, or None if they are not."""
+    """Return the value of JSON after correcting near misses in names and values, or None if that does not help."""
     if len(document) > MAX_REPAIRED:
         return None
     found = matched(document, lambda right: output.validated(right, context), output.any_schema, problem)
@@ -471,15 +472,15 @@ def nearly(output: Output, document: str, problem: ValidationError, context: Map
 
 
 def kinds_of(error: ValidationError) -> list[str]:
-    """Return the problems with the fields of a document, or nothing if it is not JSON."""
+    """Return pydantic's error types for the document, or an empty list if it is not JSON."""
     kinds = [item["type"] for item in error.errors(include_url=False, include_context=False, include_input=False)]
     return [] if kinds[0] in _SYNTAX else kinds
 
 
 def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | None:
-    """Return the member of an `Enum` or a `Literal` that the text is: by value or name, in any case and punctuation.
+    """Return the `Enum` or `Literal` member that the text names, ignoring case and punctuation, or None.
 
-    A text that was cut is refused if it may be the beginning of another member.
+    Cut-off text is refused if it may be the beginning of another member.
     """
     type = output.type
     if get_origin(type) is Literal:
@@ -494,7 +495,7 @@ def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | 
     choices = [choice for choice in named if choice[0] in (stripped, bare)]
     choices = choices or [choice for choice in named if choice[0].casefold() == bare.casefold()]
     if not choices:
-        folded = {name.casefold(): (name, value) for name, value in reversed(named)}  # names and values may be alike
+        folded = {name.casefold(): (name, value) for name, value in reversed(named)}  # a name may equal a value
         right = only_close(bare.casefold(), folded)
         choices = [] if right is None else [folded[right]]
     if not choices:
@@ -506,13 +507,13 @@ def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | 
 
 
 def _row(text: str) -> Iterator[str]:
-    """Yield several documents in a row as a single document, if the answer consists of them."""
+    """Yield a single document for several JSON documents in a row, if that is what the text is."""
     if len(text) <= MAX_REPAIRED and is_row(text):
         yield repaired(text, granted(text))
 
 
 def _mended(text: str) -> Iterator[str]:
-    """Yield the repaired broken pieces of the text, and then the whole repaired text."""
+    """Yield the broken pieces of the text after repair, then the whole text after repair."""
     if len(text) > MAX_REPAIRED:
         return
     looks = granted(text)
@@ -522,14 +523,14 @@ def _mended(text: str) -> Iterator[str]:
         yield repaired(text, looks)
 
 
-_KINDS = ("typing", "typing_extensions", "types")  # modules whose objects are types although they are no classes
+_KINDS = ("typing", "typing_extensions", "types")  # modules of types that are not classes
 
 
 def check_type(output: object, what: str) -> None:
     """Refuse a value that is not an output type, such as an instance, a name or a list of types.
 
     Raises:
-        PromptError: If ``output`` is not a type; the error says what was probably meant.
+        PromptError: If ``output`` is not a type.  The error suggests what was probably meant.
     """
     kind = type(output)
     if isinstance(output, type) or output is None or kind.__module__ in _KINDS:

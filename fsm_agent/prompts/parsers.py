@@ -1,6 +1,6 @@
-"""Parsers of answers: the first strategy that finds one, and tags, fenced blocks and signals.
+"""Parsers of answers: strategies that are tried in order, and a reader of tags, fenced blocks and signals.
 
-They are pure, and take linear time in the length of the text.
+They are pure.  Except for `regex`, they take time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ T_co = TypeVar("T_co", covariant=True)
 Repair = Literal["json", "names"]
 Finder: TypeAlias = "Callable[[str], str | Iterable[str] | None]"
 
-_MAX_CANDIDATES = 1000  # of one strategy are tried
-_MAX_SHOWN = 5  # of what one strategy found
+_MAX_CANDIDATES = 1000  # that are tried for one strategy
+_MAX_SHOWN = 5  # problems of one strategy
 _UNSET: Any = object()
 
 
 class ParsingStrategy(Parser[T_co]):
-    """A way to find an answer in a text.  Use it as a parser of its first candidate, or pass several to `first_of`.
+    """A way to find an answer in text.  Use it as a parser of its first candidate, or pass several to `first_of`.
 
     Attributes:
-        name: What it looks for, in errors.
-        is_json: Whether its candidates are JSON, and its value is their data.  Otherwise, the value is the text.
-        opening: A regular expression after which JSON is the answer, for a text that is still arriving.  Without one,
-            the answer is unknown until the end.
+        name: What it looks for, as errors say it.
+        is_json: Whether candidates are JSON and the value is their data.  Otherwise, the value is the text.
+        opening: A regular expression for what precedes the JSON, for reading a reply as it arrives.  Without it, the
+            answer is known only at the end.
     """
 
     name: str
@@ -76,10 +76,10 @@ class ParsingStrategy(Parser[T_co]):
 
     @abstractmethod
     def candidates(self, text: str) -> Iterable[str]:
-        """Return the pieces of a text that may be the answer, the likeliest first."""
+        """Return the pieces of text that may be the answer, the most likely first."""
 
     def broken(self, text: str) -> Iterable[str]:
-        """Return the pieces that may be the answer once they are repaired."""
+        """Return the pieces that may be the answer after repair."""
         return self.candidates(text)
 
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
@@ -91,8 +91,6 @@ class ParsingStrategy(Parser[T_co]):
 
 
 class _Own(ParsingStrategy[str]):
-    """A function that finds pieces of a text."""
-
     def __init__(self, function: Callable[[str], str | Iterable[str] | None]) -> None:
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
@@ -103,7 +101,7 @@ class _Own(ParsingStrategy[str]):
 
 
 class _FirstOf(Parser[T_co]):
-    """The parser of the first candidate that is valid."""
+    """The parser of the first valid candidate."""
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class _FirstOf(Parser[T_co]):
         )
         self.strategies = tuple([one if isinstance(one, ParsingStrategy) else _Own(one) for one in strategies])
         self.repairs, self.max_length = frozenset(repairs), max_length
-        self.is_typed = expect is not _UNSET and expect is not str  # texts are read as JSON, too
+        self.is_typed = expect is not _UNSET and expect is not str  # then strategies for text read JSON, too
         self.output = _output(Any if expect is _UNSET else Annotated[str, "in JSON"] if expect is str else expect)
 
     @property
@@ -161,7 +159,7 @@ class _FirstOf(Parser[T_co]):
 
 
 class _Attempt:
-    """The attempt of a parser at one answer, and what it found."""
+    """An attempt to parse one answer, and what it found."""
 
     def __init__(self, parser: _FirstOf[Any], source: ParserInput) -> None:
         self.parser, self.output, self.context = parser, parser.output, source.parser_args
@@ -171,7 +169,7 @@ class _Attempt:
         self.is_cut = source.is_cut
 
     def wants_json(self, strategy: ParsingStrategy[Any]) -> bool:
-        """Return whether what the strategy finds is read as JSON."""
+        """Return whether the strategy's candidates are read as JSON."""
         return strategy.is_json or self.parser.is_typed
 
     def strictly(self, strategy: ParsingStrategy[Any], candidate: str, text: str) -> Parsed[Any] | None:
@@ -198,9 +196,7 @@ class _Attempt:
         try:
             value = self.output.validated(document, self.context)
         except ValidationError as error:
-            problem = (
-                error.with_traceback(None) if kinds_of(error) else None
-            )  # the traceback would keep its frames alive
+            problem = error.with_traceback(None) if kinds_of(error) else None  # a traceback would keep its frames alive
         else:
             if "json" in self.parser.repairs or not (twice := _repeated(document)):
                 return Parsed(value, notes)
@@ -249,21 +245,21 @@ def first_of(
     repairs: Collection[Repair] = ("json", "names"),
     max_length: int = MAX_LENGTH,
 ) -> Parser[Any]:
-    """Return the parser that tries strategies in order.  The first valid candidate wins.
+    """Return a parser that tries strategies in order and takes the first valid candidate.
 
-    It first tries each strategy strictly, then repairs broken JSON, and then corrects names and values if exactly one
-    right name or value is close enough.  It never alters a candidate that is already valid.
+    It first tries each strategy strictly.  Then it repairs broken JSON, and finally it corrects names and values if
+    exactly one is close enough.  A valid candidate is never altered.
 
     Args:
         strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`, or your own pure
-            function, which returns the piece of the text that may be the answer, several such pieces, or None.
-        expect: The type that the answer must have; by default JSON of any type, and any text.
-        repairs: What may be repaired: ``"json"``, ``"names"``, both or neither.  Without ``"json"``, an object with a
-            duplicate name is refused as well.
-        max_length: The most characters of an answer.  Longer answers are refused.
+            function from the text to a candidate, several candidates, or None.
+        expect: The type of the answer; by default JSON of any type, or any text.
+        repairs: What may be repaired: ``"json"``, ``"names"``, both or neither.  Without ``"json"``, objects with
+            duplicate names are also refused.
+        max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Raises:
-        UsageError: If one of these is wrong, or ``expect`` is not a type that pydantic can validate.
+        UsageError: If an argument is wrong, or pydantic cannot validate ``expect``.
 
     Examples:
         >>> answer = first_of(tagged("answer"), verbatim)
@@ -291,14 +287,14 @@ _kept_output = lru_cache(maxsize=64)(_made_output)
 
 
 def _may_go_on(candidate: str, text: str, is_json: bool) -> bool:
-    """Return whether a piece may be incomplete because it ends where the text was cut."""
+    """Return whether a piece may be incomplete because it ends where the text was cut off."""
     last_line = candidate.rpartition("\n")[2]
     is_last = text.rstrip().casefold().endswith(last_line.strip().casefold())
     return is_last and not (is_json and last_line.rstrip().endswith(("}", "]", '"')))
 
 
 def _repeated(document: str) -> str | None:
-    """Return a name that an object of the document has twice."""
+    """Return a duplicate name in an object of the document, or None."""
     found: list[str] = []
 
     def counted(pairs: list[tuple[str, Any]]) -> None:
@@ -313,8 +309,6 @@ def _repeated(document: str) -> str | None:
 
 
 class _Tagged(ParsingStrategy[str]):
-    """The content of an element."""
-
     def __init__(self, tag: str) -> None:
         require("the tag of tagged", tag, isinstance(tag, str) and is_tag(tag), "a name such as 'answer'")
         self.tag, self.name = tag, f"<{tag}>"
@@ -325,7 +319,7 @@ class _Tagged(ParsingStrategy[str]):
 
 
 class _Code(ParsingStrategy[str]):
-    """The content of a fenced block."""
+    """The contents of fenced Markdown blocks."""
 
     def __init__(self, language: str | None, *, is_json: bool = False) -> None:
         right = language is None or (isinstance(language, str) and language != "" and not language.split()[1:])
@@ -345,7 +339,7 @@ class _Code(ParsingStrategy[str]):
 
 
 class _Brackets(ParsingStrategy[Any]):
-    """JSON objects and arrays, wherever they stand."""
+    """The JSON objects and arrays anywhere in the text."""
 
     name, is_json, opening = "JSON anywhere", True, ""
 
@@ -357,8 +351,6 @@ class _Brackets(ParsingStrategy[Any]):
 
 
 class _Keyword(ParsingStrategy[str]):
-    """The first of some words that is in the text."""
-
     def __init__(self, words: tuple[str, ...]) -> None:
         right = bool(words) and all(isinstance(word, str) and word for word in words)
         require("the words of keyword", words, right, "one or more strings")
@@ -370,8 +362,6 @@ class _Keyword(ParsingStrategy[str]):
 
 
 class _Regex(ParsingStrategy[str]):
-    """The match of a pattern."""
-
     def __init__(self, regex: str | re.Pattern[str], max_length: int) -> None:
         try:
             self.regex = re.compile(regex)
@@ -390,7 +380,7 @@ class _Regex(ParsingStrategy[str]):
 
 
 class _Verbatim(ParsingStrategy[str]):
-    """The text as it is."""
+    """The whole text."""
 
     name = "the whole text"
 
@@ -399,13 +389,11 @@ class _Verbatim(ParsingStrategy[str]):
 
 
 class _WholeJson(_Verbatim):
-    """The text as JSON."""
-
     name, is_json = "the whole text", True
 
 
 def tagged(tag: str) -> ParsingStrategy[str]:
-    """Return the strategy of the trimmed content of ``<tag>…</tag>``.  The case counts, and attributes are ignored.
+    """Find the trimmed content of ``<tag>…</tag>``.  Case matters, and attributes are ignored.
 
     Examples:
         >>> first_of(tagged("answer"))("I think <answer>42</answer>.")
@@ -415,11 +403,11 @@ def tagged(tag: str) -> ParsingStrategy[str]:
 
 
 def code(language: str | None = None) -> ParsingStrategy[str]:
-    """Return the strategy of fenced blocks of Markdown.
+    """Find the contents of fenced Markdown blocks.
 
     Args:
-        language: The whole word behind the fence, in any case: ``py`` is not ``python``.  By default, any word or none
-            will do.
+        language: The word after the fence, in any case; ``py`` does not match ``python``.  By default, every block
+            matches.
 
     Examples:
         >>> reply = '''Here it is:
@@ -433,7 +421,7 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
-    """Return the strategy of the first word, as given here, that is in the text, in any case or inside another word.
+    """Find the first of these words that the text contains, in any case, even inside another word.
 
     Examples:
         >>> first_of(keyword("yes", "no"))("Yes, of course.")
@@ -443,12 +431,12 @@ def keyword(*words: str) -> ParsingStrategy[str]:
 
 
 def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> ParsingStrategy[str]:
-    """Return the strategy of a pattern's matches: the first group if it has groups, else the whole match.
+    """Find a pattern's matches: the first group if there is one, otherwise the whole match.
 
     Args:
-        pattern: The regular expression.  The answer is not under your control: a pattern that backtracks, such as
-            ``(a+)+$``, may run forever, and no deadline ends it.
-        max_length: The most characters of an answer.  Longer answers are refused.
+        pattern: The regular expression.  You do not control the answer: a pattern that backtracks, such as ``(a+)+$``,
+            may run forever, and no deadline stops it.
+        max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Examples:
         >>> first_of(regex("order ([0-9]+)"))("It is order 17.")
@@ -485,21 +473,19 @@ _ANSWER = (_WholeJson(), _Tagged("answer"), json_block, json_anywhere)
 
 
 def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) -> Any:
-    """Return the first JSON document in ``text`` that fits.
+    """Return the first JSON document in ``text`` that has the expected type.
 
-    The search covers, in this order, the whole text, ``<answer>…</answer>``, code fences, and prose.  In
-    ``see [1]: {"k": 1}`` it finds ``[1]``, and with ``expect=dict`` the object.  It repairs nothing, and does not try
-    inner documents of a document alone.
+    It searches the whole text, then ``<answer>…</answer>``, code fences, and prose.  In ``see [1]: {"k": 1}`` it finds
+    ``[1]``, or the object with ``expect=dict``.  It repairs nothing, and never returns part of a larger document.
 
     Args:
         text: A model's answer.
-        expect: The type that the document must have: ``dict``, ``list``, or any other type that pydantic validates.
-            The result is an instance of it.
-        max_length: The most characters of a text.  Longer texts are refused.
+        expect: The type of the result: ``dict``, ``list``, or any other type that pydantic can validate.
+        max_length: The maximum number of characters in the text.  Longer text is refused.
 
     Raises:
-        ParseError: If no document fits; the error lists what was found in each place.
-        UsageError: If ``expect`` is not a type that pydantic can validate.
+        ParseError: If no document has the type.  The error lists what was found in each place.
+        UsageError: If pydantic cannot validate ``expect``.
 
     Examples:
         >>> extract_json('Here: {"count": 2}. Good luck!')
@@ -514,10 +500,10 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class TagContent(str):
-    """The trimmed content of a tag, as a text that also knows the tag's attributes.
+    """The trimmed content of a tag, as a string with the tag's attributes.
 
     Attributes:
-        attributes: The texts of attributes as written, by name.  An attribute without a value is empty.
+        attributes: The attribute values as written, by name; "" for an attribute without a value.
 
     Examples:
         >>> note = TagContent("Buy a lamp.", {"by": "Ada"})
@@ -538,20 +524,20 @@ class TagContent(str):
 
 
 class TagParser(Parser[dict[str, Any]]):
-    """Reads an answer in tags into a dictionary: lists of contents by name, signals as True or False, and ``raw``.
+    """Read an answer in tags as a dictionary: lists of contents by name, signals as booleans, and the text as ``raw``.
 
-    It finds the outermost elements of each name, whose case counts.  It ignores other text, unlisted tags, and tags
-    that are never closed.  A single error lists all that is missing.
+    For each name, it finds the outermost elements.  Case matters.  Other text, unlisted tags and unclosed tags are
+    ignored.  A single error lists everything that is missing.
 
     Args:
-        xml: Names of ``<name …>content</name>``.  Contents are `TagContent`s, with the tag's attributes.
-        md: Whole words behind the fences of blocks such as ```` ```python ````: ``py`` is not ``python``.
-        signals: Names of tags that are present or absent: ``<name>``, ``<name/>``.
-        required: Names that must be present.  A name that is not in the other lists counts as one of ``xml``.
-        max_length: The most characters of an answer.  Longer answers are refused.
+        xml: The names of elements ``<name …>content</name>``.  Their contents are `TagContent` strings.
+        md: The words after the fences of code blocks, such as ``python``; ``py`` does not match ``python``.
+        signals: The names of tags that are only present or absent: ``<name>`` or ``<name/>``.
+        required: The names that must be present.  A name in no other list counts as one of ``xml``.
+        max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Raises:
-        UsageError: If a name is not the name of a tag, is listed twice, or is ``raw``, or if no name is given.
+        UsageError: If no name is given, or a name is not a valid tag, is listed twice, or is ``raw``.
 
     Examples:
         >>> TagParser(xml=["answer"], signals=["DONE"])("<answer>42</answer> <DONE>")
@@ -608,7 +594,7 @@ class TagParser(Parser[dict[str, Any]]):
         return found
 
     def _problem(self, name: str, named: Iterable[str]) -> str:
-        """Return what the model is told about a missing name."""
+        """Return the error message for a missing name."""
         if name in self.md:
             return f"No {name} block found, it should be provided as ```{name}\n…\n```"
         if name in self.signals:
@@ -618,7 +604,7 @@ class TagParser(Parser[dict[str, Any]]):
 
 
 def attributes_of(written: str) -> dict[str, str | None]:
-    """Return attributes by name, with None for a missing value.  The first of duplicate attributes counts."""
+    """Return attributes by name, with None for a missing value.  The first of several with the same name wins."""
     found: dict[str, str | None] = {}
     for attribute in _ATTRIBUTE.finditer(written):
         name, *values = attribute.groups()

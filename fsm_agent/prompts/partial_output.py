@@ -1,13 +1,12 @@
-"""The output in a reply that is still arriving, as far as it is there and valid.
+"""Reads the output of a reply that is still arriving, as far as it is complete and valid.
 
-One document is followed for each reply: the first whose beginning fits the type.  What is given out of it only grows,
-because text only comes to its end: objects get more fields, lists more items, and the last text becomes longer.
-Numbers, words and the members of an `Enum` or a `Literal` are given when they are complete.  Fields that the type
-ignores are given as they come.
+Each reply is searched for one document: the first whose beginning fits the type.  The output only grows: objects get
+more fields, lists get more items, and the last string gets longer.  Numbers, and members of an `Enum` or a `Literal`,
+appear once they are complete.  Fields that the type ignores are included as they arrive.
 
-The time that it takes is linear in the reply: beyond `_FINE` characters the document is read again whenever it has
-grown by an eighth, and beyond `_COARSE` when it has doubled.  Beyond `_MOST`, or the length at which the reply is
-refused, nothing is given any more.
+Reading takes time linear in the length of the reply.  After `_FINE` characters, the document is read again only when it
+has grown by an eighth, and after `_COARSE` only when it has doubled.  Output stops after `_MOST` characters, or at the
+maximum length of an answer.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from fsm_agent.prompts.repairs import UNCLEAR, Schema, expanded
 NOTHING: Any = object()
 UNDECIDED: Any = object()
 
-_FINE = 2000  # characters of a document up to which each piece is looked at
+_FINE = 2000  # characters up to which a document is read again at every piece
 _COARSE = 16_000
 _MOST = 250_000  # characters of a reply
 _MAX_DEPTH = 100  # of a document
-_MAX_RESTARTS = 8  # behind brackets that are open and no JSON: keeps the search linear
+_MAX_RESTARTS = 8  # after open brackets that are not JSON; keeps the search linear
 _MAX_TRIED = 100  # documents
-_TAIL = 200  # characters in which an opening may be cut
+_TAIL = 200  # characters to keep in case an opening is split
 _BRACKET = re.compile(r"[{\[]")
 _QUOTED = re.compile(r'["\\]')
 _BARE = re.compile(r'"|[{\[]+|[}\]]+')
 _NUMBER = "+-.0123456789eE"
-_MORE = "\ue000"  # what no enumeration, date or pattern has
+_MORE = "\ue000"  # fits no enumeration, date or pattern
 _UNFINISHED = (
     *("missing", "missing_argument", "too_short", "union_tag_not_found", UNCLEAR),
     *("value_error", "assertion_error"),
@@ -43,13 +42,13 @@ _UNFINISHED = (
 
 
 class PartialReader:
-    """The output of one reply, whose text is fed piece by piece.
+    """A reader of the output of one reply, whose text arrives in pieces.
 
     Args:
         output: The type.
-        opening: A regular expression behind which the document stands; "": anywhere.
-        context: What validators get as ``info.context``.
-        max_length: Longer replies are refused; by default those that the output refuses.
+        opening: A regular expression for what precedes the document; "" for anywhere.
+        context: The ``info.context`` of validators.
+        max_length: The maximum number of characters in a reply; by default that of ``output``.
     """
 
     def __init__(
@@ -64,17 +63,20 @@ class PartialReader:
         self._is_ambiguous = output.is_wrapped and _has_field("value", output.read_schema)
         self._opening = re.compile(opening + r"\s*+(?=[{\[])") if opening else _BRACKET
         self._left = min(_MOST, output.max_length if max_length is None else max_length)  # characters
-        self._tail = "\n"  # the end of what was searched
+        self._tail = "\n"  # the end of the searched text
         self._document: _Document | None = None
         self._tried = self._restarts = 0
-        self._last: Any = NOTHING  # that was given
+        self._last: Any = NOTHING  # the last output
         self._is_over = False
 
     def feed(self, piece: str) -> tuple[Any] | None:
-        """Return the output so far, in a tuple, if the next piece of the text has brought more of it.
+        """Read the next piece of text.
+
+        Returns:
+            The output so far in a 1-tuple, or None if this piece added nothing to it.
 
         Raises:
-            Exception: If a validator could not take a part of the output.  The next piece can be fed all the same.
+            Exception: If a validator refused part of the output.  You can still feed the next piece.
         """
         self._left -= len(piece)
         self._is_over = self._is_over or self._left < 0
@@ -106,7 +108,7 @@ class PartialReader:
         return None
 
     def _find_start(self, piece: str) -> str | None:
-        """Return the rest of the text, from the first bracket on behind which the document may stand."""
+        """Return the text from the first bracket that may begin the document, or None."""
         text = self._tail + piece
         found = self._opening.search(text)
         if found is not None:
@@ -124,10 +126,10 @@ class PartialReader:
         return (value,)
 
     def _value(self, document: _Document) -> Any:
-        """Return what the document says so far, `NOTHING` if that is no output, `UNDECIDED` if it is too early."""
+        """Return the output so far, `NOTHING` if the document does not fit, or `UNDECIDED` if it is too early."""
         try:
             firm, whole = document.read()
-        except (ValueError, TypeError, RecursionError):  # no JSON; half a surrogate pair
+        except (ValueError, TypeError, RecursionError):  # not JSON; half a surrogate pair
             return NOTHING
         depth = document.depth
         if not self.output.is_wrapped or not isinstance(whole, dict) or next(iter(whole), "value") != "value":
@@ -138,21 +140,21 @@ class PartialReader:
         if not self._is_ambiguous:
             return inner
         if depth:
-            return UNDECIDED  # the type has a field of this name itself
+            return UNDECIDED  # the type itself has a field with this name
         return self._valid(firm, whole, depth) if inner is NOTHING else inner
 
     def _valid(self, firm: Any, whole: Any, depth: int) -> Any:
-        """Return a value if nothing is wrong with it, without the text at its end unless any text may stand there.
+        """Return the valid output so far, with the unfinished string at its end only if any string may stand there.
 
         Args:
-            firm: The value without the text at its end, if that is cut.
-            whole: The value.
-            depth: How many containers are open.
+            firm: The value without the unfinished string.
+            whole: The value with it.
+            depth: The number of open containers.
         """
         if firm is whole or firm == whole:
             return whole if self._may_come_right(whole, depth) else NOTHING
-        # With more behind it, a text that is cut is no member of an `Enum`, no date, and fits no pattern: what takes it
-        # nevertheless takes any text, and what it takes for itself, "good" of "goodish", may be another one in the end.
+        # A string with `_MORE` appended is no enum member or date and fits no pattern, so a type that accepts it
+        # accepts any string. Without that test, "good" would pass as a member although "goodish" may follow.
         if self._may_come_right(_with_more(whole, _MORE), depth):
             return whole
         if firm is NOTHING:
@@ -164,7 +166,7 @@ class PartialReader:
         return not problem or _is_unfinished(value, problem, depth)
 
     def _problem(self, value: Any) -> list[tuple[Sequence[Any], str]]:
-        """Return where pydantic finds what errors in a value."""
+        """Return the position and type of each error that pydantic finds in a value."""
         document = to_json(value, inf_nan_mode="constants").decode()
         try:
             self.output.bare_validated(document, self.context)
@@ -175,10 +177,10 @@ class PartialReader:
 
 
 class _Document:
-    """A document of which the beginning is there.
+    """A document whose beginning has arrived.
 
     Attributes:
-        depth: How many containers are open.
+        depth: The number of open containers.
     """
 
     def __init__(self) -> None:
@@ -195,7 +197,7 @@ class _Document:
 
     @property
     def is_due(self) -> bool:
-        """True if it has grown so much that it shall be read again."""
+        """Whether the document has grown enough to be read again."""
         if self._length < self._due_at:
             return False
         growth = (self._length - _FINE) // 8 if self._length < _COARSE else self._length
@@ -203,7 +205,7 @@ class _Document:
         return True
 
     def add(self, piece: str) -> str | None:
-        """Take the next piece; return what of it stands behind the end, once the document is complete."""
+        """Take the next piece.  If the document is complete, return what follows it, otherwise None."""
         at, size = 0, len(piece)
         while at < size:
             if self._is_escaped:
@@ -234,11 +236,11 @@ class _Document:
         self._length += len(piece)
 
     def read(self) -> tuple[Any, Any]:
-        """Return the value so far, without and with a text that is cut at its end; a number there is left out.
+        """Return the value so far, without and with an unfinished string at its end.  An unfinished number is left out.
 
         Raises:
             ValueError: If it is not JSON.
-            TypeError: If it has half a surrogate pair.
+            TypeError: If it contains half a surrogate pair.
         """
         if self.depth > _MAX_DEPTH:
             raise ValueError("nested too deep")
@@ -254,15 +256,15 @@ class _Document:
 
 
 def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], depth: int) -> bool:
-    """Return whether all that is wrong may come right with what is still to come.
+    """Return whether the rest of the reply could resolve all errors.
 
     Args:
-        value: The value, or one in it.
-        problem: The errors, and where they are in the value.
-        depth: How many containers are open: this one, the last one in it, and so on.
+        value: The value, or a value inside it.
+        problem: The position and type of each error.
+        depth: The number of open containers, from this value inwards.
     """
     inside = dict[Any, list[tuple[Sequence[Any], str]]]()
-    members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, of which one has to fit
+    members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, one of which must fit
     for position, kind in problem:
         is_absent = not _has(value, position[0]) if position else True
         if not position or (kind in ("missing", "missing_argument") and len(position) == 1 and is_absent):
@@ -278,14 +280,14 @@ def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], dep
 
 
 def _last_step(value: Any) -> Any:
-    """Return the last name or index of a container, under which it may still be open."""
+    """Return the last key or index of a container, where it may still be open."""
     return (
         next(reversed(value), None) if isinstance(value, dict) else len(value) - 1 if isinstance(value, list) else None
     )
 
 
 def _with_more(value: Any, more: str) -> Any:
-    """Return a value with more of the text at its end."""
+    """Return a value with more text at its end."""
     if isinstance(value, str):
         return value + more
     if isinstance(value, dict) and value:
@@ -297,7 +299,7 @@ def _with_more(value: Any, more: str) -> Any:
 
 
 def _has_field(name: str, schema: Schema) -> bool:
-    """Return whether a JSON schema, or a member of its union, has such a field, or takes any."""
+    """Return whether a JSON schema, or a member of its union, allows a field of this name."""
     found = expanded([schema], schema)
     return any(name in s.get("properties", ()) or s.get("additionalProperties") or not s for s in found)
 
@@ -309,7 +311,7 @@ def _has(value: Any, step: Any) -> bool:
 
 
 def extends(before: Any, after: Any) -> bool:
-    """Return whether a value only adds to another: fields, items at the end, and more of the text at its end."""
+    """Return whether ``after`` only adds fields, items or text to ``before``."""
     if isinstance(before, dict):
         return isinstance(after, dict) and all(
             name in after and extends(item, after[name]) for name, item in before.items()

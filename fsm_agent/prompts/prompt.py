@@ -1,4 +1,4 @@
-"""Prompts: a task, its output, its functions, and handlers for what goes wrong."""
+"""Prompts: a task, its output, its functions, and handlers for problems."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ INTERRUPT = "{{ call_results }}"
 LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
 FORM = "Now give your final answer in the form that is asked for."
-# How the output is requested: in the request's own form, as a function, in words, or by a separate request.
+# How the output is requested: by a request field, as a function, in words, or by a second request.
 Mode: TypeAlias = Literal["native", "function", "prompted", "two_stage"]
 _Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
@@ -60,7 +60,7 @@ _ARGUMENTS = {
 
 
 class PromptValues(TypedDict, total=False):
-    """The fields of a `Prompt` that do not affect the type of its answer, without ``template`` and ``path``."""
+    """The fields of a `Prompt`, without ``template``, ``path``, ``output`` and ``parser``."""
 
     functions: Functions
     on_exception: Handler
@@ -76,13 +76,13 @@ class PromptValues(TypedDict, total=False):
 
 
 class PromptOptions(PromptValues, total=False):
-    """The fields of a `Prompt` that are given by name, without ``output`` and ``parser``."""
+    """The keyword fields of a `Prompt`, without ``output`` and ``parser``."""
 
     path: str
 
 
 class PromptOverrides(PromptValues, total=False):
-    """The options that may be given in addition to the files of a prompt."""
+    """The fields of a `Prompt` that can override its files."""
 
     output: Any
     parser: Callable[[str], Any] | None
@@ -92,41 +92,44 @@ class PromptOverrides(PromptValues, total=False):
 class Prompt(KnownArguments, Generic[Out]):
     """A task for a model: a template, the functions that it may call, and the output that it must produce.
 
-    Its handlers say what the model is told when its answer cannot be used, when a function returned, when it has to
-    stop calling functions, and when it calls them in circles.  Each is a template, the path of a file with a template,
-    a `Prompt`, or a pure function that takes the same variables by keyword and returns the text.  Templates and
-    functions inherit functions, hosted tools, settings, output and parser.  A `Prompt` brings its own functions (some
-    of the task's), its own hosted tools, settings that override the task's, and perhaps its own output or parser.  The
-    prompt that asked for an answer parses it; see `governing`.  Handlers are derived once, from the task's prompt, and
-    a handler is its own handler.
+    Handlers (the ``on_…`` arguments) provide what the model is told in certain situations.  A handler is a template,
+    the path of a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
+    text.  Templates and functions keep the task's functions, hosted tools, settings, output and parser.  A `Prompt`
+    brings its own functions (some of the task's) and hosted tools, settings that override the task's, and optionally an
+    output or parser.  The prompt that asked for an answer also parses it; see `governing`.
 
     Args:
         template: A Jinja2 template; see `render`.
         path: The name in a `Prompts` collection and in snapshots.
-        functions: `Function`s, plain callables, toolsets and other sources of functions, which replace the agent's.
-            Without any, the agent's functions are offered.  MCP servers among them are asked anew for each call.
+        functions: `Function`s, plain callables, toolsets and other sources, which replace the agent's functions.
+            Without any, the agent's functions are offered.  MCP servers are asked for their functions at each call.
         output: The type of the answer; see `Output`.
-        parser: A pure function that makes the output from the answer's text instead.  A `Parser` gets the whole reply
-            (`ParserInput`).  Both may return a `Parsed`, which reports repairs.  If it raises, the model tries again.
-            The model is told the text of a `ParseError` or other `ValueError`, and also the type of other exceptions.
-            The parser decides about an answer that was cut off.  If the wire can, it still sends the output's schema.
-        on_exception: The text after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
-        on_interrupt: The text of each function's result; ``call_results`` (required), ``name``, ``arguments``.
-        on_final: The text when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
-        on_form: The text between the two stages.
-        mode: How the output is requested; by default the best mode of the model's profile.  ``"native"``: the request
-            has a field for the schema.  ``"function"``: the model has to call a function whose arguments are the
-            answer.  ``"prompted"``: the system prompt describes it.  ``"two_stage"``: functions are offered without
-            it, and after an answer in words, the model is asked again, with the schema and without functions.
-        max_length: How many characters a typed answer may have.  A longer answer is refused.  It does not apply to your
-            own parser.
-        on_loop: The text when the model repeats the same request; ``name``, ``count``.  See `Limits.on_loop`.
-        hosted_tools: Tools that the provider runs, in addition to those in the agent's settings, in the requests that
-            this prompt governs.  The last request has no hosted tools, as it has no functions.
-        settings: Options of these requests, which override the agent's but not the call's: ``{"temperature": 0}``.
-        finalizer: A text or a `Prompt` that words the answer.  After an answer in text, the model is asked again, with
-            this prompt and without functions.  Its reply is the answer, for this prompt's output and parser.  The
-            variable ``answer`` is the first answer.
+        parser: A pure function that makes the output from the answer's text.  A `Parser` gets the whole reply instead
+            (`ParserInput`).  Both may return a `Parsed` to report repairs.  If the parser raises, the model tries
+            again.  The model sees the message of a `ParseError` or other `ValueError`, and for other exceptions also
+            the type.  The parser decides about an answer that was cut off.  If possible, the schema of ``output`` is
+            still sent.
+        on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
+        on_interrupt: The text of each function result.  Variables: ``call_results`` (required), ``name``,
+            ``arguments``.
+        on_final: The text when the rounds or function calls are used up and functions are withdrawn.  Variable:
+            ``rounds``.
+        on_form: The text between the two stages of mode ``"two_stage"``.
+        mode: How to request the output; by default the best mode for the model.  ``"native"``: the request has a field
+            for the schema.  ``"function"``: the model calls a function whose arguments are the answer.  ``"prompted"``:
+            the system prompt describes the schema.  ``"two_stage"``: the model first answers in words, with functions
+            but without the schema; a second request has the schema but no functions.
+        max_length: The maximum number of characters in a typed answer.  Longer answers are refused.  Your own parser
+            ignores it.
+        on_loop: The text when the model repeats the same request.  Variables: ``name``, ``count``.  See
+            `Limits.on_loop`.
+        hosted_tools: Tools that the provider runs, in addition to the agent's, for the requests that this prompt
+            governs.  The last request has no hosted tools and no functions.
+        settings: Options for these requests, such as ``{"temperature": 0}``.  They override the agent's but not the
+            call's.
+        finalizer: A text or a `Prompt` for wording the final answer.  After an answer in text, the model gets this
+            prompt in another request, without functions.  Its reply is the answer, and is parsed with this prompt's
+            output and parser.  The variable ``answer`` is the first answer.
 
     Examples:
         >>> order = Prompt("Which goods does this letter order? {{ letter }}", output=list[str])
@@ -157,15 +160,13 @@ class Prompt(KnownArguments, Generic[Out]):
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that other functions depend on
     delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
     handoffs: frozenset[str] = field(init=False, repr=False)  # the agents among them that take over the dialog
-    tallied: frozenset[str] = field(init=False, repr=False)  # the functions whose number of runs matters
-    may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools, and those of its handler
-    in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # those that run one at a time
-    is_borrowed: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+    tallied: frozenset[str] = field(init=False, repr=False)  # the functions whose runs are counted
+    may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools and its handlers'
+    in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # functions that run one at a time
+    is_borrowed: bool = field(init=False, repr=False, default=False)  # an agent lends its functions for one call
     is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
-    source: Prompt | None = field(init=False, repr=False, default=None)  # what an agent was given, and made this of
-    unresolved: Prompt | None = field(
-        init=False, repr=False, default=None
-    )  # the prompt whose sources were asked for this
+    source: Prompt | None = field(init=False, repr=False, default=None)  # the prompt that an agent made this from
+    unresolved: Prompt | None = field(init=False, repr=False, default=None)  # the prompt before its sources were asked
 
     if TYPE_CHECKING:
 
@@ -308,31 +309,30 @@ class Prompt(KnownArguments, Generic[Out]):
         names = _ARGUMENTS[kind]
         try:
             inspect.signature(handler).bind(**dict.fromkeys(names))
-        except TypeError as error:  # it is called when a request has been paid for
+        except TypeError as error:  # checked now, since it runs only after a paid request
             right = f"{', '.join(names)} by name" if names else "nothing"
             raise PromptError(
                 f"on_{kind} of prompt {self.path!r}: expected a function that takes {right}: {error}"
             ) from None
-        except ValueError:  # a function of C that does not say what it takes
+        except ValueError:  # a C function without a signature
             return
 
     def __call__(self, /, **values: Any) -> Task[Out]:
-        """Return this prompt with values for its variables, as the task of a call.  No model is asked.
+        """Return this prompt with values for its variables, as the task of a call.  No model is called.
 
-        Values go to the prompt, and options to the call: ``agent.call(order(letter="…"), run_id="order-17")``.
+        Values go to the prompt, and options go to the call: ``agent.call(order(letter="…"), run_id="order-17")``.
 
         Raises:
-            PromptError: If the template has no variable of a given name.  A missing variable is an error when the task
-                is rendered.
+            PromptError: If the template has no variable with a given name.  Missing variables are reported when the
+                task is rendered.
         """
         check_used(self.template, values)
         return Task(self, values)
 
     def render(self, /, **values: Any) -> Message:
-        """Return the user's message that asks for the task.
+        """Return the user message for the task.
 
-        The text of a `Payload` among the values appears in its place.  The images and documents of all values follow
-        the text.
+        A `Payload` among the values appears as its text.  The images and documents of all values follow the text.
 
         Raises:
             PromptError: If a variable is missing, or the template does not use one.
@@ -349,7 +349,7 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @property
     def _guard(self) -> TextGuard | None:
-        """What makes the texts of values harmless, if they need it."""
+        """A function that makes the text of values harmless, or None."""
         return None
 
     @overload
@@ -380,11 +380,11 @@ class Prompt(KnownArguments, Generic[Out]):
         return replace(this, **changes)
 
     def borrowing(self, **changes: Any) -> Prompt:
-        """Return a copy of this prompt whose functions an agent lends it for a single call."""
+        """Return a copy whose functions are lent by an agent for a single call."""
         return self.extend(**changes).marked(is_borrowed=True)
 
     def for_call(self) -> Prompt[Out]:
-        """Return this prompt with the present functions of its MCP servers and other sources, or itself without any."""
+        """Return this prompt with the current functions of its MCP servers and other sources, or itself without any."""
         if self.is_fixed:
             return self
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
@@ -392,10 +392,10 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.extend(functions=functions_of(self.functions), **changes).marked(unresolved=self)
 
     def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
-        """Return this prompt with functions for the calls that hosted tools leave to the caller, or itself without any.
+        """Return this prompt with functions for hosted tool calls that the caller must answer, or itself without any.
 
         Raises:
-            PromptError: If one of its own functions has the name of such a function.
+            PromptError: If one of its own functions has the same name.
         """
         answers = hosted.answering((*tools, *self.may_host), self.offers, has_approver=has_approver)
         if not answers:
@@ -403,9 +403,9 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.marked(by_name={**self.by_name, **answers}, in_order=frozenset(answers))
 
     def marked(self, **derived: Any) -> Prompt[Out]:
-        """Return a copy with other values of fields that users do not set, such as ``source``.
+        """Return a copy with other values for derived fields, such as ``source``.
 
-        `replace` would derive all of them anew, as `extend` does.
+        `extend` would derive all of them again.
         """
         copied = object.__new__(type(self))
         vars(copied).update(vars(self), **derived)
@@ -418,7 +418,7 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A text that changes with what the prompt says, offers and expects.  Only the names of its code count."""
+        """A string that changes when the text, functions or output of the prompt change.  Code counts only by name."""
         return fingerprint_of(self)
 
     @cached_property
@@ -432,10 +432,10 @@ class Prompt(KnownArguments, Generic[Out]):
         return Output(self.output, self.max_length)
 
     def read(self, source: ParserInput) -> Parsed[Out]:
-        """Return the output that a reply means, and the repairs that it needed.
+        """Return the output in a reply, and the repairs that it needed.
 
         Raises:
-            Exception: If it is not a valid answer, or the parser failed.  The model is told why, and tries again.
+            Exception: If the answer is invalid, or the parser failed.  The model is told why, and tries again.
         """
         if self.parser is None:
             return self.expected.read(source)
@@ -445,20 +445,20 @@ class Prompt(KnownArguments, Generic[Out]):
         return checked(function(source.text, **source.parser_args))
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return the reader of a reply that is still arriving, or None if its output is known only at the end."""
+        """Return a reader for a reply that is still arriving, or None if the output is known only at the end."""
         if self.parser is not None:
             return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
         return None if self.output is str else PartialReader(self.expected, "", parser_args)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Out:
-        """Return the output that ``text`` means; see `read`."""
+        """Return the output in ``text``; see `read`."""
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def prompt_for_request(self, *, is_final: bool, in_branch: bool) -> Prompt:
-        """Return the prompt that governs a request and the parsing of its answer: this one or a handler.
+        """Return the prompt that governs a request and parses its answer: this one or a handler.
 
-        A refused answer to the final request is asked for again in the final handler's form, unless the exception
-        handler has a form of its own.
+        If the final answer is refused, the final handler's output is asked for again, unless the exception handler has
+        its own output or parser.
         """
         if in_branch:
             handler = self.exception_handler
@@ -468,7 +468,7 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @cached_property
     def finalizing(self) -> Prompt:
-        """The prompt that governs the request for the final answer, after the first one; see `finalizer`."""
+        """The prompt that governs the second request for a final answer; see ``finalizer``."""
         finalizer = self.finalizer
         assert finalizer is not None
         path = f"__{self.path}_finalizer"
@@ -482,7 +482,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return finalizer.extend(path=finalizer.path or path, **changes, **without)
 
     def finalizer_text(self, answer: str) -> str:
-        """Return what the model is told when it has answered for the first time."""
+        """Return the text that asks the model for its final answer."""
         finalizer = self.finalizer
         template = finalizer.template if isinstance(finalizer, Prompt) else finalizer or ""
         return render(template, {"answer": answer} if "answer" in variables(template) else {})
@@ -494,12 +494,12 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @cached_property
     def interrupt_handler(self) -> Prompt:
-        """The prompt whose text wraps the results of functions."""
+        """The prompt whose text wraps function results."""
         return self._handler("interrupt")
 
     @cached_property
     def final_handler(self) -> Prompt:
-        """The prompt that governs the last request, with the functions withdrawn."""
+        """The prompt that governs the last request, which has no functions."""
         return self._handler("final")
 
     def _handler(self, kind: _Kind) -> Prompt:
@@ -522,13 +522,13 @@ class Prompt(KnownArguments, Generic[Out]):
         return derived
 
     def handler_text(self, kind: _Kind, /, **values: Any) -> str:
-        """Return the text for the model by the handler of this kind.
+        """Return the handler's text for the model.
 
         Raises:
-            PromptError: If the handler is a function that returned something other than text.
+            PromptError: If the handler is a function that returned something other than a string.
         """
         handler: Handler = getattr(self, f"on_{kind}")
-        if handler == INTERRUPT:  # by far the most frequent, and it says just that
+        if handler == INTERRUPT:  # by far the most frequent
             return str(values["call_results"])
         if isinstance(handler, str | Prompt):
             return render(handler.template if isinstance(handler, Prompt) else handler, values)
@@ -548,12 +548,12 @@ Handler: TypeAlias = str | Path | Prompt | Callable[..., str]
 class Task(Generic[Out]):
     """A prompt with values for its variables.  Calling a prompt returns a task.
 
-    A task may replace a prompt everywhere: ``agent.call(order(letter="…"))``, ``dialog.put(order(letter="…"))``, as an
-    item of ``agent.map``, and as the task of a flow's state.
+    A task can be used wherever a prompt can: in ``agent.call(order(letter="…"))``, in
+    ``dialog.put(order(letter="…"))``, as an item of ``agent.map``, and as the task of a flow's state.
 
     Args:
         prompt: The prompt that governs the call.
-        values: The values, by the names of the template's variables.
+        values: The values, by variable name.
 
     Examples:
         >>> task = Prompt("Hello, {{ name }}.")(name="Ada")
@@ -567,7 +567,7 @@ class Task(Generic[Out]):
     values: Mapping[str, Any]
 
     def render(self) -> Message:
-        """Return the user's message that asks for the task.
+        """Return the user message for the task.
 
         Raises:
             PromptError: If a variable is missing.
@@ -576,7 +576,7 @@ class Task(Generic[Out]):
 
 
 class MissingPrompt:
-    """A substitute for the prompt of a call that was pickled without it.  Only the path is known.
+    """A placeholder for the prompt of a call that was pickled without it.
 
     Args:
         path: The path of the prompt.
@@ -586,7 +586,7 @@ class MissingPrompt:
     delegates: frozenset[str] = frozenset()
     handoffs: frozenset[str] = frozenset()
     may_host: tuple[HostedTool, ...] = ()
-    fingerprint = ""  # not known
+    fingerprint = ""  # unknown
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path

@@ -1,12 +1,12 @@
-"""Text of users in which no tag of a frame can be read, and that text as it was.
+r"""Quotes text from users so that it cannot be read as one of a frame's tags, and restores the original text.
 
-Whatever could be read as one of the tags gets the word ``quoted:`` behind its first character: ``</query>`` becomes
-``<quoted:/query>``.  All other text stays as it is.  Whatever is quoted already is quoted once more, so that the text
-can be had back.
+Anything that could be read as such a tag gets the word ``quoted:`` after its first character: ``</query>`` becomes
+``<quoted:/query>``.  All other text stays unchanged.  Text that is already quoted is quoted again, so that the original
+can always be restored.
 
-Tags are looked for in a reading of the text in which each character is a plain one: without case, accents, marks that
-cannot be seen, and the forms of other scripts, and with escapes (``&lt;``, ``%3C``, ``\u003c``) replaced by what they
-stand for.  A reading is made in linear time, and so is the search.
+Tags are searched for in a *reading* of the text, in which each character has its plain form.  Case, accents and
+invisible characters are dropped, lookalikes from other scripts become plain letters, and escapes (``&lt;``, ``%3C``,
+``\u003C``) are decoded.  Making and searching a reading takes linear time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from urllib.parse import unquote
 
 QUOTED = "quoted:"
 
-_LEVELS = 3  # of escapes in escapes
-_BRACKET, _END_BRACKET = "\u2039", "\u203a"  # stand for all that look like < and >
-_NONE, _SEVERAL = "\0", "\1"  # stand for a character with no plain form, and for one with several
+_LEVELS = 3  # of nested escapes
+_BRACKET, _END_BRACKET = "\u2039", "\u203a"  # stand for all lookalikes of < and >
+_NONE, _SEVERAL = "\0", "\1"  # stand for characters with no plain form, and with several
 _ODD = re.compile(f"({_NONE}+|{_SEVERAL})")
-_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn")  # categories: controls, marks of format, accents
-_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters without a picture
+_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn")  # categories: controls, format characters, accents
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters that look blank
 _ESCAPE = re.compile(
     r"(&(?:amp;?)++"
     r"|&(?:[lg]t;?|#0*+[0-9]{1,7};?|#x0*+[0-9a-f]{1,6};?|[a-z][a-z0-9]{1,30};)"
@@ -36,7 +36,7 @@ _ESCAPE = re.compile(
     r"|(?<!\\)\\++(?:u\{0*+[0-9a-f]{1,6}\}|u0{4}[0-9a-f]{4}|u[0-9a-f]{4}|x[0-9a-f]{2}))"
 )
 _PERCENT = re.compile(r"^%(?:25)+(?=..)")
-_LIKE = {  # characters that look like another: of other alphabets, and brackets, slashes and lines
+_LIKE = {  # lookalikes of letters, brackets, slashes and dashes
     "\u2039": "\u02c2\u1438\u2039\u276e\u276c\u3008\u27e8\u300a\u227a",
     "\u203a": "\u02c3\u1433\u203a\u276f\u276d\u3009\u27e9\u300b\u227b",
     "/": "\u2215\u2044\u29f8\u2571\u27cb",
@@ -69,19 +69,19 @@ _LIKE = {  # characters that look like another: of other alphabets, and brackets
     "z": "\u1d22",
 }
 _PLAIN_OF = {ord(like): plain for plain, likes in _LIKE.items() for like in likes}
-EndOf: TypeAlias = Callable[[int], int]  # from a character of a reading to the end of what it was read from
+EndOf: TypeAlias = Callable[[int], int]  # from a position in a reading to the end of its source
 
 
 def quoted(text: str, names: tuple[str, ...]) -> str:
-    """Return the text with all that could be read as a tag of one of these names quoted."""
+    """Return the text with everything quoted that could be read as a tag with one of these names."""
     return QUOTED.join(_pieces(text, names))
 
 
 def unquoted(text: str, names: tuple[str, ...]) -> str:
-    """Return the text that was quoted.
+    """Return the text before it was quoted.
 
     Raises:
-        ValueError: If a tag in it is not quoted.
+        ValueError: If it contains an unquoted tag.
     """
     first, *others = _pieces(text, names)
     if not all(piece.startswith(QUOTED) for piece in others):
@@ -91,14 +91,14 @@ def unquoted(text: str, names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def guard_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    """Return the function that quotes tags of these names, the same one each time."""
+    """Return the function that quotes tags with these names.  It is always the same object."""
     return lambda text: quoted(text, names)
 
 
 def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
-    """Return the text cut behind the first character, or its escape, of each tag.
+    """Return the text, split after the first character (or its escape) of each tag.
 
-    A mark that cannot be seen may be nothing, or stand between words.
+    Invisible characters are read both as nothing and as a space.
     """
     cuts = set[int]()
     for unseen in ("", " ") if any(not _fold_text(char) for char in set(text)) else ("",):
@@ -109,7 +109,7 @@ def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of tags in a reading: all that begins like an end tag, and start tags with a real ``<``."""
+    """Return the pattern of tags in a reading: whatever begins like an end tag, and start tags with a real ``<``."""
     letters = [[re.escape(c) for c in _fold_text(name) if c not in "_.-"] or [re.escape(name)] for name in names]
     loose = "|".join([r"[\s_.-]*+".join(name) for name in letters])
     tight = "|".join([r"[_.-]*+".join(name) for name in letters])
@@ -119,11 +119,11 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _reading(text: str, unseen: str) -> tuple[str, EndOf]:
-    """Return what can be read in a text, and where that ends of which a character of it is a part.
+    """Return the reading of a text, and a function from its positions to positions in the text.
 
     Args:
         text: The text.
-        unseen: How a mark is read that cannot be seen.
+        unseen: What to replace invisible characters with.
     """
     reading, end_of = _in_plain_characters(text, unseen)
     for _ in range(_LEVELS):
@@ -146,8 +146,8 @@ def _in_plain_characters(text: str, unseen: str) -> tuple[str, EndOf]:
 
 
 def _replaced(units: re.Pattern[str], text: str, form: Callable[[str, int], str]) -> tuple[str, EndOf]:
-    """Return the text with each unit in the form that is made of it and its place."""
-    pieces = units.split(text)  # each second one is a unit
+    """Return the text with each unit replaced by ``form(unit, position)``, and a function between the positions."""
+    pieces = units.split(text)  # every second one is a unit
     if len(pieces) == 1:
         return text, lambda index: index + 1
     ends = [*accumulate(map(len, pieces))]
@@ -164,7 +164,7 @@ def _replaced(units: re.Pattern[str], text: str, form: Callable[[str, int], str]
 
 @lru_cache(maxsize=4096)
 def _fold_text(text: str) -> str:
-    """Return the plain form of a character or name, without what cannot be seen."""
+    """Return the plain form of a character or name, without invisible characters."""
     if text.isascii() and text.isprintable():
         return text.lower()
     seen = [char for char in unicodedata.normalize("NFKD", text) if char.isspace() or _is_seen(char)]
@@ -178,13 +178,13 @@ def _is_seen(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _decoded(escape: str) -> str:
-    """Return what an escape stands for; one that stands for nothing is itself."""
+    """Return what an escape stands for, or the escape itself if it is invalid."""
     try:
         if escape[0] == "%":
             return unquote(_PERCENT.sub("%", escape), errors="strict")
         if escape[0] == "\\":
             return chr(int(escape.lstrip("\\")[1:].strip("{}"), 16))
-        name = escape[1:].rstrip(";").rpartition(";")[2]  # of one amp; behind another, the last
+        name = escape[1:].rstrip(";").rpartition(";")[2]  # after a chain of amp; the last name
         if name.startswith("#x"):
             return chr(int(name[2:], 16))
         return chr(int(name[1:])) if name.startswith("#") else _entities().get(name, escape)
@@ -194,7 +194,7 @@ def _decoded(escape: str) -> str:
 
 @cache
 def _entities() -> Mapping[str, str]:
-    """Return the meanings of entities by their names in small letters."""
+    """Return the meanings of HTML entities by lower-case name."""
     named = {name.rstrip(";"): meaning for name, meaning in html5.items()}
     return {name.casefold(): meaning for name, meaning in named.items()} | {
         name: meaning for name, meaning in named.items() if name.islower()

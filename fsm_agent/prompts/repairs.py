@@ -1,10 +1,10 @@
-"""Repairs of answers: nearly-JSON, and names and values that are nearly right.
+"""Repairs of answers: broken JSON, and names and values that are nearly right.
 
-A name or value is corrected if exactly one of the right names or values is close enough.
+A name or value is corrected if exactly one of the expected names or values is close enough.
 
-Two texts are close if they are equal except for case, spaces, hyphens and underscores.  They are also close if they
-differ by one typo (a letter too many, missing or wrong, or two swapped letters), begin with the same letter, have the
-same digits, and have four letters or more.  So "unapproved" is far from "approved", and "step 2" from "step 1".
+Two texts are close if they differ only in case, spaces, hyphens and underscores.  They are also close if they differ by
+one typo: an extra, missing or wrong letter, or two swapped letters.  In that case, both need at least four letters, the
+same first letter and the same digits.  So "unapproved" is not close to "approved", nor "step 2" to "step 1".
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, SupportsIndex
 from pydantic_core import ValidationError, from_json, to_json
 
 _MAX_ROUNDS = 8  # of corrections, each of which may reveal further errors
-_MAX_ERRORS = 50  # that are looked at in each
-_MAX_NAME = 100  # characters of what is compared
+_MAX_ERRORS = 50  # that each round looks at
+_MAX_NAME = 100  # characters of names that are compared
 _MAX_CHOICES = 1000
 _LEAST_LETTERS = 4
 _MISSING = ("missing", "missing_argument")
@@ -25,7 +25,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "no_such_attribute
 _UNLISTED = ("enum", "literal_error")
 UNCLEAR = "unclear_union"  # pydantic's type for the errors of `fsm_agent.prompts.unions`
 _UNTAGGED = (UNCLEAR, "union_tag_invalid", "union_tag_not_found")
-MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED))  # errors in which a name or value may be close
+MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED))  # errors that a near miss may cause
 _IGNORED = re.compile(r"[\s_-]+")
 _DIGITS = re.compile(r"\d+")
 
@@ -35,15 +35,15 @@ Schema = Mapping[str, Any]
 def matched(
     document: str, validated: Callable[[str], Any], schema: Schema, error: ValidationError
 ) -> tuple[Any, tuple[str, ...]] | None:
-    """Return the value of a document with nearly right names or values, and the corrections, or None.
+    """Return the value of a document after correcting names and values, with the corrections, or None.
 
     Args:
         document: The JSON.
-        validated: Makes the value of a document.
-        schema: The JSON schema of the type.
-        error: The error of pydantic for the document.
+        validated: Makes a value from a document.
+        schema: The JSON Schema of the type.
+        error: pydantic's error for the document.
     """
-    data = {"": from_json(document)}  # with a key, under which the whole can be replaced
+    data = {"": from_json(document)}  # with a key, so that the whole value can be replaced
     schema = {"properties": {"": schema}, "$defs": schema.get("$defs", {})}
     notes: list[str] = []
     for _ in range(_MAX_ROUNDS):
@@ -54,7 +54,7 @@ def matched(
         try:
             return validated(to_json(data[""], inf_nan_mode="constants").decode()), tuple(notes)
         except ValidationError as problem:
-            error = problem.with_traceback(None)  # whose frame it would keep alive
+            error = problem.with_traceback(None)  # a traceback would keep its frames alive
     return None
 
 
@@ -82,7 +82,7 @@ def _value_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
 
 
 def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Rename the field of an object that lacks its right name."""
+    """Rename a misspelled field of an object."""
     holder, key, schemas = _found(data, schema, path[:-1])
     fields = holder[key] if holder is not None else None
     if isinstance(fields, dict):
@@ -93,7 +93,7 @@ def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
 
 
 def _tag_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Correct the name or value that identifies the member of a union."""
+    """Correct the name or value that identifies a union member."""
     holder, key, schemas = _found(data, schema, path)
     fields = holder[key] if holder is not None else None
     if not isinstance(fields, dict):
@@ -115,7 +115,7 @@ def _is_free(schema: Schema) -> bool:
 
 
 def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str | None]) -> Iterator[str]:
-    """Give fields that are missing under their right names these names."""
+    """Rename misspelled fields to the wanted names."""
     for right in wanted:
         if right is None or right in fields:
             continue
@@ -130,7 +130,7 @@ def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str 
 
 
 def only_close(actual: Any, right: Iterable[str]) -> str | None:
-    """Return the only right text that is close to another, or None if there is not exactly one."""
+    """Return the one text in ``right`` that is close to ``actual``, or None if there is not exactly one."""
     if not isinstance(actual, str) or len(actual) > _MAX_NAME:
         return None
     choices = [choice for choice in right if abs(len(choice) - len(actual)) <= _MAX_NAME][:_MAX_CHOICES]
@@ -157,9 +157,9 @@ def _is_slip(a: str, b: str) -> bool:
 
 
 def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
-    """Return the container and the key of a place in a document, and the schemas that hold there.
+    """Return the container, key and schemas for a position in a document.
 
-    Places also name the members of unions, which are not part of the document.
+    Positions may also name union members, which are not part of the document.
     """
     holder: Any = None
     key: Any = None
@@ -184,7 +184,7 @@ def _inner(schema: Schema, step: Any) -> Iterator[Any]:
 
 
 def expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
-    """Return schemas with what they refer to, and with the members of unions."""
+    """Return schemas together with their references and union members."""
     left, found, seen = [*schemas], list[Schema](), set[str]()
     while left:
         schema = left.pop()
@@ -203,15 +203,15 @@ def _words(path: Sequence[Any]) -> str:
     return ".".join(str(step)[:100] for step in path[1:20] if step != "") or "the top"
 
 
-_LOOKS = 8  # per character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
-_MAX_LOOKS = 200_000  # a second or two of hostile text
+_LOOKS = 8  # reads per character that json_repair may take; it succeeds with 2 to 4
+_MAX_LOOKS = 200_000  # hostile text then takes a second or two
 
 
 def repaired(document: str, looks: list[int]) -> str:
-    """Return nearly-JSON after json_repair, or "" if it fails or needs more than ``looks``.
+    """Return the document repaired by json_repair, or "" if that fails or takes more than ``looks`` reads.
 
-    json_repair looks ahead and starts over, so hostile text takes more than quadratic time (12 s for 3,000 characters),
-    and it fails with its own exceptions.
+    json_repair looks ahead and starts over, so hostile text takes more than quadratic time (12 s for 3,000 characters).
+    It also fails with arbitrary exceptions.
     """
     import json_repair
 
@@ -222,7 +222,7 @@ def repaired(document: str, looks: list[int]) -> str:
 
 
 def granted(text: str) -> list[int]:
-    """Return how many looks all repairs of parts of ``text`` may take together, to be counted down."""
+    """Return a counter of the reads that all repairs of parts of ``text`` may take together."""
     return [min(_LOOKS * len(text), _MAX_LOOKS)]
 
 
@@ -234,7 +234,7 @@ class _Metered(str):
     """Text that can be read a limited number of times, which bounds the work of any reader."""
 
     __slots__ = ("looks",)
-    looks: list[int]  # how many are left; one list for all slices of a text
+    looks: list[int]  # the number left, shared by all slices of a text
 
     @classmethod
     def of(cls, text: str, looks: list[int]) -> _Metered:

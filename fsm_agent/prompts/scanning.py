@@ -1,4 +1,4 @@
-"""Scanners: where JSON, fenced blocks and elements stand in a text, in linear time."""
+"""Scanners that find JSON, fenced blocks and elements in text, in linear time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pydantic_core import from_json
 
 from fsm_agent._internal.structs import Value
 
-_NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
+_NO_JSON = (ValueError, TypeError)  # the second: half a surrogate pair
 _MAX_PIECES = 1000  # of one answer are tried
 _THINK, _THOUGHT = "<think>", "</think>"
 _RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
-_MAX_SCANNED = 3_000_000  # characters of one answer, all those scans together
-_MAX_NESTED = 8  # blocks that are open at once: keeps the sum of their lengths linear
+_MAX_SCANNED = 3_000_000  # characters of one answer in all scans together
+_MAX_NESTED = 8  # open blocks; keeps the sum of their lengths linear
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
 _TOKEN = re.compile(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
 _OPENER = re.compile(r"\s*[{\[(]")
-_BEGUN = re.compile(  # text that begins so is meant as JSON
+_BEGUN = re.compile(  # text that begins like this is meant as JSON
     r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
 )
 _IN_A_ROW = re.compile(r"""[\s,]*[{\["'“]""")
 
 
 def without_thought(text: str) -> str:
-    """Return the text after its leading reasoning in ``<think>``, or the whole text if it has none.
+    """Return the text after leading ``<think>`` reasoning, or the whole text if there is none.
 
-    Many servers leave the reasoning in the text, some without its start tag, which is in the prompt.
+    Many servers leave the reasoning in the text.  Some omit the start tag, because it is part of the prompt.
     """
     begun = text.lstrip()
     if begun.startswith(_THINK):
@@ -41,7 +41,7 @@ def without_thought(text: str) -> str:
 
 
 def begins_with_opener(text: str) -> bool:
-    """Return whether the text is meant as JSON from its beginning on."""
+    """Return whether the text begins like JSON."""
     return _OPENER.match(text) is not None
 
 
@@ -55,29 +55,29 @@ def is_json(document: str) -> bool:
 
 
 def fenced(text: str) -> list[str]:
-    """Return the contents of code fences of any language."""
+    """Return the contents of all code fences."""
     return _FENCED.findall(text)
 
 
 def documents(text: str) -> Iterator[str]:
-    """Yield pieces of the text that may be the answer's JSON, the likeliest first."""
+    """Yield pieces of text that may be the answer's JSON, the most likely first."""
     yield from fenced(text)
     yield from bracketed(text)
 
 
 def bracketed(text: str) -> Iterator[str]:
-    """Yield each outermost ``{…}`` and ``[…]``, up to the first that is meant as JSON but never closes."""
+    """Yield each outermost ``{…}`` and ``[…]``, and stop at JSON that never closes."""
     for number, (start, end) in enumerate(_pieces(text)):
         if number == _MAX_PIECES:
             return
         if end is not None:
             yield text[start:end]
         elif _BEGUN.match(text, start):
-            return  # a document inside it is not the answer but a part of one
+            return  # documents inside it are only parts of an answer
 
 
 def broken(text: str) -> Iterator[str]:
-    """Yield pieces of the text that are meant as JSON and are invalid, the likeliest first."""
+    """Yield pieces of text that look like JSON but are invalid, the most likely first."""
     for document in fenced(text):
         if _OPENER.match(document) and not is_json(document):
             yield document
@@ -85,7 +85,7 @@ def broken(text: str) -> Iterator[str]:
 
 
 def broken_brackets(text: str) -> Iterator[str]:
-    """Yield pieces from a bracket on that are meant as JSON and are invalid."""
+    """Yield pieces from each bracket that look like JSON but are invalid."""
     for start, end in _pieces(text):
         if (text[start] == "[" or _BEGUN.match(text, start)) and not is_json(text[start:end]):
             yield text[start:]
@@ -93,7 +93,7 @@ def broken_brackets(text: str) -> Iterator[str]:
 
 
 def is_row(text: str) -> bool:
-    """Return whether the text begins with a JSON document, and another, or more of its fields, follow at once."""
+    """Return whether the text begins with a JSON document that is directly followed by another, or by more fields."""
     if not _OPENER.match(text):
         return False
     start, end = next(_pieces(text), (0, None))
@@ -101,16 +101,16 @@ def is_row(text: str) -> bool:
 
 
 def has_documents(text: str) -> bool:
-    """Return whether the text contains several JSON documents or a nearly right one."""
+    """Return whether the text contains a complete JSON document."""
     return any(
         is_json(text[start:end]) for (start, end), _ in zip(_pieces(text), range(_RESTARTS), strict=False) if end
     )
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
-    """Yield start and end of each outermost ``{…}`` and ``[…]`` of the text, in linear time.
+    """Yield the start and end of each outermost ``{…}`` and ``[…]``, in linear time.
 
-    A piece that never closes has no end, and its inner pieces follow.
+    The end is None if a piece never closes; the pieces inside it follow.
     """
     start = scanned = 0
     for _ in range(_RESTARTS):
@@ -139,8 +139,8 @@ def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
 class Block(Value, frozen=True):
     """A fenced block of Markdown."""
 
-    info: str  # the word behind the fence
-    content: str  # without the indentation of the fence, and trimmed on the right
+    info: str  # the word after the fence
+    content: str  # without the fence's indentation, trimmed on the right
 
 
 class _Fence(Value, frozen=True):
@@ -151,9 +151,9 @@ class _Fence(Value, frozen=True):
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Yield the fenced blocks in the order in which they open.
+    """Yield fenced blocks, which may be nested, in the order in which they open.
 
-    Blocks may be nested.  A block that is never closed ends with the text.
+    A block that is never closed ends with the text.
     """
     found: list[tuple[int, int, _Fence]] = []
     opened: list[_Fence] = []
@@ -163,7 +163,7 @@ def blocks(text: str) -> Iterator[Block]:
         if not words and opened and marks.startswith(opened[-1].marks):
             fence = opened.pop()
             found.append((fence.start, match.start(), fence))
-            if not opened:  # nothing that opens before is left
+            if not opened:  # no enclosing block is still open
                 yield from _in_order(found, text)
                 found.clear()
         elif (words or not opened) and len(opened) < _MAX_NESTED:
@@ -186,11 +186,11 @@ class Element(Value, frozen=True):
     """An element ``<name attributes>content</name>`` or ``<name attributes/>``."""
 
     name: str
-    attributes: str  # as they are written
+    attributes: str  # as written
     content: str  # trimmed
     start: int
     end: int
-    is_paired: bool  # it has an end tag
+    is_paired: bool  # whether it has an end tag
 
 
 def is_tag(name: str) -> bool:
@@ -200,9 +200,9 @@ def is_tag(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of start and end tags.  It is linear, since each attempt ends where another could begin.
+    """Return the pattern of start and end tags.  It is linear, because each attempt ends where the next could begin.
 
-    A quote counts only after ``=``, and the quoted text may contain any ``<`` except the start of such a tag.
+    A quote counts only after ``=``.  Quoted text may contain ``<``, but not the start of such a tag.
     """
     alternatives = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     quoted = "|".join([f"{q}[^{q}<]*+(?:<(?!/?(?:{alternatives})[\\s/>])[^{q}<]*+)*+{q}" for q in "\"'"])
@@ -211,10 +211,10 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def elements(text: str, names: Collection[str]) -> Iterator[Element]:
-    """Yield the outermost elements of these names, in order.  Start tags that are never closed do not count."""
+    """Yield the outermost elements with these names, in order.  Unclosed tags do not count."""
     opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}  # start, end and attributes
     found: dict[str, list[tuple[int, int, int, int, str, str]]] = {name: [] for name in names}
-    depth = 0  # of all that is opened; at 0 nothing is found that was not yielded
+    depth = 0  # of open elements; at 0, everything found has been yielded
     for tag in _tags(tuple(names)).finditer(text):
         is_end, name, attributes, is_empty = tag.groups()
         start, end = tag.span()

@@ -1,10 +1,11 @@
-"""Templates: found in files, checked, and rendered with their variables.
+"""Templates: reading them from files, checking them, and rendering them with values.
 
-Templates use Jinja2 in its immutable sandbox, with `{{ name }}` only, so JSON needs no escaping.  A missing variable is
-an error that lists the names.  Only developers' templates are rendered; text of users and models is never a template.
+Templates run in Jinja2's immutable sandbox.  Variables are written ``{{ name }}``, never ``{name}``, so JSON needs no
+escaping.  A missing variable is an error that lists the names.  Only developers' templates are rendered; text from
+users and models is never a template.
 
-A template with only names, like most, is filled in without Jinja2, which takes a while to load.  `values` prints
-pydantic models, dataclasses and members of enumerations, and is loaded on demand.
+Jinja2 and `values`, which prints models, dataclasses and enum members, take a while to load.  They are loaded only for
+templates and values that need them.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 TextGuard: TypeAlias = Callable[[str], str]
 
 _NAME = re.compile(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
-_SYNTAX = re.compile(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
+_SYNTAX = re.compile(r"\{[{%#]|\r")  # \r because Jinja2 turns CR LF into LF
 _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }
-_PLAIN = frozenset((str, int, float, bool, type(None)))  # what is printed as Python does
+_PLAIN = frozenset((str, int, float, bool, type(None)))  # printed as in Python
 
 
 class Joined(str):
@@ -40,7 +41,7 @@ class Joined(str):
 
     Args:
         text: The template.
-        parts: The texts of these templates, by the names that templates use for them.
+        parts: The texts of these templates, by name.
     """
 
     __slots__ = ("_hash", "parts")
@@ -68,12 +69,12 @@ class Joined(str):
 
 
 class Reference(Value, frozen=True):
-    """The place in a template that names other templates."""
+    """A place in a template that names other templates."""
 
     line: int
-    names: tuple[str, ...]  # the first that exists is taken; empty if they are computed
+    names: tuple[str, ...]  # the first that exists is used; empty if computed
     is_optional: bool = False
-    is_base: bool = False  # it is extended
+    is_base: bool = False  # whether it is extended
 
 
 @cache
@@ -92,17 +93,17 @@ def _environment() -> jinja2.Environment:
 
 
 def _printed(value: Any) -> Any:
-    """Return what a template prints of a value."""
+    """Return what a template prints for a value."""
     from jinja2 import Undefined
 
     return value if isinstance(value, Undefined) else _printed_value(value)
 
 
 def _printed_value(value: Any) -> Any:
-    """Return the own text of a value, or the value if it has no text of its own."""
+    """Return the value's own text, or the value if it has none."""
     if type(value) in _PLAIN:
         return value
-    # Here, not above: it loads pydantic, which most templates do without, and prints the templates of classes itself.
+    # Imported here because it loads pydantic, which most templates do not need, and because it imports this module.
     from fsm_agent.prompts.values import printed
 
     return printed(value)
@@ -129,7 +130,7 @@ def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str) -> tuple[str, ...] | None:
-    """Return texts, and between them names, or None if the template contains anything else."""
+    """Return texts alternating with variable names, or None if the template contains any other syntax."""
     pieces = _NAME.split(template)
     if any(map(_SYNTAX.search, pieces[::2])):
         return None
@@ -140,7 +141,7 @@ def _pieces(template: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def variables(template: str) -> frozenset[str]:
-    """Return the names that ``template`` uses but does not define itself.
+    """Return the names that ``template`` uses but does not define.
 
     Raises:
         PromptError: If the template's syntax is wrong.
@@ -161,7 +162,7 @@ def variables(template: str) -> frozenset[str]:
 def _needed(
     template: str, parts: Mapping[str, str], assigned: frozenset[str], seen: set[tuple[str, frozenset[str]]]
 ) -> Iterator[str]:
-    """Yield the names that a template and its parts use, but neither they nor the templates around them define."""
+    """Yield the names that a template and its parts use but do not define."""
     from jinja2.meta import find_undeclared_variables
     from jinja2.nodes import Name
 
@@ -205,10 +206,10 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
 
     Args:
         template: The template.
-        values: The values, by the names of variables.
+        values: The values, by variable name.
 
     Raises:
-        PromptError: If the template does not use one of the names.
+        PromptError: If the template does not use one of them.
     """
     used = variables(template)
     for name in sorted(values.keys() - used):
@@ -219,15 +220,15 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
 
 
 def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = None) -> str:
-    """Return ``template`` with ``values`` in their places.
+    """Return ``template`` with ``values`` filled in.
 
     Args:
         template: The template.
-        values: The values, by the names of variables.
-        guard: Makes every printed text of a value harmless.  Always pass the same function object.
+        values: The values, by variable name.
+        guard: A function that makes the text of a value harmless.  Always pass the same function object.
 
     Raises:
-        PromptError: If a variable is missing, or the template fails.
+        PromptError: If a variable is missing, or rendering fails.
     """
     if "{" not in template:
         return template
@@ -239,7 +240,7 @@ def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = N
         filled_in = [str(_printed_value(values[name])) for name in pieces[1::2]]
         texts[1::2] = map(guard, filled_in) if guard else filled_in
         return "".join(texts)
-    except PromptError:  # of an inner template
+    except PromptError:  # from an inner template
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise PromptError(f"the template {template[:60]!r} cannot be rendered: {error}") from error
@@ -260,7 +261,7 @@ def _rendered(template: str, needed: frozenset[str], values: Mapping[str, Any], 
 
 
 def attributes(template: str) -> frozenset[tuple[str, str]]:
-    """Return the attributes that ``template`` reads of its variables, as pairs of names."""
+    """Return the attributes of variables that ``template`` reads, as pairs of variable and attribute name."""
     from jinja2.nodes import Getattr, Name
 
     found = _environment().parse(template).find_all(Getattr)
@@ -268,7 +269,7 @@ def attributes(template: str) -> frozenset[tuple[str, str]]:
 
 
 def names_replaced(template: str, names: Mapping[str, str]) -> str:
-    """Return ``template`` with other names for some of its variables.
+    """Return ``template`` with some of its variables renamed.
 
     Raises:
         PromptError: If the template's syntax is wrong.
@@ -293,14 +294,14 @@ def _wrong_syntax(template: str, error: jinja2.TemplateSyntaxError) -> PromptErr
 
 SUFFIXES = (".jinja", ".md", ".txt")
 MAX_FILE_BYTES = 256_000
-MAX_PARTS = 100  # templates that one includes, directly or not
+MAX_PARTS = 100  # templates that one may include, directly or indirectly
 FENCE = "+++"  # the line before and after front matter
 _PART = re.compile(r"(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*")
 _YAML = re.compile(r"---[ \t]*\n(?:(?:[A-Za-z_][\w -]*:|[ \t]|-[ \t]|#).*\n|\n)+---[ \t]*(?:\n|\Z)")
 
 
 class PromptFileProblem(NamedTuple):
-    """A problem with a file."""
+    """A problem in a prompt file."""
 
     file: str
     line: int  # from 1; 0 if unknown
@@ -312,7 +313,7 @@ class PromptFileProblem(NamedTuple):
 
 
 class PromptFileError(PromptError):
-    """A file of a prompt that cannot be used, with all of its problems."""
+    """A prompt file that cannot be used, with all its problems."""
 
     def __init__(self, *problems: PromptFileProblem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -320,7 +321,7 @@ class PromptFileError(PromptError):
 
 
 class Content(NamedTuple):
-    """The parts of a file."""
+    """The parts of a prompt file."""
 
     front: str  # the lines between the fences
     text: str  # the template
@@ -329,7 +330,7 @@ class Content(NamedTuple):
 
 
 def package_prompts(package: str) -> tuple[Path, ...]:
-    """Return the directories ``prompts`` of an installed package.
+    """Return the ``prompts`` directories of an installed package.
 
     Raises:
         PromptError: If the package does not exist, or has no such directory.
@@ -349,20 +350,20 @@ def package_prompts(package: str) -> tuple[Path, ...]:
 
 
 def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of prompts in a directory, and their names there without their suffixes."""
+    """Yield the prompt files in a directory, and their relative names without suffixes."""
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix().removesuffix(file.suffix)
-        if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files are those of other programs
+        if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files belong to other programs
             yield file, name
 
 
 def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "") -> Path:
-    """Return the first file of this name in the folders.
+    """Return the first file with this name in the folders.
 
     Raises:
-        PromptError: If the file does not exist; the error lists the paths that were searched.
+        PromptError: If the file does not exist.  The error lists the paths that were searched.
     """
-    searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays itself
+    searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays unchanged
     for path in searched:
         if path.is_file():
             return path
@@ -371,21 +372,21 @@ def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "
 
 
 def handler_text(file: Path, owner: str) -> str:
-    """Return the template in a file of the working directory.
+    """Return the template in a file, relative to the working directory.
 
     Raises:
-        PromptError: If it is missing, or wrong.
+        PromptError: If the file is missing or wrong.
     """
     return read_template(found(file, [Path.cwd()], owner))
 
 
 def read_template(file: Path) -> str:
-    """Return the text of the file, checked as a template, with the templates that it includes from its directory.
+    """Return the text of a template file, with the templates that it includes, after checking it.
 
-    The end of the last line is not part of the template.
+    The final line break is not part of the template.
 
     Raises:
-        PromptError: If it cannot be read, its template is wrong, or it has front matter.
+        PromptError: If the file cannot be read, its template is wrong, or it has front matter.
     """
     content = read(file)
     if content.has_front:
@@ -398,10 +399,11 @@ def read_template(file: Path) -> str:
 
 
 def read(file: Path, within: str | Path | None = None) -> Content:
-    """Return the parts of a file.
+    """Return the parts of a prompt file.
 
     Raises:
-        PromptError: If it is missing, too large, not UTF-8 or outside of ``within``, or its front matter has no end.
+        PromptError: If the file is missing, too large, not UTF-8 or outside ``within``, or its front matter does not
+            end.
     """
     text = _read_file(file, within)
     if _YAML.match(text):
@@ -428,10 +430,10 @@ def template_in(content: Content, file: Path, within: str | Path | None = None) 
 
 
 def check_part(name: str) -> None:
-    """Refuse the name of a file that is not a path below the directory of prompts.
+    """Refuse a file name that is not a path below the directory of prompts.
 
     Raises:
-        PromptError: If the path is outside of the directory.
+        PromptError: If the path leads out of the directory.
     """
     if not _PART.fullmatch(name):
         right = "a path below the folder of prompts, such as '_parts/style.jinja'"
@@ -439,15 +441,15 @@ def check_part(name: str) -> None:
 
 
 class _Gathering:
-    """The search for all templates that a template includes."""
+    """Collects all templates that a template includes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.parts: dict[str, str] = {}
-        self.open: list[str] = []  # the files that lead to the present one
+        self.open: list[str] = []  # the files that led to the current one
 
     def add(self, text: str, file: Path, before: int) -> None:
-        """Check a template, which begins after ``before`` lines of its file, and read its included templates."""
+        """Check a template that begins after ``before`` lines of its file, and read the templates that it includes."""
         self.open.append(str(file))
         try:
             referred = references(text)
@@ -465,7 +467,7 @@ class _Gathering:
         self.open.pop()
 
     def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
-        """Return the names that are files."""
+        """Return the names that exist as files."""
         if not reference.names:
             raise _problem(file, "expected the name of a template in quotes, got one that is computed", line)
         try:

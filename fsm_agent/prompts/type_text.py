@@ -1,4 +1,4 @@
-"""Types as a model reads them: a schema, an example of a value, a guide of both."""
+"""How types are shown to a model: as a schema, as an example value, or as a guide with both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fsm_agent.prompts.fields import (
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.validation import safe_repr
 
-MAX_LINES = 5_000  # of a schema: types that contain others twice, which do so again, double with each level
+MAX_LINES = 5_000  # of a schema, since repeated nested types can double it at each level
 _WORDS = {str: "string", bool: "boolean", int: "number", float: "number", None: "null", Any: "any", object: "any"}
 _JSON_WORDS = {"integer": "number", "array": "any[]"}
 _PLAIN = (str, bool, int, float, bytes, Enum, types.NoneType)
@@ -41,13 +41,13 @@ Lines = list[str]
 
 
 def prompt_schema(kind: Any) -> str:
-    """Return the form of a type's values, for a model that has to write one.
+    """Return the schema of a type in a compact form, for a model that has to write a value.
 
     Args:
-        kind: A pydantic model, dataclass, enumeration, union: any type that pydantic can validate.
+        kind: Any type that pydantic can validate, such as a model, a dataclass, an enumeration or a union.
 
     Raises:
-        PromptError: If it has no schema, or one that is too long.
+        PromptError: If it has no schema, or the schema is too long.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -64,7 +64,7 @@ def prompt_schema(kind: Any) -> str:
 
 
 def name_of(kind: Any) -> str:
-    """Return the name of a type in a prompt."""
+    """Return the name of a type, as prompts show it."""
     return kind.__name__ if is_record(kind) else _Schema().named(kind)
 
 
@@ -95,16 +95,16 @@ def _schema(kind: Any) -> str:
 
 
 class _Schema:
-    """One schema that is being printed.  A type is a text, or the lines of a block."""
+    """Prints one schema.  A type becomes a string, or the lines of a block."""
 
     def __init__(self) -> None:
         self.open: list[Any] = []  # the records that are being printed
-        self.recursive: set[Any] = set()  # those of them that contain themselves
-        self.enums: list[type[Enum]] = []  # those that occur
+        self.recursive: set[Any] = set()  # records that contain themselves
+        self.enums: list[type[Enum]] = []  # the enumerations that occur
         self.lines = 0
 
     def named(self, kind: Any) -> str:
-        """Return the type in one line, with records by their names."""
+        """Return the type on one line, with records by name."""
         if is_record(kind):
             return str(kind.__name__)
         printed = _Names().typed(kind)
@@ -134,7 +134,7 @@ class _Schema:
         return _leaf(kind)
 
     def guarded(self, kind: Any, inner: Any) -> str | Lines:
-        """Return the type behind a name, which may occur in it."""
+        """Return the text of a named type that may contain itself."""
         if kind in self.open:
             self.recursive.add(kind)
             return str(getattr(kind, "__name__", kind))
@@ -188,7 +188,7 @@ class _Schema:
         return joined
 
     def variant(self, kind: Any, tag: str | None) -> str | Lines:
-        """Return one of several types with its name and its docstring, and within its tag if it has one."""
+        """Return a union member with its name and docstring, inside its tag if it has one."""
         printed = self.typed(kind)
         doc = docstring_of(kind).partition("\n\n")[0] if is_record(kind) else ""
         lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]
@@ -225,7 +225,7 @@ class _Schema:
 
 
 class _Names(_Schema):
-    """Types whose records are printed as their names."""
+    """Prints records by name only."""
 
     def record(self, kind: Any) -> str:
         return str(kind.__name__)
@@ -237,7 +237,7 @@ class _Names(_Schema):
 def _tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
     notes = [note for kind in kinds if get_origin(kind) is Annotated for note in kind.__metadata__]
     are_plain = len([kind for kind in kinds if not _is_plain(bare(kind))]) < 2
-    if are_plain or any(isinstance(note, pydantic.Tag) for note in notes):  # or the type has tags of its own
+    if are_plain or any(isinstance(note, pydantic.Tag) for note in notes):  # otherwise the type has its own tags
         return [None] * len(kinds)
     try:
         return tags_of(kinds)
@@ -250,7 +250,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def bare(kind: Any) -> Any:
-    """Return the type without what else is said of it."""
+    """Return the type without annotations and aliases, and with type variables replaced by their bounds."""
     while True:
         kind = without_notes(kind)
         if not isinstance(kind, TypeVar):
@@ -259,7 +259,7 @@ def bare(kind: Any) -> Any:
 
 
 def _leaf(kind: Any) -> str:
-    """Return the type of a plain value, as pydantic would describe it."""
+    """Return a plain type as pydantic describes it."""
     if (word := next((word for plain, word in _WORDS.items() if kind is plain), None)) is not None:
         return word
     try:
@@ -267,7 +267,7 @@ def _leaf(kind: Any) -> str:
     except undescribable() as error:
         problem = str(error).partition("\n")[0]
         raise PromptError(f"the type {kind!r} cannot be described to a model: {problem}") from error
-    first = schema["anyOf"][0] if "anyOf" in schema else schema  # a Decimal is a number or a text
+    first = schema["anyOf"][0] if "anyOf" in schema else schema  # a Decimal is a number or a string
     json_type = first.get("type", "any")
     note = f" ({schema['format']})" if "format" in schema else ""
     return f"{_JSON_WORDS.get(json_type, json_type)}{note}"
@@ -299,14 +299,14 @@ _LISTS = (list, tuple, set, frozenset)
 def prompt_example(kind: Any) -> str:
     """Return an example of a type's values as JSON, for a model that has to write one.
 
-    Each field has the ``example`` of its `PromptField` or the first of pydantic's ``examples``; otherwise its default;
-    otherwise its value, if one is given; otherwise what its type allows to conclude.
+    For each field, the first of these is used: the ``example`` of its `PromptField` or the first of pydantic's
+    ``examples``; its default; its value in ``kind``; a value derived from its type.
 
     Args:
-        kind: A type, or a value of it, which completes the example.
+        kind: A type, or a value that completes the example.
 
     Raises:
-        PromptError: If there is no example of some field, or the example is not valid.
+        PromptError: If a field has no example, or its example is invalid.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -325,7 +325,7 @@ def prompt_example(kind: Any) -> str:
 
 
 def examples_section(*kinds: Any) -> str:
-    """Return a section of a prompt with an example of each type; see `prompt_example`.
+    """Return a prompt section with an example of each type; see `prompt_example`.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -338,18 +338,16 @@ def examples_section(*kinds: Any) -> str:
 
 
 def kind_of(kind: Any) -> Any:
-    """Return the type of a record or of a member of an enumeration; a type is its own."""
+    """Return the type of a record or enum member; a type is returned unchanged."""
     return type(kind) if isinstance(kind, Enum) or is_record(type(kind)) else kind
 
 
 class _Example:
-    """One example that is being made."""
-
     def __init__(self) -> None:
         self.open: list[Any] = []  # the records that are being made
 
     def of_type(self, kind: Any, value: Any = _MISSING) -> Any:
-        """Return an example of a type, or `_MISSING` where nothing allows to conclude one."""
+        """Return an example of a type, or `_MISSING` if none can be derived."""
         kind = bare(kind)
         origin, arguments = get_origin(kind), get_args(kind)
         if is_record(kind):
@@ -403,7 +401,7 @@ def _value_of(value: Any, name: str) -> Any:
 
 
 def _checked(field: RecordField, example: Any, owner: str) -> Any:
-    """Return an example that the user wrote, as JSON, if it is of the field's type."""
+    """Return a user's example as JSON, after validating it against the field's type."""
     data = _as_json(example)
     annotated: Any = Annotated
     adapter = pydantic.TypeAdapter(annotated[(field.info.annotation, *(field.info.metadata or [None]))])
@@ -435,14 +433,14 @@ MODES: tuple[GuideMode, ...] = get_args(GuideMode)
 
 
 def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
-    """Return the schema of a type, an example of its values, or the one behind the other.
+    """Return the schema of a type, an example of its values, or both.
 
     Args:
-        kind: The type, or a value of it, which completes the example.
+        kind: The type, or a value that completes the example.
         mode: ``"full"``, ``"schema_only"`` or ``"example_only"``.
 
     Raises:
-        PromptError: If there is no such mode, or the type has no schema or example.
+        PromptError: If the mode is unknown, or the type has no schema or example.
 
     Examples:
         >>> class Ticket(PromptModel):

@@ -1,15 +1,15 @@
-"""Unions whose members JSON alone does not identify.  They are shown with tags, and read without guessing.
+"""Unions whose members JSON alone does not identify.  They are shown with tags, and are never read by guessing.
 
-pydantic takes the first member that a document fits, although the document may mean another member: a refusal without
-its reason is an approval, and everything fits a member without fields.  So these rules hold for objects and lists:
+pydantic takes the first member that fits a document, although another may be meant: a refusal without its reason is an
+approval, and everything fits a member without fields.  Therefore these rules apply to objects and lists:
 
 - If documents of the members always differ, the union is shown without tags.  Two members differ if each has a required
   field that the other lacks, or if a field of both has different constants.
 - Otherwise each member is shown as an object with one field, whose name is the tag: ``{"Approve": {…}}``.
-- In both cases, a document is read as the member of its tag.  Without a tag, it is read as the only member that has a
-  field or constant of the document that each other member lacks.  Other documents and unknown fields are errors.
+- In both cases, a tagged document is read as the member with that tag.  An untagged document is read as the only member
+  with a field or constant of the document that all other members lack.  Other documents and unknown fields are errors.
 
-pydantic decides texts, numbers and other plain values, and unions with their own discriminator.
+pydantic handles strings, numbers and other plain values, and unions with their own discriminator.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from fsm_agent._internal.structs import Value, type_adapter
 from fsm_agent.errors import PromptError
 from fsm_agent.prompts.repairs import UNCLEAR, only_close
 
-_TAGGED = ""  # the choice of a document with a tag; no part of a position that is shown
-_NONE = ""  # without tags: the choice of a document that fits no member, each of which tells why
-_REST = "other"  # the choice of anything but an object
+_TAGGED = ""  # the choice of a tagged document; errors do not show it
+_NONE = ""  # the choice of an untagged document that fits no member
+_REST = "other"  # the choice of anything except an object
 _NESTING = ("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "json_schema", "python_schema")
 _SEVERAL = ("lax_schema", "strict_schema", "choices", "steps", "definitions", "fields")
-_NAMED = ("choices", "fields")  # whose keys are names, in a dict
+_NAMED = ("choices", "fields")  # keys are names if the value is a dict
 _LISTS = ("list", "tuple", "set", "frozenset", "generator")
 _OPAQUE = ("any", "function-plain", "is-instance", "is-subclass", "custom", "call", "arguments", "missing-sentinel")
 
@@ -46,14 +46,14 @@ Purpose = Literal["read", "shown", "all"]
 
 
 class _Form(Value, frozen=True):
-    """One form that the JSON of a type may have."""
+    """A form that the JSON of a type may have."""
 
     kind: str  # "object", "array" or "plain"
-    names: frozenset[str] = frozenset()  # of the fields
-    required: tuple[frozenset[str], ...] = ()  # the names that each such field may have
-    constants: Mapping[str, frozenset[Constant]] = {}  # all that a field can be, by its name
-    is_open: bool = False  # there may be other fields
-    items: tuple[_Form, ...] = ()  # of an array
+    names: frozenset[str] = frozenset()  # the names of fields
+    required: tuple[frozenset[str], ...] = ()  # for each required field, the names that it may have
+    constants: Mapping[str, frozenset[Constant]] = {}  # the constants that a field is limited to, by name
+    is_open: bool = False  # whether other fields are allowed
+    items: tuple[_Form, ...] = ()  # the forms of an array's items
 
     def always_differs(self, other: _Form) -> bool:
         """Return whether every document of this form has something that no document of the other form has."""
@@ -68,7 +68,7 @@ class _Form(Value, frozen=True):
         return not other.is_open and any(map(other.lacks, self.names))
 
     def differs(self, other: _Form, document: Mapping[str, Any]) -> bool:
-        """Return whether a document has something of this form that no document of the other form has."""
+        """Return whether this document has something of this form that no document of the other form has."""
         return any(
             (not other.is_open and other.lacks(name))
             or (
@@ -80,7 +80,7 @@ class _Form(Value, frozen=True):
         )
 
     def excludes(self, document: Mapping[str, Any]) -> bool:
-        """Return whether a document has a field that no document of this form has."""
+        """Return whether a document has a field or constant that this form does not allow."""
         return any(
             not self.is_open
             if name not in self.names
@@ -89,7 +89,7 @@ class _Form(Value, frozen=True):
         )
 
     def lacks(self, name: str) -> bool:
-        """Return whether the form lacks a field, even if the name may have a typo."""
+        """Return whether the form lacks a field, even if its name has a typo."""
         return name not in self.names and only_close(name, self.names) is None
 
 
@@ -97,8 +97,6 @@ _ANYTHING = (_Form("object", is_open=True), _Form("array"), _Form("plain"))
 
 
 class _Member:
-    """A member of a union."""
-
     def __init__(self, core: Core, forms: Sequence[_Form]) -> None:
         self.core = core
         self.objects = [form for form in forms if form.kind == "object"]
@@ -109,7 +107,7 @@ class _Member:
         self.names: frozenset[str] = reduce(or_, [form.names for form in self.objects], frozenset())
 
     def is_apart(self, other: _Member) -> bool:
-        """Return whether no document of one member may mean the other."""
+        """Return whether no document fits both members."""
         if not all(_are_apart(a, b) for a in self.objects for b in other.objects):
             return False
         if not (self.is_list_of_objects and other.is_list_of_objects):
@@ -128,10 +126,10 @@ class _Member:
 
 
 class _Members:
-    """The members of a union that this module distinguishes.
+    """The members of a union, and how to tell them apart.
 
     Attributes:
-        tags: The tags of the members that are shown with a tag, by their index.
+        tags: The tags of members that are shown with one, by index.
     """
 
     def __init__(self, members: Sequence[_Member], labels: Sequence[str]) -> None:
@@ -152,11 +150,11 @@ class _Members:
 
     @property
     def are_plain(self) -> bool:
-        """True if pydantic reads the union correctly."""
+        """Whether pydantic reads the union correctly."""
         return len(self.objects) < 2 and not self.tags
 
     def choice(self, value: Any) -> str | None:
-        """Return which choice of the tagged union a value is, or None if it does not tell."""
+        """Return which choice of the tagged union a value is, or None if that is unclear."""
         if not isinstance(value, dict):
             return None if self.are_lists_tagged and isinstance(value, list) else _REST
         if len([tag for tag in self.tags.values() if tag in value]) == 1:
@@ -171,7 +169,7 @@ class _Members:
         return self.names[meant[0]] if len(meant) == 1 else None
 
     def rest(self) -> list[Core]:
-        """Return the members without a tag that may be something other than an object."""
+        """Return the members that have no tag and may be something other than an object."""
         return [
             member.core
             for index, member in enumerate(self.members)
@@ -180,11 +178,11 @@ class _Members:
 
 
 def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
-    """Return the adapter that reads JSON as a value of a type, and describes that JSON.
+    """Return an adapter that reads JSON as a value of a type, and describes that JSON.
 
     Raises:
-        Exception: If the type has no JSON, as pydantic raised it.
-        PromptError: If a class with its own ``__init__`` has such a union.
+        Exception: If pydantic cannot represent the type in JSON.
+        PromptError: If a class with its own ``__init__`` contains such a union.
     """
     adapter: TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema
@@ -193,9 +191,9 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
-    """Return the core that reads JSON as a value of one of several schemas, whose objects have these names.
+    """Return a core schema that reads JSON as a value of one of several schemas, whose objects have these names.
 
-    If one of them allows anything, so does the result, since a schema may be too large to be read.
+    If one schema allows anything, for example because it was too large to read, so does the result.
     """
     if any(core["type"] == "any" for core in cores):
         return {"type": "any"}
@@ -216,7 +214,7 @@ def has_tags(kind: Any) -> bool:
 
 
 def are_alike(one: Any, other: Any) -> bool:
-    """Return whether only a tag could distinguish objects, or lists, of two types."""
+    """Return whether only a tag could distinguish objects or lists of two types."""
     a, b = [_Member(core, _Walk(core).forms(core)) for core in map(_core, (one, other))]
     return (a.is_list and b.is_list) or any(
         not (x.may_differ(y) or y.may_differ(x)) for x in a.objects for y in b.objects
@@ -224,7 +222,7 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
-    """Return the tags with which the members of a union are shown, or None for members without a tag."""
+    """Return the tag of each union member, or None for members that are shown without one."""
     pairs = [(core, _Walk(core)) for core in map(_core, kinds)]
     members = _Members(
         [_Member(core, walk.forms(core)) for core, walk in pairs], [walk.label(core) for core, walk in pairs]
@@ -237,10 +235,10 @@ def _core(kind: Any) -> Core:
 
 
 class _Reader:
-    """Reads JSON of a type, as a `pydantic.TypeAdapter` does."""
+    """Reads JSON of a type, like a `pydantic.TypeAdapter`."""
 
     def __init__(self, core: Core, read: Core) -> None:
-        # Without the flag, validators that classes have already are taken in place of those in the schema.
+        # Without the flag, the prebuilt validators of classes would replace those in the schema.
         self._validator = SchemaValidator(read, _use_prebuilt=False)
         self._core = core
 
@@ -251,7 +249,7 @@ class _Reader:
         return self._described("shown")
 
     def all_json_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of what is read: members with a tag, and without."""
+        """Return the JSON Schema of everything that is read: members with and without their tags."""
         return self._described("all")
 
     def _described(self, purpose: Purpose) -> dict[str, Any]:
@@ -263,11 +261,11 @@ class _Reader:
 
 
 class _Walk:
-    """A walk through a core schema, which makes another one where a union is told apart.
+    """Rewrites a core schema so that its unions are told apart.
 
     Args:
         root: The whole schema.
-        purpose: The other one is for reading, for the description, or for that of all that is read.
+        purpose: What the result is for: reading, describing values, or describing everything that is read.
     """
 
     def __init__(self, root: Core, purpose: Purpose = "shown") -> None:
@@ -279,7 +277,7 @@ class _Walk:
                 self._definitions.setdefault(node["ref"], node)
 
     def of(self, core: Core) -> Core:
-        """Return the schema, or several, with their unions told apart; the same object, if there is nothing to do."""
+        """Return a schema with its unions told apart, or the same object if nothing changes."""
         if isinstance(core, list | tuple):
             items = [self.of(item) for item in core]
             return core if all(map(is_, items, core)) else type(core)(items)
@@ -347,11 +345,11 @@ class _Walk:
         }
 
     def closed(self, core: Core) -> Core:
-        """Return the schema of objects without other fields, where it does not allow them."""
+        """Return the schema of an object with other fields forbidden, unless it allows them explicitly."""
         kind = core["type"]
         if kind == "definition-ref":
             return self.closed(self._definitions[core["schema_ref"]])
-        core = {key: value for key, value in core.items() if key != "ref"}  # what refers to it means the open one
+        core = {key: value for key, value in core.items() if key != "ref"}  # references mean the open schema
         if kind in ("model-fields", "typed-dict", "dataclass-args"):
             return core if _is_open(core, {}) else {**core, "extra_behavior": "forbid"}
         if kind in ("model", "dataclass") and _is_open(core, core.get("config") or {}):
@@ -401,7 +399,7 @@ class _Walk:
         return _Form("object", frozenset(names), tuple(required), constants, _is_open(core, config))
 
     def _constants(self, core: Core) -> frozenset[Constant]:
-        """Return the few plain values that a field can be; none: it can be others."""
+        """Return the constants that a field is limited to, or an empty set if it is not limited."""
         if core["type"] in ("literal", "enum"):
             values = core["expected"] if core["type"] == "literal" else core["members"]
             return frozenset(map(_constant, values))
@@ -413,7 +411,7 @@ class _Walk:
         return self._constants(core["schema"]) if core["type"] == "default" else frozenset()
 
     def label(self, core: Core) -> str:
-        """Return the name of a member, with letters, digits and underscores."""
+        """Return the name of a member, in letters, digits and underscores."""
         while "cls" not in core and "cls_name" not in core:
             core = self._definitions.get(core.get("schema_ref", "")) or core.get("schema") or {"cls_name": core["type"]}
         name = core.get("cls_name") or core["cls"].__name__
@@ -433,13 +431,13 @@ def _only(tagged: dict[str, Any]) -> Any:
 
 
 def _unlike(name: str, taken: Container[str]) -> str:
-    """Return the name, or the first ``name_2``, ``name_3``, … that is not taken."""
+    """Return the name, or the first free one of ``name_2``, ``name_3``, …."""
     free = (one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in taken)
     return next(free)
 
 
 def _nodes(core: Core) -> Iterator[Core]:
-    """Yield a schema and all inside it."""
+    """Yield a schema and all schemas inside it."""
     waiting = [core]
     while waiting:
         node = waiting.pop()
@@ -453,8 +451,8 @@ def _nodes(core: Core) -> Iterator[Core]:
 
 
 def _inner(core: Core) -> Core | None:
-    """Return the schema that JSON of another has to fit; None: it has none inside."""
-    if core["type"] == "json":  # a text
+    """Return the schema that the JSON of a wrapper schema must fit, or None."""
+    if core["type"] == "json":  # a string that contains JSON
         return None
     alternatives = (core.get("json_schema"), core.get("strict_schema"), core.get("schema"), *core.get("steps", ()))
     return next((inner for inner in alternatives if isinstance(inner, dict)), None)
@@ -467,7 +465,7 @@ def _choices(core: Core) -> list[Core]:
 
 
 def _fields(core: Core) -> Iterable[tuple[str, Core]]:
-    """Return the fields of an object, by their names in Python."""
+    """Return the fields of an object, by Python name."""
     fields = core["fields"]
     return fields.items() if isinstance(fields, dict) else [(field["name"], field) for field in fields]
 

@@ -1,8 +1,8 @@
-"""Values as a model reads them, text and pictures: a line for each field, or the text of their class's template.
+"""How values are shown to a model, as text and pictures: with their class's template, or with a line for each field.
 
-``__prompt_template__`` is the text of a class's values, ``__prompt_file__`` the file with it, and ``__prompt_for__``
-has the texts for targets, by their names, and for objects, by their types.  A template for one object prints a value as
-``{{ self.name }}``, ``{{ target.name }}``, ``{self:schema_only}``.
+A class declares templates in ``__prompt_template__``, or in a file that ``__prompt_file__`` names.  ``__prompt_for__``
+maps target names and target types to templates.  A template for a target object may use ``{{ self.name }}``, ``{{
+target.name }}`` and ``{self:schema_only}``.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from fsm_agent.prompts.type_text import MODES, prompt_guide
 from fsm_agent.validation import require
 
 _FORM = re.compile(r"\{\{ *self *: *(\w+) *\}\}|\{ *self *: *(\w+) *\}")
-_SELF = "self_"  # Jinja2 has a meaning of its own for self
+_SELF = "self_"  # Jinja2 reserves self
 
 
 @lru_cache(maxsize=1024)
 def _readable(template: str) -> str:
-    """Return the template with its names in a form that Jinja2 can read."""
+    """Return the template with variable names that Jinja2 accepts."""
     return names_replaced(_FORM.sub(lambda form: f"{{{{ {_SELF}{form[1] or form[2]} }}}}", template), {"self": _SELF})
 
 
 def render_for(template: str, value: Any, target: object) -> str:
-    """Return the text of a value for an object."""
+    """Return the text of a value for a target object."""
     readable = _readable(template)
     forms = {mode: f"{_SELF}{mode}" for mode in MODES}
     guides = {name: prompt_guide(value, mode) for mode, name in forms.items() if name in variables(readable)}
@@ -60,10 +60,10 @@ def render_for(template: str, value: Any, target: object) -> str:
 
 
 def check_context(template: Any, kind: type, target: type, owner: str) -> None:
-    """Check the template of a class for objects of a type.
+    """Check a class's template for target objects of a type.
 
     Raises:
-        PromptError: If it is not a text, its syntax is wrong, or it names something unknown.
+        PromptError: If it is not a string, its syntax is wrong, or it uses an unknown name.
     """
     if not isinstance(template, str):
         raise PromptError(f"{owner}: expected a string, got {template!r:.80}")
@@ -90,10 +90,10 @@ DECLARATIONS = (TEMPLATE, FILE, FOR)
 
 @lru_cache(maxsize=1024)
 def template_of(kind: type) -> str | None:
-    """Return the template of a class's values, from the nearest class in its ancestry that declares a template.
+    """Return the template of a class, or of its nearest ancestor that declares one, or None.
 
     Raises:
-        PromptError: If a file and a text are declared together, the file cannot be read, the syntax is wrong, or a
+        PromptError: If a class declares both a file and a template, the file cannot be read, the syntax is wrong, or a
             variable is not a field.
     """
     for base in kind.__mro__:
@@ -137,13 +137,13 @@ def templates_for(kind: type) -> Mapping[Any, str]:
 
 
 def targets_of(kind: type) -> list[str]:
-    """Return the names of all targets of a class, from its templates and its fields."""
+    """Return the names of all targets of a class, from its templates and fields."""
     named = [mark.target for field in fields_of(kind) for mark in field.marks if mark.target]
     return list(dict.fromkeys([*[target for target in templates_for(kind) if isinstance(target, str)], *named]))
 
 
 def check_declarations(kind: type) -> None:
-    """Check all that a class declares.
+    """Check the prompt declarations of a class.
 
     Raises:
         PromptError: If a declaration is wrong.
@@ -158,7 +158,7 @@ def check_declarations(kind: type) -> None:
 
 
 def _checked(template: Any, kind: type, owner: str) -> str:
-    """Return the template, all of whose variables are fields or properties of the class."""
+    """Return the template after checking that all its variables are fields or properties of the class."""
     require(owner, template, isinstance(template, str), "a string", PromptError)
     try:
         used = variables(template)
@@ -172,7 +172,7 @@ def _checked(template: Any, kind: type, owner: str) -> str:
 
 
 def _read_template_file(file: Any, base: type) -> str:
-    """Return the text of a file next to the module of the class, or in the working directory."""
+    """Return the text of a file that is next to the class's module or in the working directory."""
     require(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
     origin = getattr(sys.modules.get(base.__module__), "__file__", None)
     folders = [*([Path(origin).absolute().parent] if origin else []), Path.cwd()]
@@ -183,24 +183,28 @@ def _read_template_file(file: Any, base: type) -> str:
     return read_template(found(file, folders, base.__qualname__, advice))
 
 
-MAX_DEPTH = 50  # of values within values
+MAX_DEPTH = 50  # of nested values
 _SEQUENCES = (list, tuple, set, frozenset)
-_MODELS = "fsm_agent.prompts.models"  # whose classes have a to_prompt that is `prompt_text`
-_UNTOLD: tuple[Any, ...] = (object.__str__, pydantic.BaseModel.__str__)  # what a class has that says nothing itself
+_MODELS = "fsm_agent.prompts.models"  # its classes define to_prompt as `prompt_text`
+_UNTOLD: tuple[Any, ...] = (object.__str__, pydantic.BaseModel.__str__)  # defaults that do not count as a class's own
 
-_open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("_open", default=())  # being printed, with their names
+_open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar(
+    "_open", default=()
+)  # the values being printed, with their names
 
 
 def prompt_text(value: Any, target: object = None) -> str:
     """Return a value as text for a model.
 
-    A pydantic model or dataclass gives the text of its template, or of its own ``__str__``, or a line for each field.
-    A member of an enumeration gives its value with its meaning.  Lists and dictionaries give the text of their items.
-    A value with its own ``to_prompt`` gives the result of that.  Any other value gives its ``str``.
+    - A pydantic model or dataclass is printed with its template, its own ``__str__``, or one line for each field.
+    - An enum member is printed as its value and meaning.
+    - Lists and dictionaries are printed item by item.
+    - A value with its own ``to_prompt`` is printed as that returns it.
+    - Any other value is printed as its ``str``.
 
     Args:
         value: The value.
-        target: The target of the text: its name, or an object whose type is in ``__prompt_for__``.
+        target: Whom the text is for: a target's name, or an object whose type is in ``__prompt_for__``.
 
     Raises:
         PromptError: If the target is unknown, a template is wrong, or the value contains itself.
@@ -230,7 +234,7 @@ def prompt_text(value: Any, target: object = None) -> str:
 
 
 def text_without_method(value: Any) -> str:
-    """Return the text that a value would have without its ``to_prompt``, so that this method can use it."""
+    """Return a value's text without using its ``to_prompt``, so that this method can call it."""
     return _text(value, None, is_asking=True)
 
 
@@ -238,27 +242,27 @@ def check_target(kind: type, target: str) -> None:
     """Refuse a target that a class does not have.
 
     Raises:
-        PromptError: If the class has no target of this name.
+        PromptError: If the class has no target with this name.
     """
     if target not in (known := targets_of(kind)):
         raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
 
 
 def printed(value: Any) -> Any:
-    """Return the own text of a value that a template prints, or the value if it has none of its own."""
+    """Return the value's own text for a template, or the value if it has none."""
     return prompt_text(value) if _any_inside(value, _has_text) else value
 
 
 def is_worded(value: Any) -> bool:
-    """Return whether JSON of a value would lose text that its author wrote for models.
+    """Return whether the JSON of a value would lose text that its author wrote for models.
 
-    Such text is the meaning of a member of an enumeration, or the ``to_prompt`` of the value or of an inner value.
+    This is the meaning of an enum member, or the ``to_prompt`` of the value or of a value inside it.
     """
     return _any_inside(value, lambda item: _has_meaning(item) or hasattr(item, "to_prompt"))
 
 
 def _any_inside(value: Any, is_it: Callable[[Any], bool]) -> bool:
-    """Return whether ``is_it`` holds for a value or an inner value.  Lists, dictionaries and fields may have cycles."""
+    """Return whether ``is_it`` holds for a value or a value inside it.  Cycles are allowed."""
     pending, seen = [value], set[int]()
     while pending:
         item = pending.pop()
@@ -280,7 +284,7 @@ def _any_inside(value: Any, is_it: Callable[[Any], bool]) -> bool:
 
 
 def is_attachment(value: Any) -> bool:
-    """Return whether a value is a picture or document, or a list of only these."""
+    """Return whether a value is a picture, a document, or a list of them."""
     if isinstance(value, list | tuple) and value:
         return all(isinstance(item, Image | Document) for item in value)
     return isinstance(value, Image | Document)
@@ -292,7 +296,7 @@ def _has_text(value: Any) -> bool:
 
 @contextmanager
 def _inside(value: Any, step: str) -> Iterator[None]:
-    """Remember that a value is being printed.
+    """Mark a value as being printed.
 
     Raises:
         PromptError: If the value is already being printed, or is nested too deeply.
@@ -315,7 +319,7 @@ def _has_meaning(value: Any) -> bool:
 
 
 def _has_own(kind: Any) -> bool:
-    """Return whether a type has its own ``to_prompt``, other than the default that calls `prompt_text`."""
+    """Return whether a type has its own ``to_prompt``, not the default."""
     method = getattr(kind, "to_prompt", None)
     return inspect.isfunction(method) and method.__module__ != _MODELS
 
@@ -331,7 +335,7 @@ def _text(value: Any, target: str | None, step: str = "", *, is_asking: bool = F
     if not _is_compound(value):
         return _scalar(value)
     opened = _open.get()
-    if opened and opened[-1][0] is value:  # its own __str__ or to_prompt is asking
+    if opened and opened[-1][0] is value:  # called by its own __str__ or to_prompt
         if _renders_itself(type(value)):
             return _listed(value, target)
         if _has_own(type(value)):
@@ -357,7 +361,7 @@ def _record(value: Any, target: str | None) -> str:
 
 
 def _renders_itself(kind: Any) -> bool:
-    """Return whether a record has its own text and no template."""
+    """Return whether a record has its own ``__str__`` and no template."""
     return is_record(kind) and kind.__str__ not in _UNTOLD and template_of(kind) is None
 
 
@@ -397,7 +401,7 @@ def _named(key: str, value: Any, step: str) -> str:
 
 
 def _entry(key: str, text: str, *, is_block: bool = False) -> str:
-    """Return a line with a key.  Further lines are indented, so that nothing in them looks like a key."""
+    """Return a line with a key.  Further lines are indented, so that none of them looks like a key."""
     if is_block:
         return f"{key}:\n  {_indented(text)}" if text else f"{key}:"
     return f"{key}: {_indented(text)}"
@@ -421,7 +425,7 @@ def _mapping(mapping: Mapping[Any, Any]) -> str:
 
 
 def _needs_lines(value: Any) -> bool:
-    """Return whether a value inside another needs lines of its own."""
+    """Return whether an inner value needs its own lines."""
     return _is_compound(value) or _has_meaning(value) or _has_own(type(value))
 
 
@@ -444,34 +448,34 @@ def _indented(text: str) -> str:
 
 
 def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, ...]:
-    """Return a value as parts of a message: its pictures and documents in the order of the fields, then its text.
+    """Return a value as message parts: its pictures and documents in field order, then its text.
 
-    ``Message.of("user", *prompt_parts(value))`` is a message with these parts.
+    Use them in a message with ``Message.of("user", *prompt_parts(value))``.
 
     Args:
         value: The value.
-        target: The target of the text; see `prompt_text`.
+        target: Whom the text is for; see `prompt_text`.
 
     Raises:
         PromptError: If the value cannot be printed; see `prompt_text`.
-        UsageError: If a field that is declared as an image does not hold an image.
+        UsageError: If a field that is declared as an image does not hold one.
 
     Examples:
         >>> prompt_parts({"count": 2})
         (Text(text='{"count": 2}'),)
     """
-    text = prompt_text(value, target)  # which also refuses a value that contains itself
+    text = prompt_text(value, target)  # also refuses a value that contains itself
     attachments = attachments_in(value, target if isinstance(target, str) else None, may_read=True)
     return (*attachments, *([Text(text)] if text else []))
 
 
 def attachments_in(value: Any, target: str | None = None, *, may_read: bool = False) -> Iterator[Attachment]:
-    """Yield the pictures and documents in a value, in their order; lists and dictionaries may have cycles.
+    """Yield the pictures and documents in a value, in order.  Cycles are allowed.
 
     Args:
         value: The value.
-        target: The target for which fields are printed.
-        may_read: Whether a field that is declared as an image is read from its source, such as a path.
+        target: The target that decides which fields are included.
+        may_read: Whether to read the images of image fields from their sources, such as paths.
     """
     pending, seen = [value], set[int]()
     while pending:
@@ -486,7 +490,7 @@ def attachments_in(value: Any, target: str | None = None, *, may_read: bool = Fa
 
 
 def _items(value: Any, target: str | None, may_read: bool) -> Iterator[Any]:
-    """Yield what is in a value and is printed for a target."""
+    """Yield the inner values that are printed for a target."""
     kind: Any = type(value)
     if isinstance(value, Mapping):
         yield from value.values()
@@ -506,7 +510,7 @@ def _items(value: Any, target: str | None, may_read: bool) -> Iterator[Any]:
 
 
 def _readable_fields(kind: type) -> Sequence[RecordField]:
-    """Return the fields of a record, or none of a class that prints itself and has annotations for type checkers."""
+    """Return the fields of a record, or none if its annotations are only for type checkers."""
     try:
         return fields_of(kind)
     except PromptError:
