@@ -1,7 +1,6 @@
-"""Clients that send requests to models: over HTTP, by a command, with fallbacks, under a rate limit.
+"""Clients that send requests to models: over HTTP, by a command, with fallbacks, or under a rate limit.
 
-`httpx_clients` holds the connections, `local` the embedded model.  A client sends each request once; the machine
-decides about retries.
+A client sends each request once.  The state machine of a call decides about retries.
 """
 
 from fsm_agent.clients.client import client_for, register_client

@@ -1,4 +1,4 @@
-"""Clients by name: `client_for`, and clients of the user, registered with `register_client`."""
+"""Clients by name: `client_for`, and `register_client` for your own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,19 @@ def client_for(
     network: Network | None = None,
     wire: str | None = None,
 ) -> HttpClient:
-    """Return a client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server on first use.
+    """Return a client for ``provider:model``.
 
-    It takes the arguments of `HttpClient`, and raises its errors.  If the provider has two wires, ``wire`` names the
-    one for all requests; by default each request takes the first wire that can express it.
+    ``local:`` and ``local:/path.gguf`` start a server on first use.  The arguments and errors are those of
+    `HttpClient`.
+
+    Args:
+        model: The model, as ``provider:model``.
+        api_key: The key.
+        base_url: The base URL.
+        headers: Headers for every request.
+        network: Timeouts, limits and transports.
+        wire: The wire format of all requests if the provider has two.  By default each request uses the first that can
+            express it.
 
     Examples:
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
@@ -53,12 +62,12 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Args:
         name: The part of a model's name before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: A class or function that is called with the text after the colon, and with the options in the ``client``
-            table of a configuration, if any.
+        make: A class or function.  It is called with the text after the colon, and with the options in the ``client``
+            table of a configuration.
         overwrite: Replace a client with this name.
 
     Raises:
-        ConfigError: If a client or a provider has this name, or it cannot precede a colon.
+        ConfigError: If the name is invalid, or a client or a provider has it already.
 
     Examples:
         >>> register_client("shop-example", lambda model: Script("Hi."), overwrite=True)
@@ -78,14 +87,14 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
 
 def named_client(model: str, **options: Any) -> Client:
-    """Return the client of ``provider:model`` or ``client:model``.
+    """Return the client for ``provider:model`` or ``client:model``.
 
     Args:
         model: The name.
-        options: Keyword arguments of `client_for`, or of the registered client.
+        options: Keyword arguments for `client_for`, or for the registered client.
 
     Raises:
-        ConfigError: If there is no such provider or client.
+        ConfigError: If the provider or client is unknown.
     """
     prefix, colon, rest = model.partition(":")
     if colon and prefix in CLIENTS:
@@ -100,6 +109,6 @@ def named_client(model: str, **options: Any) -> Client:
 
 
 def _source(make: MakeClient) -> tuple[str, str] | None:
-    """Return the place of a class or function, which stays the same when its module is imported anew."""
+    """Return the module and name of a class or function, which stay the same when its module is reloaded."""
     name = getattr(make, "__qualname__", "<")
     return None if "<" in name else (make.__module__, name)

@@ -1,4 +1,4 @@
-"""`CommandClient`: a client that asks by running a command, such as ``claude -p`` or ``codex exec``."""
+"""`CommandClient`: a client that runs a command for each request, such as ``claude -p`` or ``codex exec``."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from fsm_agent.providers.sse import read_json
 from fsm_agent.validation import require
 
 _STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")
-_MOST_USD = 1e6  # that an answer is believed to have cost
+_MOST_USD = 1e6  # a reported cost above this is ignored
 _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 
 
 class JsonFields(Value, frozen=True, kw_only=True):
-    """The paths of an answer in a JSON document, or in each of many lines of JSON.
+    """The paths of the values to read from a command's JSON output.
 
-    A path is the keys to a value, joined by dots; numbers are positions in lists.  ``item[type=message].text``
-    is found only where the ``type`` of ``item`` is ``message``.  The texts of all lines together are the answer.
+    A path is the keys to a value, joined by dots; numbers are positions in lists.  ``item[type=message].text`` matches
+    only if the ``type`` of ``item`` is ``message``.  If each line is a document, the answer joins the texts of all
+    lines.
 
     Raises:
-        ConfigError: If a path cannot be read.
+        ConfigError: If a path is invalid.
 
     Examples:
         >>> JsonFields(text="result", error="error.message").text
@@ -49,8 +50,8 @@ class JsonFields(Value, frozen=True, kw_only=True):
     """
 
     text: str
-    error: str | None = None  # the message of a failure; anything but null, false and "" is one
-    status: str | None = None  # of the failure, as HTTP has it
+    error: str | None = None  # the message of a failure; null, false and "" mean success
+    status: str | None = None  # the HTTP status of the failure
     retry_after_s: str | None = None
     input_tokens: str | None = None
     output_tokens: str | None = None
@@ -66,7 +67,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
             )
 
     def found(self, name: str, document: Any) -> Any:
-        """Return the value at the path of this name, or None if nothing is there."""
+        """Return the value at the path called ``name``, or None if there is none."""
         for key, other, value in _steps(getattr(self, name) or "") or [("", "", "")]:
             if isinstance(document, list) and key.isdecimal() and int(key) < len(document):
                 document = document[int(key)]
@@ -80,7 +81,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
 
 class TextOutput:
-    """Output that is the answer as it stands; the line ends at its end are not part of it."""
+    """Output that is the answer itself, without trailing line ends."""
 
     usage = UNUSED
 
@@ -89,10 +90,10 @@ class TextOutput:
         self._held = ""
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
-        """Return the pieces of the answer that end in ``data``.
+        """Return the pieces of the answer that ``data`` completes.
 
         Raises:
-            BadReply: If it is not text.
+            BadReply: If the output is not UTF-8.
         """
         try:
             text = self._held + self._decoder.decode(data, is_last)
@@ -103,16 +104,16 @@ class TextOutput:
         return [shown] if shown else []
 
     def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return None: only the exit status tells of a failure."""
+        """Return None: only the exit status reports a failure."""
         return None
 
 
 class JsonOutput:
-    """Output of JSON: a document a line, or one document over all lines.
+    """Output in JSON: one document per line, or a single one.
 
     Args:
         fields: The paths of the wanted values.
-        is_lines: Whether each line is a document.
+        is_lines: True if each line is a document.
     """
 
     def __init__(self, fields: JsonFields, *, is_lines: bool) -> None:
@@ -123,10 +124,10 @@ class JsonOutput:
         self.usage = UNUSED
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
-        """Return the pieces of the answer that end in ``data``.
+        """Return the pieces of the answer that ``data`` completes.
 
         Raises:
-            BadReply: If it is not JSON.
+            BadReply: If the output is not JSON.
         """
         self._rest.append(data)
         if not is_last and not (self._is_lines and b"\n" in data):
@@ -137,7 +138,7 @@ class JsonOutput:
         return [text for document in documents if document.strip() for text in self._taken(document)]
 
     def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return the message, status and delay of the failure in the output, or None without a failure."""
+        """Return the message, status and delay of the reported failure, or None."""
         return self._failure
 
     def _taken(self, line: bytes) -> list[str]:
@@ -148,7 +149,7 @@ class JsonOutput:
         fields = self._fields
         numbers = {name: fields.found(name, document) for name in _USAGE}
         counts = {name: n for name, n in numbers.items() if type(n) is int and 0 <= n <= MOST_TOKENS}
-        if counts:  # input and output may be told on different lines
+        if counts:  # different lines may report input and output
             self.usage = self.usage.changed(**counts)
         cost = fields.found("cost_usd", document)
         if is_finite(cost) and 0 <= cost <= _MOST_USD:
@@ -167,7 +168,7 @@ class JsonOutput:
 
 
 def _steps(path: str) -> list[tuple[str, str, str]] | None:
-    """Return the keys of a path, each with a condition on its value, or None if the path cannot be read."""
+    """Return the keys of a path with their conditions, or None if the path is invalid."""
     steps, at = list[tuple[str, str, str]](), 0
     while match := _STEP.match(path, at):
         steps.append((match[1], match[2] or "", match[3] or ""))
@@ -178,7 +179,7 @@ def _steps(path: str) -> list[tuple[str, str, str]] | None:
 
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
-MAX_SHOWN_CHARS = 500  # of the standard error output, its end
+MAX_SHOWN_CHARS = 500  # how much of the end of stderr an error shows
 _PROFILE = Profile(
     native_schema=False, output_mode="prompted", temperature=False, stop=False, images=False, logprobs=False
 )
@@ -189,25 +190,25 @@ _SEVERAL = "This is the conversation so far. Answer with the next message of the
 
 
 class CommandClient(SyncVerbs):
-    """A client whose model is behind a command line.  No shell is involved.
+    """A client that runs a command for each request, without a shell.
 
-    The prompt is written to the command's standard input, or takes the place of ``{prompt}`` in an argument;
-    ``{system}`` and ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  A
-    text that would be read as an option is refused, unless an argument ``--`` is before it.  The prompt asks for typed
-    answers in words; functions are refused.  The command runs in a session of its own.  When it ends, at a timeout and
-    when the request is cancelled, all processes of its group are ended.
+    The prompt goes to the command's standard input, or replaces ``{prompt}`` in an argument.  ``{system}`` and
+    ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  If a text would be
+    read as an option, the request is refused unless an argument ``--`` comes before it.
+
+    For a typed answer, the prompt describes the type in words.  Functions are refused.  The command runs in a new
+    session; all processes in its group are killed when it ends, times out, or the request is cancelled.
 
     Args:
         command: The program and its arguments.
-        model: Takes the place of ``{model}``.
-        name: The name of the client, before a colon and the model; by default the name of the program.
-        json: The places of the answer in output that is one JSON document, or one per line.  By default the output is
-            text.
-        is_lines: Whether each line is a document of its own.
+        model: The text for ``{model}``.
+        name: The client's name, shown as ``name:model``; by default the name of the program.
+        json: Where to find the answer in JSON output.  By default the output is text.
+        is_lines: True if each line of JSON output is a document, False if the whole output is one.
         env: The whole environment of the command; by default the environment of this process.
-        cwd: Its working folder.
-        timeout_s: The longest run in seconds; a request may have a shorter timeout.
-        max_output_bytes: The longest output in bytes.
+        cwd: The working directory of the command.
+        timeout_s: The time limit of a run, in seconds.  A request may have a shorter one.
+        max_output_bytes: The largest output, in bytes.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -256,22 +257,22 @@ class CommandClient(SyncVerbs):
         self._env = None if env is None else dict(env)
         self._cwd = None if cwd is None else os.fspath(cwd)
         self._timeout_s, self._max_output_bytes = timeout_s, max_output_bytes
-        self._warned = set[str]()  # options of requests that were left out
+        self._warned = set[str]()  # ignored options that have been logged
         self._is_closed = False
 
     @property
     def takes_images(self) -> bool:
-        """False: a command is given text only; images of a payload are left out."""
+        """False: a command takes text only, and images in a payload are left out."""
         return False
 
     @property
     def name(self) -> str:
-        """The client and the model, as ``name:model``."""
+        """The client's name, as ``name:model``, or ``name`` without a model."""
         return f"{self._name}:{self._model}" if self._model else self._name
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models whose prices have to be known; none if the command says itself what an answer costs."""
+        """The models whose prices are needed: none if the command's output states its cost."""
         return () if self._json is not None and self._json.cost_usd is not None else (self.name,)
 
     def __repr__(self) -> str:
@@ -288,16 +289,16 @@ class CommandClient(SyncVerbs):
 
         Raises:
             ConfigError: If the program cannot be started.
-            UsageError: If the request cannot be expressed in words, or the client is closed.
-            ProviderError: If the command failed, was not done in time, or gave no answer.
+            UsageError: If the request cannot be expressed as text, or the client is closed.
+            ProviderError: If the command failed, timed out, or gave no answer.
         """
         async with aclosing(self.astream(request, timeout_s=timeout_s)) as items:
             return [item async for item in items if isinstance(item, Reply)][-1]
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`.
 
-        Close it to end the command.  Raises as `acomplete` does.
+        Closing the generator ends the command.  Raises the same errors as `acomplete`.
         """
         self._check_open()
         decided = choose_form(request, _PROFILE)
@@ -398,7 +399,7 @@ class CommandClient(SyncVerbs):
             )
 
     def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:
-        """Raise if the command failed.  All of its output has been read by now."""
+        """Raise an error if the command failed.  All its output must have been read."""
         status = run.status or 0
         if status == 0:
             return
@@ -444,7 +445,7 @@ def _text(message: Message) -> str:
 
 
 def _sayable(text: str) -> str:
-    """Return the text with "?" for what no argument can hold here, such as half a surrogate pair."""
+    """Return the text with "?" for characters that no argument can hold here, such as lone surrogates."""
     return os.fsdecode(text.encode(sys.getfilesystemencoding(), "replace"))
 
 

@@ -1,7 +1,8 @@
-"""One run of a command: its input, its output as it comes, and the end of everything that it started.
+"""One run of a command: its input, its output as it arrives, and the end of all its processes.
 
-The event loop watches the files of a `subprocess.Popen`.  A process of asyncio's own would be reaped before its group
-is ended, when its id may be another's already, and `wait` of some versions waits for each heir of the output.
+The event loop watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses do not fit: asyncio reaps the
+process before its group is ended, when another process may have its id already, and in some Python versions ``wait``
+waits for every process that inherited the output.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from io import FileIO
 from fsm_agent._internal.structs import Value
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
 
-MAX_ERROR_BYTES = 8_192  # of the standard error output, its end
+MAX_ERROR_BYTES = 8_192  # how much of the end of stderr is kept
 _PIECE = 65_536
-_MOST_HELD = 16 * _PIECE  # by a pipe: see `man 7 pipe`
-_BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # other commands that run have them all
-_LOOK_S = 0.05  # how often an ended process is looked for where the system has no file for it
+_MOST_HELD = 16 * _PIECE  # the capacity of a pipe: see `man 7 pipe`
+_BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # other commands may free these resources
+_LOOK_S = 0.05  # how often to poll where the system has no pidfd
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """A command as it is started.  Its arguments and environment may hold secrets."""
+    """A command to start.  Its arguments and environment may hold secrets."""
 
     hidden = ("arguments", "env")
 
     arguments: Sequence[str]
     env: Mapping[str, str] | None
     cwd: str | None
-    content: bytes  # for its standard input
+    content: bytes  # for stdin
     max_output_bytes: int
 
     @property
@@ -44,14 +45,14 @@ class Launch(Value, frozen=True, kw_only=True):
 
 
 class CommandRun:
-    """A process in a session of its own, which ends with everything in its process group.
+    """A process in a new session.  Everything in its process group ends with it.
 
     Args:
         launch: The command.
-        timeout_s: The longest run.
+        timeout_s: The time limit, in seconds.
 
     Attributes:
-        status: The exit status, once `output` has ended; negative: the number of the signal that ended it.
+        status: The exit status once `output` has ended; negative if a signal ended the process.
         errors: The end of its standard error output.
     """
 
@@ -70,9 +71,9 @@ class CommandRun:
         Raises:
             ConfigError: If the program cannot be started.
             UsageError: If its arguments are too long.
-            TimedOut: If it was not done in time.
+            TimedOut: If the command exceeds its time limit.
             BadReply: If its output is too long.
-            Overloaded: If this system has no file or process left.
+            Overloaded: If the system has no file descriptor or process left.
         """
         self._check_time()
         process, end = self._start(), None
@@ -85,7 +86,7 @@ class CommandRun:
                 os.set_blocking(file, False)
             end = _file_of_end(process.pid)
             reads, writes, has_ended = {out, err} if end is None else {out, err, end}, {into}, False
-            while not has_ended:  # a process that inherited the output may still run; do not wait for it
+            while not has_ended:  # do not wait for processes that inherited the output
                 self._check_time()
                 left_s = self._end_s - time.monotonic()
                 ready = await _ready(reads, writes, left_s if end is not None else min(left_s, _LOOK_S))
@@ -106,7 +107,7 @@ class CommandRun:
 
     def _start(self) -> subprocess.Popen[bytes]:
         launch = self._launch
-        ends: list[int] = []  # made here: Python 3.11.2 leaves pipes open where there are files for some of them alone
+        ends: list[int] = []  # Popen of Python 3.11.2 leaks pipes if descriptors run out halfway
         try:
             for _ in range(3):
                 ends += os.pipe()
@@ -143,12 +144,12 @@ class CommandRun:
         return process
 
     def _write(self, into: int) -> bool:
-        """Write the next piece of the input; return False at its end, or if the command closed it."""
+        """Write the next piece of the input; return False when all is written or the command has closed its input."""
         try:
             self._left = self._left[os.write(into, self._left[:_PIECE]) :]
         except BlockingIOError:
             return True
-        except OSError:  # it closed its input, and may still answer
+        except OSError:  # the command closed its input, but may still answer
             return False
         return bool(self._left)
 
@@ -167,7 +168,7 @@ class CommandRun:
 
 
 async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
-    """Wait until one of these files can be read or written, and return those that can."""
+    """Wait until one or more of these descriptors are readable or writable, and return them."""
     loop, ready = asyncio.get_running_loop(), set[int]()
     woken = loop.create_future()
 
@@ -191,9 +192,9 @@ async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
 
 
 def _taken(file: int, reads: set[int], *, is_last: bool) -> Iterator[bytes]:
-    """Yield a piece of a file if it can be read at once, or all that it holds if this is the last look.
+    """Yield one piece if it can be read at once, or everything left if this is the last read.
 
-    A file that has ended is taken out of those to wait for.
+    A descriptor at its end is removed from ``reads``.
     """
     for _ in range(_MOST_HELD // _PIECE if is_last else 1):
         try:
@@ -209,7 +210,7 @@ def _taken(file: int, reads: set[int], *, is_last: bool) -> Iterator[bytes]:
 
 
 def _file_of_end(pid: int) -> int | None:
-    """Return a file that is readable once the process has ended; None where the system has none."""
+    """Return a descriptor that becomes readable when the process ends, or None if the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -221,9 +222,9 @@ def _has_ended(pid: int) -> bool:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:
-    """End the process group, and return the status of its leader.
+    """Kill the process group, and return the exit status of its leader.
 
-    The leader has not been reaped yet, so the system cannot have given its process id to another.
+    The leader has not been reaped yet, so no other process can have its id.
     """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""The httpx clients of an `HttpClient`: one for each event loop, made at first use.
+"""The httpx clients of an `HttpClient`: one for each event loop, made on first use.
 
-Each is the user's own, or one of this package.  Requests through a proxy or over HTTP/2 take httpx's own transport, all
-others the one of aiohttp.  The client of a loop is closed with it: an asynchronous generator references it, and
-`asyncio.run` closes all generators before the loop.  After `os.fork` the child makes new clients and does not touch the
-inherited ones, whose connections belong to the parent.
+Each is the user's client, or one of this package.  Requests through a proxy or over HTTP/2 use httpx's own transport;
+all others use aiohttp.  A client is closed with its event loop: an asynchronous generator references it, and
+`asyncio.run` closes all generators before the loop.  After `os.fork` the child makes new clients and leaves the
+inherited ones alone, because their connections belong to the parent.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PIECE_BYTES = 65536  # of an upload: a socket takes that much at once, unless the server has stopped to read
-_HTTP1 = ["http/1.1"]  # by its name in ALPN
+PIECE_BYTES = 65536  # size of an upload's pieces: a socket accepts this much at once unless the server stops reading
+_HTTP1 = ["http/1.1"]  # its ALPN name
 
 _loop_of: weakref.WeakKeyDictionary[httpx.AsyncClient, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
 
 
 class _NoCookies(httpx.Cookies):
-    """A cookie jar that stays empty: no provider needs cookies, and looking for them is httpx's slowest step."""
+    """A cookie jar that stays empty.  Providers need no cookies, and extracting them is httpx's slowest step."""
 
     def extract_cookies(self, response: httpx.Response) -> None:
         pass
 
 
 class _Client(httpx.AsyncClient):
-    """A client of this package; over connections of aiohttp, or without ``connections`` over httpx's own."""
+    """A client of this package, over ``connections`` of aiohttp or by default over httpx's own."""
 
     cookies = _NoCookies()  # type: ignore[override]
 
@@ -60,18 +60,18 @@ class LoopClient:
     """The client of the running event loop.
 
     Args:
-        network: The network of its requests.
+        network: The settings of its requests.
         url: The URL of its requests.
 
     Raises:
-        ConfigError: If the user's function made anything but a client.
+        ConfigError: If the user's function did not return a client.
         UsageError: If the user's client serves another event loop.
     """
 
     def __init__(self, network: Network, url: httpx.URL) -> None:
         own: Any = network.client
         self._stays_open = isinstance(own, httpx.AsyncClient)
-        # A user's client has limits of its own.
+        # A user's client has its own limits.
         self._free = asyncio.Semaphore(network.max_connections if own is None else sys.maxsize)
         self._waits = set[asyncio.Timeout]()
         self._is_over = False
@@ -87,7 +87,7 @@ class LoopClient:
         self._connections = client.connections if isinstance(client, _Client) else None
 
     async def send(self, exchange: HttpExchange) -> httpx.Response:
-        """Send a request; the response must be closed.
+        """Send a request.  The caller must close the response.
 
         Raises:
             httpx.TransportError: If there is no response.
@@ -110,7 +110,7 @@ class LoopClient:
         return response
 
     def _bounds_reads(self, exchange: HttpExchange) -> bool:
-        """Return whether aiohttp bounds the wait for each piece of a reply: all in the same way, and no upload."""
+        """Return whether aiohttp's read timeout is enough: no streaming, and an upload of one piece."""
         is_short = not exchange.is_stream and len(exchange.content) <= PIECE_BYTES
         return is_short and self._connections is not None
 
@@ -119,11 +119,11 @@ class LoopClient:
         upload: _Upload | None = None
         if self._bounds_reads(exchange):
             request = _own_request(exchange, httpx.ByteStream(exchange.content), limits["read"])
-            limit_s = limits["connect"] + limits["read"]  # aiohttp has no end for a head whose bytes keep coming
+            limit_s = limits["connect"] + limits["read"]  # aiohttp does not limit headers that arrive byte by byte
         elif self._connections is not None:
             upload = _Upload(exchange)
             request = _own_request(exchange, upload, None)
-        else:  # with what a user's client adds to all requests
+        else:  # `build_request` adds the headers and the like of a user's client
             request = self._client.build_request(
                 "POST",
                 exchange.url,
@@ -144,17 +144,17 @@ class LoopClient:
         *,
         upload: _Upload | None = None,
     ) -> T:
-        """Return the result of a step of a request.
+        """Return the result of one step of a request.
 
         Args:
             step: The step.
-            deadline: The end of the whole request.
-            limit_s: The end of the step.
-            late: The error after that.
-            upload: The upload during the step; it moves the end of the step.
+            deadline: The deadline of the whole request.
+            limit_s: The time limit of the step.
+            late: The error to raise when ``limit_s`` has passed.
+            upload: The upload during the step.  It extends the time limit.
 
         Raises:
-            httpx.TransportError: If the step fails, is late, or `aclose` was called.
+            httpx.TransportError: If the step fails or is late, or `aclose` was called.
         """
         try:
             async with asyncio.timeout(0 if self._is_over else _finite(deadline.within(limit_s))) as timeout:
@@ -175,7 +175,7 @@ class LoopClient:
             if upload is not None:
                 upload.timeout = None
         try:
-            raise failure  # outside of the other, which holds the headers of the request
+            raise failure  # not in the `except` block: the context would hold the headers of the request
         finally:
             del failure  # breaks a cycle: its traceback references this frame
 
@@ -184,7 +184,7 @@ class LoopClient:
         self._free.release()
 
     def hang_up(self) -> None:
-        """End all requests, for good."""
+        """End all requests, and refuse new ones."""
         self._is_over = True
         for timeout in self._waits:
             if not timeout.expired():
@@ -197,13 +197,16 @@ class LoopClient:
             await self._client.aclose()
 
     def forget(self) -> None:
-        """Leave the connections alone."""
+        """Drop all connections without closing them."""
         if self._connections is not None:
             self._connections.forget()
 
 
 def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: float | None) -> httpx.Request:
-    """Return a request over aiohttp; ``read_s`` bounds the wait for each piece of the reply."""
+    """Return a request to send over aiohttp.
+
+    ``read_s`` limits the wait for each piece of the reply.
+    """
     request = httpx.Request(
         "POST",
         exchange.url,
@@ -216,11 +219,11 @@ def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: fl
 
 
 class _Upload(httpx.AsyncByteStream):
-    """The content of a request in pieces, each with its own write timeout; then the reply has its time to begin.
+    """The content of a request in pieces.  Each piece has its write timeout, and then the reply its read timeout.
 
     Attributes:
-        timeout: The end of waiting for a response, which each piece moves; None once the wait is over.
-        late: The error after that.
+        timeout: The wait for the response, which each piece extends; None once the wait is over.
+        late: The error to raise when it expires.
     """
 
     def __init__(self, exchange: HttpExchange) -> None:
@@ -243,12 +246,12 @@ class _Upload(httpx.AsyncByteStream):
             self.timeout.reschedule(asyncio.get_running_loop().time() + left_s)
 
     def read(self) -> bytes:
-        """Return all of it; recorders such as vcrpy ask for that."""
+        """Return the whole content, as recorders such as vcrpy expect."""
         return self._exchange.content
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a response: each piece comes in its time, before the deadline."""
+    """The body of a response, with a time limit for each piece."""
 
     def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange, *, is_bounded: bool) -> None:
         self._body: httpx.AsyncByteStream = body
@@ -282,7 +285,7 @@ def _finite(seconds: float) -> float | None:
 
 
 def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
-    """Return the error of httpx's own transport for an error of aiohttp, or None for any other error."""
+    """Return httpx's equivalent of an aiohttp error, or None for any other error."""
     if not any(type(one).__module__.startswith("aiohttp.") for one in (error, error.__cause__)):
         return None
     from fsm_agent.clients.aiohttp_transport import as_error_of_httpx
@@ -291,7 +294,7 @@ def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
 
 
 def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
-    """Return a user's client.
+    """Return the user's client.
 
     Raises:
         UsageError: If it serves another event loop.
@@ -310,14 +313,14 @@ def _needs_httpx(network: Network, url: httpx.URL) -> bool:
 
 
 def make_client(network: Network, url: httpx.URL) -> _Client:
-    """Return a client for requests to ``url`` over this network, for the running event loop.
+    """Return a client for requests to ``url`` in the running event loop.
 
     Raises:
-        ConfigError: If the environment names an invalid proxy, or `Network.verify` a file without certificates.
+        ConfigError: If the environment names an invalid proxy, or `Network.verify` names a file without certificates.
     """
     trust = _trust(network, url)
     if not _needs_httpx(network, url):
-        from fsm_agent.clients.aiohttp_transport import AiohttpTransport  # with aiohttp
+        from fsm_agent.clients.aiohttp_transport import AiohttpTransport  # imports aiohttp
 
         return _Client(AiohttpTransport(trust))
     if network.proxy is None and not is_loopback(url):
@@ -338,7 +341,7 @@ def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
             verify.set_alpn_protocols(_HTTP1)  # as httpx does with a caller's context
         return verify
     if url.scheme != "https" and network.proxy is None:
-        # An empty context: http never uses it, and loading the real one takes 20 ms.
+        # Plain HTTP never uses the context, and loading certificates takes 20 ms.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if verify is True:
         for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
@@ -349,14 +352,14 @@ def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
 
 @lru_cache(maxsize=16)
 def _context_for(verify: bool | str, source: str, *, http2: bool) -> ssl.SSLContext:
-    """Return the context for the certificates of ``verify``; see `Network.verify`.
+    """Return a TLS context with the certificates of ``verify``; see `Network.verify`.
 
-    There is one for each value of ``http2``, because httpx writes the protocols that it offers into the context.
+    Each value of ``http2`` needs its own context, because httpx writes the protocols that it offers into it.
     """
     if isinstance(verify, bool):
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
     else:
-        is_folder = any(map(os.path.isdir, (verify, verify.partition(os.pathsep)[0])))  # or several folders
+        is_folder = any(map(os.path.isdir, (verify, verify.partition(os.pathsep)[0])))  # one directory, or several
         try:
             context = ssl.create_default_context(
                 cafile=None if is_folder else verify, capath=verify if is_folder else None
@@ -369,7 +372,7 @@ def _context_for(verify: bool | str, source: str, *, http2: bool) -> ssl.SSLCont
 
 
 class _Open(NamedTuple):
-    """A client, the generator that keeps it open, and what has its loop close it."""
+    """A client, the generator that keeps it open, and the finalizer that makes its loop close it."""
 
     client: LoopClient
     keeper: AsyncGenerator[None]
@@ -377,7 +380,7 @@ class _Open(NamedTuple):
 
 
 class HttpxClients:
-    """The clients of one `HttpClient`; thread-safe."""
+    """The clients of one `HttpClient`.  Thread-safe."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -386,35 +389,35 @@ class HttpxClients:
 
     @property
     def mine(self) -> LoopClient | None:
-        """The client of the running loop, or None if the loop has no client."""
+        """The client of the running loop, or None."""
         mine = self._of_loops.get(asyncio.get_running_loop())
         return None if mine is None else mine.client
 
     async def make_mine(self, url: httpx.URL) -> LoopClient:
-        """Make the client of the running loop; ``url`` is where its requests will go."""
+        """Make the client of the running loop, for requests to ``url``."""
         loop = asyncio.get_running_loop()
         client = LoopClient(self._network, url)
         keeper = _keep(client)
-        await anext(keeper)  # lets no other task of this loop run
+        await anext(keeper)  # no other task of this loop runs meanwhile
         for ended in [loop for loop in list(self._of_loops) if loop.is_closed()]:
             self._of_loops.pop(ended).end()
         self._of_loops[loop] = _Open(client, keeper, weakref.finalize(self, _end, loop, keeper, client))
         return client
 
     def close(self) -> None:
-        """Close all clients; event loops close theirs, soon after."""
+        """Close all clients.  Event loops close their own soon afterwards."""
         while self._of_loops:
             self._of_loops.popitem()[1].end()
 
     async def aclose(self) -> None:
-        """`close`, and wait until the running loop's client is closed."""
+        """Close all clients, and wait for the running loop's client."""
         mine = self.mine
         self.close()
         if mine is not None:
             await mine.aclose()
 
     def forget(self) -> None:
-        """Let go of all clients without closing a connection."""
+        """Drop all clients without closing their connections."""
         for client, keeper, end in self._of_loops.values():
             client.forget()
             end.detach()
@@ -434,7 +437,7 @@ async def _aclose(keeper: AsyncGenerator[None]) -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None], client: LoopClient) -> None:
-    """Have a loop close its client, in any thread."""
+    """Have an event loop close its client; safe from any thread."""
     if loop.is_closed():
         client.forget()
     else:
@@ -442,7 +445,7 @@ def _end(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None], client: 
 
 
 _all: weakref.WeakSet[HttpxClients] = weakref.WeakSet()
-_inherited: list[object] = []  # referenced, because destructors would close connections of the parent
+_inherited: list[object] = []  # kept, because their destructors would close the parent's connections
 
 
 def _forget_parents_clients() -> None:

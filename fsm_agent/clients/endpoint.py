@@ -1,4 +1,4 @@
-"""Endpoints: the URL, model name, key and headers of requests."""
+"""The endpoints of requests: URL, model name, key and headers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from fsm_agent.validation import require
 if TYPE_CHECKING:
     import httpx
 
-_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a header of the caller replaces the key
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # with one of these, no key is needed
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
-_OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and the framing of a request
+_OF_THE_CONNECTION = (  # headers of the connection (RFC 9110, section 7.6.1) and of request framing
     *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),
     *("content-length", "expect", "trailer", "transfer-encoding"),
 )
@@ -40,7 +40,7 @@ _VERSION = re.compile(r"/v\d+[a-z0-9]*$")
 
 
 class Endpoint(Value, frozen=True, kw_only=True, dict=True):
-    """The destination and credentials of requests, as resolved for one request."""
+    """The destination and credentials of one request."""
 
     hidden = ("base_url", "headers", "secrets", "make_other")
 
@@ -53,7 +53,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def other(self) -> Endpoint | None:
-        """The endpoint over the provider's other wire; made when first needed, because few calls need its codec."""
+        """The endpoint over the provider's other wire, made on first use because few calls need its codec."""
         return self.make_other() if self.make_other else None
 
     @cached_property
@@ -66,7 +66,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         return {}
 
     def address(self, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
-        """Return the URL and headers that all requests share, from a cache after the first call."""
+        """Return the URL and the headers that all requests share."""
         import httpx
 
         if (address := self._addresses.get(stream)) is not None:
@@ -85,7 +85,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         return self._addresses.setdefault(stream, (url, httpx.Headers(headers)))
 
     def url(self, path: str) -> httpx.URL:
-        """Return the URL of ``path``, which may have a query of its own."""
+        """Return the URL for ``path``, which may include a query."""
         import httpx
 
         own_path, _, own_query = path.partition("?")
@@ -95,7 +95,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
 
 class Access(Value, frozen=True, kw_only=True, dict=True):
-    """A caller's settings for reaching a model; the rest is looked up for each request.
+    """A caller's settings for reaching a model.  The rest is looked up for each request.
 
     Raises:
         ConfigError: If a setting is invalid.
@@ -128,12 +128,12 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _last(self) -> list[tuple[object, Endpoint]]:
-        """A cache of one entry: the settings of the last request, and their endpoint."""
+        """A cache with the settings of the last request and their endpoint."""
         return []
 
     @property
     def secret_argument(self) -> str | None:
-        """The name of an argument that may hold a secret."""
+        """The name of an argument that may hold a secret, or None."""
         if self.api_key is not None:
             return "api_key"
         if any(map(is_secret_name, (*self.headers, *self.provider.headers))):
@@ -143,14 +143,14 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def starts_server(self) -> bool:
-        """True if `locate` may have to start a server, which takes a while."""
+        """True if `locate` may have to start a server, which takes time."""
         return self.provider.is_embedded and self.base_url is None
 
     def locate(self) -> Endpoint:
-        """Return the endpoint, from the environment where needed; start the server of an embedded model.
+        """Return the endpoint, reading the environment and starting the server of an embedded model where needed.
 
         Raises:
-            ConfigError: If the key or the base URL is missing or wrong.
+            ConfigError: If the key or the base URL is missing or invalid.
             ProviderError: If the embedded server does not start.
         """
         import httpx
@@ -170,10 +170,10 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         return endpoint
 
     def check(self) -> None:
-        """Check what `locate` checks, without starting a server.
+        """Check the same settings as `locate`, without starting a server.
 
         Raises:
-            ConfigError: If the key, the base URL or the engine of embedded models is missing or wrong.
+            ConfigError: If the key, the base URL or the engine for embedded models is missing or invalid.
         """
         if self.starts_server:
             from fsm_agent.clients.local.model import find_model
@@ -278,13 +278,13 @@ def _url(text: str) -> httpx.URL | None:
 
     try:
         url = httpx.URL(text)
-        url.host.encode("idna")  # every lookup does the same, and would fail later
+        url.host.encode("idna")  # fails here rather than later, in the DNS lookup
     except (httpx.InvalidURL, UnicodeError):
         return None
     return url
 
 
-# Filters of a logger do not see the records of its children.
+# A logger's filters do not see the records of its children, so each is listed.
 _CORE = ("connection", "http11", "http2", "proxy", "socks")
 LOGGERS = (
     "httpx",
@@ -297,7 +297,7 @@ LOGGERS = (
     "mcp.client.stdio",
     "mcp.client.streamable_http",
     "mcp.shared.jsonrpc_dispatcher",
-    "client",  # of mcp.client.session
+    "client",  # mcp.client.session uses this name
     *[f"vcr.{part}" for part in ("cassette", "request", "stubs.aiohttp_stubs", "stubs.httpx_stubs")],
 )
 
@@ -306,14 +306,14 @@ _current: ContextVar[Callable[[], Secrets] | None] = ContextVar("secrets of the 
 
 
 class _Masking(logging.Filter):
-    """Masks log records while a request of this package is under way in this context."""
+    """Masks log records while a request of this package is in progress in this context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         find_secrets = _current.get()
         if find_secrets is None:
             return True
         secrets = find_secrets()
-        if record.name.startswith("hpack."):  # it logs headers in Huffman code too
+        if record.name.startswith("hpack."):  # hpack also logs Huffman-coded headers, which cannot be masked
             return False
         if isinstance(record.args, tuple):
             record.args = tuple([shown_url(str(arg)) if type(arg).__name__ == "URL" else arg for arg in record.args])
@@ -331,17 +331,17 @@ def _install() -> None:
 
 
 def secrets_under_way() -> Secrets:
-    """Return the declared secrets of the request that is under way in this context."""
+    """Return the declared secrets of the request in progress in this context."""
     find_secrets = _current.get()
     return Secrets() if find_secrets is None else find_secrets()
 
 
 @contextmanager
 def masked_logs(secrets: Secrets | Callable[[], Iterable[str]]) -> Iterator[None]:
-    """Mask what the libraries log inside the block, in this context and in tasks started in it.
+    """Mask secrets in the libraries' log records inside the block, including tasks started there.
 
     Args:
-        secrets: The secrets, or a function that returns them, which is called when something is logged.
+        secrets: The secrets, or a function that returns them when something is logged.
     """
     _install()
     token = _current.set((lambda: secrets) if isinstance(secrets, Secrets) else (lambda: Secrets(secrets())))
