@@ -1,6 +1,6 @@
-"""One request to a model and its response: the wire, the content, the deadline, reading the body, failures.
+"""One request to a model and its response: wire format, content, deadline, body and failures.
 
-`HttpClient` moves the bytes.
+`HttpClient` sends and receives the bytes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Deadline:
     """The end of a request: ``timeout_s`` from now, or never.
 
     Attributes:
-        timeout_s: The seconds that it was made with.
-        at_s: Its time on the monotonic clock, or None without an end.
+        timeout_s: The original timeout in seconds, or None.
+        at_s: The deadline on the monotonic clock, or None if there is none.
     """
 
     __slots__ = ("at_s", "timeout_s")
@@ -53,40 +53,40 @@ class Deadline:
         return copy
 
     def end_within(self, timeout_s: float) -> None:
-        """Move it to ``timeout_s`` from now, unless it comes earlier."""
+        """Move the deadline to ``timeout_s`` from now, unless it is earlier already."""
         self.at_s = time.monotonic() + self.within(timeout_s)
 
     def time_left(self) -> float | None:
-        """Return the seconds left, not positive once it has passed; None if there is no deadline."""
+        """Return the seconds left (zero or negative once it has passed), or None if there is no deadline."""
         return None if self.at_s is None else self.at_s - time.monotonic()
 
     def within(self, timeout_s: float) -> float:
-        """Return ``timeout_s`` or, if that is less, the time left."""
+        """Return ``timeout_s``, or the time left if it is shorter."""
         left = self.time_left()
         return timeout_s if left is None else max(0.0, min(timeout_s, left))
 
     @property
     def is_over(self) -> bool:
-        """True once no time is left."""
+        """True once the deadline has passed."""
         return self.at_s is not None and self.at_s <= time.monotonic()
 
 
 def expressed(
     endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
 ) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
-    """Return an endpoint for a request that the first wire refuses, the request as sent there, its body, and notes.
+    """Return the endpoint, request, body and notes for a request that the first wire refuses.
 
-    Try the other wire of the provider first.  If it refuses too, leave out the hosted tools that this model lacks, if
-    they are hints.
+    The provider's other wire is tried first.  If it refuses too, hints for hosted tools that the model lacks are left
+    out.
 
     Args:
         endpoint: The endpoint of the first wire.
         request: The request.
-        is_stream: True to have the reply streamed.
+        is_stream: True to stream the reply.
         refusal: The error of the first wire.
 
     Raises:
-        UsageError: If no wire expresses it, even without hints.
+        UsageError: If no wire can express the request, even without hints.
     """
     try:
         other, body, note = over_the_other(endpoint, request, is_stream, refusal)
@@ -111,12 +111,12 @@ def over_the_other(
 
     Args:
         endpoint: The endpoint of the first wire.
-        request: The request, which that wire does not express.
-        is_stream: True to have the reply streamed.
+        request: The request, which the first wire cannot express.
+        is_stream: True to stream the reply.
         refusal: The error of the first wire.
 
     Raises:
-        UsageError: If there is no other wire, or the caller chose the first, or the other does not express it either.
+        UsageError: If there is no other wire, the caller chose the first one, or the other cannot express it either.
     """
     other = endpoint.other
     if other is None:
@@ -143,7 +143,7 @@ def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
 def _neither(
     endpoint: Endpoint, other: Endpoint, request: Request, refusals: tuple[UsageError, UsageError]
 ) -> UsageError:
-    """Return the error of a request that no wire expresses: what is missing, and the wire that has it."""
+    """Return the error for a request that no wire can express."""
     wires = {way.provider.codec.name: way for way in (endpoint, other)}
     missing = list[str]()
     for need, settings in _needs(request.settings):
@@ -159,7 +159,7 @@ def _neither(
 
 
 def _needs(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Yield each setting that some wires refuse, alone, and how errors name it."""
+    """Yield each setting that some wires refuse, as an error names it and as settings with nothing else."""
     for tool in settings.hosted_tools:
         yield repr(tool), Settings(hosted_tools=(tool,))
     if settings.top_logprobs is not None:
@@ -178,23 +178,25 @@ def _takes(endpoint: Endpoint, request: Request, settings: Settings) -> bool:
 
 
 REQUESTS_ALLOWED = ScopedValue("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
-MAX_SHOWN_CHARS = 200  # of text from servers and libraries
+MAX_SHOWN_CHARS = 200  # how much text from servers and libraries an error shows
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 E = TypeVar("E", bound=ProviderError)
 
-# Accepted content types other than JSON: streams, and servers that declare none.
+# Accepted content types besides JSON, for streams and for servers that declare no type.
 READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
 
 
 class HttpExchange:
-    """A request to a model as HTTP sends it, over the first wire of the provider that expresses it; and its failures.
+    """One HTTP request to a model, and the errors for its failures.
+
+    The request uses the first wire of the provider that can express it.
 
     Args:
         endpoint: The destination.
-        request: The request, in the framework's terms.
+        request: The request.
         network: Timeouts and limits.
-        deadline: The end of the whole exchange.
-        is_stream: True to have the reply streamed.
+        deadline: The deadline of the whole exchange.
+        is_stream: True to stream the reply.
 
     Attributes:
         url: The URL.
@@ -203,8 +205,8 @@ class HttpExchange:
         codec: The codec that wrote the body.
         adapted: Parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
-        limits: Seconds for each piece of the steps connect, read, write and pool.
-        deadline: A copy of the given deadline, which `linger` moves.
+        limits: Time limits in seconds for the steps connect, read, write and pool.
+        deadline: A copy of the given deadline, which `linger` may shorten.
 
     Raises:
         UsageError: If the request cannot be expressed in this format or for this model.
@@ -248,27 +250,27 @@ class HttpExchange:
 
     @property
     def shown_url(self) -> str:
-        """The URL of the request as messages show it: without query and secrets."""
+        """The URL as messages show it, without its query and secrets."""
         return self.mask(str(self.url.copy_with(query=None)))
 
     def find_secrets(self) -> frozenset[str]:
-        """Return the texts that no message may show."""
+        """Return the texts that must not appear in any message."""
         hosted = secrets_of(self._request.settings.hosted_tools)
         return self._endpoint.secrets.union(self.network.secrets, hosted)
 
     def begin_body(self) -> None:
-        """Switch to the read timeout of bodies: the response's head has arrived."""
+        """Use the read timeout for bodies, once the response's headers have arrived."""
         if self.is_stream:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Wait at most `Network.linger_s` for the end of a complete stream, counted from the first call."""
+        """Wait at most `Network.linger_s`, from the first call on, for a complete stream to end."""
         if not self._lingers:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)
 
     def failure(self, error: httpx.TransportError, *, has_begun: bool) -> ProviderError:
-        """Return the error for a transport that failed before or after the reply had begun."""
+        """Return the error for a transport failure before or during the reply."""
         import httpx
 
         self._mask_causes(error)
@@ -279,7 +281,7 @@ class HttpExchange:
         reason = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
-                # No retry for an untrusted certificate: it will not be trusted a minute later.
+                # Retrying does not help against an untrusted certificate.
                 return TimedOut(f"no connection to {self.shown_url!r}: {reason}", retryable=not _is_distrusted(error))
             case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
                 return BadReply(f"the reply of {self.shown_url!r} was cut off: {reason}", status=200)
@@ -303,7 +305,7 @@ class HttpExchange:
         return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 
     def completed(self, reply: Reply) -> Reply:
-        """Return the reply with the adaptations of the request, and the provider's name on its opaque parts."""
+        """Return the reply with the request's adaptations, and with the provider's name on its opaque parts."""
         settings = self._request.settings
         if settings.hosted_tools or settings.extra_body:
             reply = self.codec.attributed(reply, self._request)
@@ -326,14 +328,14 @@ class HttpExchange:
         return Secrets(self.find_secrets()).mask(text)
 
     def _mask_causes(self, error: BaseException | None) -> None:
-        """Mask secrets in the causes that a traceback shows: libraries quote lines that they cannot parse."""
+        """Mask secrets in the error's causes, because libraries quote lines that they cannot parse."""
         while error is not None:
             if type(error).__module__.partition(".")[0] in _LIBRARIES:
                 error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
             error = error.__cause__ or error.__context__
 
     def mask_in(self, error: ProviderError) -> None:
-        """Mask secrets in an error: some servers quote the key that they refuse."""
+        """Mask secrets in an error, because some servers quote a key that they refuse."""
         error.message = self.mask(error.message)
         error.args = (error.message,)
         error.code = error.code and self.mask(error.code)
@@ -354,10 +356,10 @@ class ResponseReader:
 
     Args:
         exchange: The request.
-        response: The response, whose head has arrived.
+        response: The response, whose headers have arrived.
 
     Raises:
-        ProviderError: If the status or headers rule out a reply, whatever the body.
+        ProviderError: If the status or the headers rule out a reply.
     """
 
     def __init__(self, exchange: HttpExchange, response: httpx.Response) -> None:
@@ -388,7 +390,7 @@ class ResponseReader:
             raise self._error(BadReply, message)
 
     def _make_inflater(self) -> Any:
-        """Return a decompressor whose output can be bounded; None if the body is not compressed."""
+        """Return a decompressor with limited output, or None if the body is not compressed."""
         encoding = self._headers.get("content-encoding", "").strip().lower()
         if encoding in ("", "identity"):
             return None
@@ -407,19 +409,20 @@ class ResponseReader:
 
     @property
     def is_done(self) -> bool:
-        """True after the provider's end of the stream, though the connection may stay open."""
+        """True once the provider has ended the stream, even if the connection stays open."""
         return self._decoder is not None and self._decoder.is_done
 
     @property
     def has_failed(self) -> bool:
-        """True if the stream is invalid already: `finish` will raise, whatever follows."""
+        """True if the stream is invalid, so that `finish` will raise."""
         return self._excess is not None or (self._decoder is not None and self._decoder.has_failed)
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return the deltas they complete, [] if the reply is not a stream.
+        """Take the next bytes, and return the deltas that they complete; [] unless the reply is a stream.
 
         Raises:
-            ProviderError: If the deadline has passed, or the reply is damaged or, if not a stream, too long.
+            ProviderError: If the deadline has passed, the reply is damaged, or a reply that is not a stream is too
+                long.
         """
         exchange = self._exchange
         if exchange.deadline.is_over and not self.is_done:
@@ -439,7 +442,7 @@ class ResponseReader:
         return self._decoder.feed(data)
 
     def end(self) -> list[Delta]:
-        """Take the end of the bytes; return the last deltas of a stream."""
+        """Return the last deltas of a stream, after the last bytes."""
         return [] if self._decoder is None or self._excess else self._decoder.end()
 
     def _inflate(self, data: bytes) -> bytes:
@@ -448,7 +451,7 @@ class ResponseReader:
             inflated = bytes(self._inflater.decompress(data, room + 1))
         except zlib.error as error:
             raise self._damage_error(str(error)) from error
-        if self._inflater.unused_data:  # zlib would collect it without bound, and copy it with every piece
+        if self._inflater.unused_data:  # zlib would collect it without limit, and copy it with every piece
             raise self._damage_error("more bytes follow its end")
         return inflated
 
@@ -456,7 +459,7 @@ class ResponseReader:
         return self._error(BadReply, f"the compressed reply of {self._exchange.shown_url!r} is damaged: {reason}")
 
     def finish(self, failure: ProviderError | None) -> Reply:
-        """Return the reply, at the end of the bytes.
+        """Return the reply, after the last bytes.
 
         Args:
             failure: The failure that cut the bytes off, if any.  It is ignored if the reply is complete.
@@ -486,7 +489,7 @@ class ResponseReader:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    """Return headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
+    """Return the headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
     raw = response.headers.raw
     texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
     headers = dict(zip(map(str.lower, texts[::2]), texts[1::2], strict=True)) if len(texts) == 2 * len(raw) else {}
@@ -501,12 +504,12 @@ def _headers(response: httpx.Response) -> dict[str, str]:
 
 
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
-    """Log a warning for each option that was left out, once per client.
+    """Log a warning for each ignored option, once per client.
 
     Args:
         adapted: The adaptations of the request; see `Reply.adapted`.
         name: The client's name.
-        warned: The options that have been logged; new ones are added.
+        warned: The options logged so far.  New ones are added.
     """
     for note in adapted:
         option = note.partition("=")[0].partition(" ")[0]

@@ -1,7 +1,6 @@
-"""A client that falls back to other models when one fails.
+"""`FallbackClient`: a client that falls back to other models when one fails.
 
-`FallbackClient` tries one client after the other, once each.  Retries stay with the machine: a recall begins with the
-first client again.
+It tries each client once.  When the machine retries a request, the first client is tried again.
 """
 
 from __future__ import annotations
@@ -21,20 +20,19 @@ from fsm_agent.providers.failures import status_of
 from fsm_agent.runtime.call_activities import transport_failure
 from fsm_agent.runtime.environment import Client, models_of
 
-MAX_SHOWN_CHARS = 200  # of the error of each other client
+MAX_SHOWN_CHARS = 200  # how much of another client's error is shown
 MAX_SHOWN_ERRORS = 5
 
-# The request itself is wrong, for every provider: RFC 9110, sections 15.5.1, 15.5.14 and 15.5.21.
+# The request itself is wrong, whatever the provider: RFC 9110, sections 15.5.1, 15.5.14 and 15.5.21.
 _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 
 
 def is_not_the_requests_fault(error: ProviderError) -> bool:
     """Return True if another client may succeed where one failed with ``error``.
 
-    False for a request that is refused as it stands (400, 413, 422, a content filter): the next client would most
-    likely refuse it too, and its author should see the error.  True for everything else, also where a retry with the
-    same client would not help: an invalid key or account, a model that is gone (404), a malformed reply, and a dialog
-    that is too long for this model, because the next may have a longer context.
+    False for a request that is refused as it stands (400, 413, 422, a content filter): the next client would probably
+    refuse it too.  True for all other errors, even where retrying the same client would not help: an invalid key or
+    account, a model that no longer exists (404), a malformed reply, or a dialog too long for this model.
     """
     if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True
@@ -45,15 +43,17 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
 class FallbackClient(SyncVerbs):
     """A client that tries several others in order until one replies.
 
-    ``served_by`` of a reply names the client that gave it.  A stream falls back only before its first delta.  When all
-    fail, the last error is raised; its message names the others, and it is retryable if one of them was.  An `OSError`
-    or `httpx.TransportError` of a client counts as a `ProviderError`.  Mistakes of the caller (`UsageError`: a missing
+    ``served_by`` of a reply names the client that gave it.  A stream can fall back only before its first delta.  An
+    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  Mistakes of the caller (`UsageError`: a missing
     key, a request that a model does not support) are raised at once.
+
+    When all clients fail, the last error is raised.  Its message names the other errors, and it is retryable if any of
+    them was.
 
     Args:
         clients: The clients in order, or models as ``provider:model``.  They are closed with this one.
         moves_on: Return True for errors after which the next client is tried.
-        try_timeout_s: Timeout of each try; ``timeout_s`` of a request bounds all of them together.
+        try_timeout_s: Timeout of each try in seconds.  ``timeout_s`` of a request limits all of them together.
 
     Raises:
         ConfigError: If there are no clients, or one is neither a client nor a model.
@@ -94,7 +94,7 @@ class FallbackClient(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The defaults of the first client that has any: a test double brings its own clock."""
+        """The defaults of the first client that has any, such as the clock of a test double."""
         candidates = (getattr(client, "environment_defaults", None) for client in self._clients)
         return next((defaults for defaults in candidates if defaults), {})
 
@@ -105,14 +105,14 @@ class FallbackClient(SyncVerbs):
 
     @property
     def reports_logprobs(self) -> bool:
-        """True if each of the clients can be asked for log probabilities."""
+        """True if all of the clients can be asked for log probabilities."""
         return all(getattr(client, "reports_logprobs", True) for client in self._clients)
 
     def check_available(self) -> None:
-        """Check that one of the clients has what it needs, without sending a request.
+        """Check that at least one client has what it needs, without sending a request.
 
         Raises:
-            ConfigError: If no client has it; the error says what the first one lacks.
+            ConfigError: If no client is available; the error says what the first one lacks.
         """
         errors: list[UsageError] = []
         for client in self._clients:
@@ -125,7 +125,7 @@ class FallbackClient(SyncVerbs):
         raise errors[0]
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the first reply that a client gives.
+        """Return the reply of the first client that gives one.
 
         Raises:
             ProviderError: If all clients failed.
@@ -139,7 +139,10 @@ class FallbackClient(SyncVerbs):
         raise tries.failure()
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas of one client, then its `Reply`.  Raises as `acomplete` does."""
+        """Yield the reply as it arrives: deltas of one client, then its `Reply`.
+
+        Raises the same errors as `acomplete`.
+        """
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
                 async with aclosing(client.astream(request, timeout_s=left_s)) as items:
@@ -162,23 +165,20 @@ class FallbackClient(SyncVerbs):
         )
 
     def close(self) -> None:
-        """Close all clients, even when closing one of them fails."""
+        """Close all clients, even if one of them fails to close."""
         with ExitStack() as stack:
             for client in self._clients:
                 stack.callback(client.close)
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """Async version of `close`."""
         async with AsyncExitStack() as stack:
             for client in self._clients:
                 stack.push_async_callback(client.aclose)
 
 
 class _Tries:
-    """One request and the clients it is tried with.
-
-    Iterating yields the next client and its timeout in seconds.
-    """
+    """The tries of one request.  Iterating yields the next client and its timeout in seconds."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Tries:
         self._try_timeout_s = try_timeout_s
         self._started_at_s = now()
         self._errors: list[ProviderError] = []
-        self._has_begun = False  # the current client's reply has been passed on in part
+        self._has_begun = False  # part of the current client's reply has been passed on
         self._is_over = False
 
     def __iter__(self) -> Iterator[tuple[Client, float | None]]:
@@ -211,16 +211,16 @@ class _Tries:
         return None if self._timeout_s is None else self._timeout_s - (self._now() - self._started_at_s)
 
     def served(self, reply: Reply) -> Reply:
-        """Return ``reply`` with the name of the client that gave it, the innermost one of nested clients."""
+        """Return ``reply`` with the name of the client that gave it; of nested clients, the innermost."""
         return reply.changed(served_by=reply.served_by or self._clients[len(self._errors)].name)
 
     def relayed(self, item: Delta | Reply) -> Delta | Reply:
-        """Return ``item`` to be passed on; after the first delta there is no fallback."""
+        """Return ``item`` to pass on.  There is no fallback after the first delta."""
         self._has_begun = self._has_begun or not isinstance(item, UsageReported)
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: Exception) -> bool:
-        """Record the failure of the current client; return False for an error that is not a failure of its request."""
+        """Record the failure of the current client; return False if the error is no failure of its request."""
         failure = transport_failure(error)
         if failure is None:
             return False
@@ -229,7 +229,7 @@ class _Tries:
         return True
 
     def failure(self) -> ProviderError:
-        """Return the error to raise: the last one, with a summary of those before it."""
+        """Return the error to raise: the last one, with a summary of the earlier ones."""
         *others, last = self._errors
         untried = self._clients[len(self._errors) :]
         if not others and (self._is_over or not untried):
@@ -254,7 +254,7 @@ class _Tries:
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
-    """Return the shortest ``retry_after_s``, or None if one of the errors has no delay."""
+    """Return the shortest ``retry_after_s``, or None if an error has none."""
     delays_s = [error.retry_after_s for error in errors]
     stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
     return min(stated_s) if len(stated_s) == len(delays_s) else None

@@ -1,6 +1,6 @@
-"""A client of one provider's model over HTTP.
+"""`HttpClient`: a client of one provider's model over HTTP.
 
-`HttpClient` does no retries: the machine decides how often and when to recall a model.
+It does not retry: the machine decides when to send a request again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 class HttpClient(SyncVerbs):
     """A client of one provider's model.
 
-    Safe to use from any number of threads and event loops at once.  The key and the base URL are looked up for each
-    request, so a client can be made before they are set.  All methods end at ``timeout_s``.
+    It can be used from several threads and event loops at once.  The key and the base URL are looked up for each
+    request, so a client can be made before they are set.  ``timeout_s`` limits each method as a whole.
 
     Args:
-        provider: The name of one in the catalogue, or a `Provider` of your own.
-        model: The provider's name for it; with the embedded provider, a path or "".
+        provider: The name of a provider in the catalogue, or your own `Provider`.
+        model: The provider's name for the model; for the embedded provider, a path or "".
         api_key: By default the value of the provider's environment variable.
-        base_url: By default the value of the provider's environment variable, then the provider's own.
+        base_url: By default the value of the provider's environment variable, then the provider's address.
         headers: Sent with every request; they override the provider's headers.
         network: Timeouts, limits and transports of requests.
 
@@ -71,7 +71,7 @@ class HttpClient(SyncVerbs):
         require(
             "network", network, isinstance(network, Network | None), "a Network such as Network(read_s=60)", ConfigError
         )
-        from fsm_agent.clients.connections import HttpxClients  # with httpx
+        from fsm_agent.clients.connections import HttpxClients  # imports httpx
 
         self._network = network or Network()
         self._clients = HttpxClients(self._network)
@@ -85,7 +85,7 @@ class HttpClient(SyncVerbs):
 
     @property
     def takes_images(self) -> bool:
-        """True if the model can be sent images, and PDFs, whose pages are images to it."""
+        """True if the model accepts images, and PDFs, whose pages it sees as images."""
         return self._access.provider.profile_of(self._access.model).images
 
     @property
@@ -94,7 +94,7 @@ class HttpClient(SyncVerbs):
         return self._access.provider.profile_of(self._access.model).logprobs
 
     def check_available(self) -> None:
-        """Check that the key, the address or the embedded engine is there, without sending a request.
+        """Check that the key and the address, or the embedded engine, are there, without sending a request.
 
         Raises:
             ConfigError: If one of them is missing; the error names it.
@@ -105,10 +105,10 @@ class HttpClient(SyncVerbs):
         return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the configuration; the copy opens connections and reads the environment's key itself.
+        """Pickle the configuration.  The copy opens its own connections and reads the key from its environment.
 
         Raises:
-            UsageError: If an argument holds a secret, which a pickle would store in the clear.
+            UsageError: If an argument holds a secret, which the pickle would store in plain text.
         """
         access, network = self._access, self._network
         if secret := access.secret_argument or ("network.proxy" if network.proxy and network.secrets else None):
@@ -131,9 +131,9 @@ class HttpClient(SyncVerbs):
         return _last([item async for item in self._ask(request, stream=False, timeout_s=timeout_s)])
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`.
 
-        Close it to stop early.  Raises as `acomplete` does.
+        Close the generator to stop early.  Raises the same errors as `acomplete`.
         """
         self._check_open()
         return self._ask(request, stream=True, timeout_s=timeout_s)
@@ -185,7 +185,7 @@ class HttpClient(SyncVerbs):
     def _ask_in_steps(
         self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
-        """Make one reply of several requests, for a model that needs guidance."""
+        """Make one reply from several requests, for a model that needs guidance."""
         from fsm_agent.clients.local.functions.steps import Guided, driven
         from fsm_agent.clients.local.functions.wire import Step
 
@@ -223,18 +223,18 @@ class HttpClient(SyncVerbs):
             raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def close(self) -> None:
-        """Close all connections; running event loops close their own, soon after.  Safe to repeat."""
+        """Close all connections.  Running event loops close their own soon afterwards.  Safe to repeat."""
         self._is_closed = True
         self._clients.close()
 
     async def aclose(self) -> None:
-        """`close`, and wait until the running loop's connections are closed."""
+        """Close all connections, and wait for those of the running loop."""
         self._is_closed = True
         await self._clients.aclose()
 
 
 def _drop_frames(error: BaseException | None) -> None:
-    """Drop the frames that an error and its causes went through: their variables hold headers, URLs and bodies."""
+    """Drop the frames of an error and its causes, because their variables hold headers, URLs and bodies."""
     dropped = set[int]()
     while error is not None and id(error) not in dropped:
         dropped.add(id(error))
@@ -263,7 +263,7 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
 
 
 def _pieces(response: httpx.Response) -> Any:
-    """Return an iterable over the body as it arrives; the whole body if a mock or an event hook has read it."""
+    """Return an iterable over the body as it arrives, or over the whole body if a mock or an event hook has read it."""
     import httpx
 
     if response.is_closed:

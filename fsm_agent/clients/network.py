@@ -1,4 +1,4 @@
-"""Settings of the network: timeouts, limits, proxies, TLS, and a client of the user."""
+"""Settings of the network: timeouts, limits, proxies, TLS, and the user's client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AsyncHttpClient(Protocol):
-    """An `httpx.AsyncClient`, by what tells it from others: httpx is imported with the first request."""
+    """The type of an `httpx.AsyncClient`, without importing httpx, which is imported for the first request."""
 
     @property
     def send(self) -> Callable[..., Awaitable[Any]]: ...
@@ -27,31 +27,32 @@ class AsyncHttpClient(Protocol):
     async def aclose(self) -> None: ...
 
 
-OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
+OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client sets these itself
 
 
 class Network(Value, frozen=True, kw_only=True):
-    """How requests travel: timeouts, limits, and the client of httpx that sends them.
+    """How requests travel: timeouts, limits, and the httpx client that sends them.
 
     Attributes:
-        connect_s: Timeout of connecting, in seconds like all that follow.
-        read_s: Timeout until a reply begins, and between the pieces of one that is not streamed.
-        write_s: Timeout between the pieces of a request; a slow server that keeps reading does not time out.
-        pool_s: Timeout of waiting for one of `max_connections`; first come, first served.
+        connect_s: Timeout of connecting, in seconds like all timeouts here.
+        read_s: Timeout until a reply begins, and between the pieces of a reply that is not streamed.
+        write_s: Timeout between the pieces of a request.  A slow server that keeps reading does not time out.
+        pool_s: Timeout of waiting for one of `max_connections`, in order of arrival.
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
-        linger_s: Time for a complete stream to end: only after its end can the connection be reused.
-        max_reply_bytes: Largest size of one reply, decompressed.
-        max_connections: Largest number of requests at once, and so of connections in use, in each event loop.
-        proxy: URL of a proxy for all requests, ``http://user:password@host:port``.  By default the environment names
-            the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …), never for this machine.  It is never shown.
-        verify: Trusted certificates: True (those of ``SSL_CERT_FILE``, of ``SSL_CERT_DIR``, or of certifi), the path of
-            a PEM file or of a folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for
+        linger_s: Time to wait for the end of a complete stream, so that its connection can be reused.
+        max_reply_bytes: Largest size of one reply after decompression.
+        max_connections: Largest number of concurrent requests, and so of connections in use, in each event loop.
+        proxy: URL of a proxy for all requests, ``http://user:password@host:port``, which is never shown.  By default
+            the environment names the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …).  They are not used for loopback
+            addresses.
+        verify: Trusted certificates: True (those in ``SSL_CERT_FILE``, in ``SSL_CERT_DIR``, or from certifi), the path
+            of a PEM file or of a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
             tests only.
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
-        client: Your own `httpx.AsyncClient`, which sends all requests with its own event hooks, authentication,
-            headers, proxies and transport.  Its connections belong to the event loop that uses it first, and you close
-            it.  Or a function that makes one: it is called once for each event loop, which closes the client.  The
-            timeouts of this network apply, and no redirect is followed.
+        client: Your own `httpx.AsyncClient`, with its event hooks, authentication, headers, proxies and transport.  It
+            belongs to the event loop that uses it first, and you close it.  Or a function that makes a client: it is
+            called once for each event loop, which closes the client.  The timeouts of this network apply, and redirects
+            are not followed.
 
     Raises:
         ConfigError: If a value is invalid, or its extra is not installed.
@@ -105,7 +106,7 @@ class Network(Value, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that no message may show: the secrets of the proxy, or of the environment's proxies."""
+        """Texts that must not appear in any message: the secrets of the proxy, or of the proxies in the environment."""
         return frozenset(secrets_in_proxies() if self.proxy is None else secrets_in_url(self.proxy))
 
 
@@ -114,15 +115,15 @@ def _has(module: str) -> bool:
 
 
 def check_proxies_of_environment() -> None:
-    """Refuse proxies of the environment that no request could go through.
+    """Check that the proxies in the environment can be used.
 
     Raises:
-        ConfigError: If the environment names one.
+        ConfigError: If one of them cannot.
     """
     import urllib.request
 
     proxies = urllib.request.getproxies()
-    for scheme in ("http", "https", "all"):  # what httpx takes of them
+    for scheme in ("http", "https", "all"):  # the ones that httpx uses
         if url := proxies.get(scheme):
             name = f"the environment's proxy {scheme.upper()}_PROXY"
             _check_proxy(url if "://" in url else f"http://{url}", name)
@@ -149,7 +150,7 @@ def _is_url(text: str) -> bool:
 
 
 def is_loopback(url: httpx.URL) -> bool:
-    """Return True if ``url`` is on this machine, which no proxy can reach."""
+    """Return True if ``url`` is on this machine, so that no proxy applies."""
     try:
         return ipaddress.ip_address(url.host).is_loopback
     except ValueError:

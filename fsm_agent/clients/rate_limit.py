@@ -1,8 +1,8 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
-A `RateLimit` is the queue in front of a provider; a `RateLimitedClient` stands in it.
-The limiters of PyPI are not enough: pyrate-limiter corrects no estimate, bounds no concurrency, lets small requests
-overtake large ones of another loop, refuses a request of more than a minute's tokens, and waits on no other clock.
+The existing limiters on PyPI do not fit: pyrate-limiter cannot correct an estimate, does not limit concurrency, lets
+small requests overtake large ones from another loop, refuses a request above a minute's tokens, and accepts no other
+clock.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.environment import Client, Clock, SystemClock, models_of
 
 PERIOD_S = 60.0
-_GRAIN_S = 0.25  # requests within it are counted together, so that a window has at most 240 entries
+_GRAIN_S = 0.25  # requests within this time are counted together, so that a window has at most 240 entries
 _MIN_NAP_S = 1e-6  # the resolution of a float of Unix time
 
 
 class SteadyClock(SystemClock):
-    """The system's monotonic clock; only differences between readings have a meaning."""
+    """The system's monotonic clock.  Only differences between readings are meaningful."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -44,14 +44,15 @@ class SteadyClock(SystemClock):
 class RateLimit:
     """A limit on requests and tokens in any 60 seconds, and on concurrent requests, in this OS process.
 
-    First come, first served, for tasks of any number of event loops; small requests do not overtake large ones.  The
-    tokens of a request are estimated when it begins and corrected when they are known.
+    Requests take their turn in order of arrival, across event loops; small ones do not overtake large ones.  The tokens
+    of a request are estimated when it begins, and corrected once they are known.
 
     Args:
-        requests_per_minute: Requests that may begin.
-        tokens_per_minute: Input and output together.  A request whose estimate exceeds it waits for an empty minute.
+        requests_per_minute: Number of requests that may begin.
+        tokens_per_minute: Input and output tokens together.  A request with a larger estimate waits for an empty
+            minute.
         max_concurrent: Concurrent requests; a stream counts until it is exhausted or closed.
-        clock: Source of time and of delays.
+        clock: Source of time and delays.
 
     Raises:
         ConfigError: If a limit is not a positive integer, or no limit is set.
@@ -85,14 +86,14 @@ class RateLimit:
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
         self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None
         self._max_concurrent = max_concurrent
-        # Reentrant: garbage collection may close a stream, and so end a reservation, at any point under the lock.
+        # Reentrant, because garbage collection may close a stream, and end its reservation, while the lock is held.
         self._lock = threading.RLock()
         self._waiting = deque[Reservation]()
         self._under_way = set[Reservation]()
         _known.add(self)
 
     def _enter_process(self) -> None:
-        """Forget the requests of the parent after a fork: its loops do not run here."""
+        """Forget the parent's requests after a fork, because its loops do not run here."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._under_way.clear()
@@ -107,24 +108,24 @@ class RateLimit:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for their reservation."""
+        """The number of requests in the queue."""
         return len(self._waiting)
 
     @property
     def under_way(self) -> int:
-        """The number of requests that have their turn now."""
+        """The number of requests in progress."""
         return len(self._under_way)
 
     @asynccontextmanager
     async def reserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
-        """Wait for a reservation, and hold it for the block.
+        """Wait for a reservation, and hold it inside the block.
 
         Args:
             tokens: The estimated tokens of the request.
-            timeout_s: Limit of the wait; the rest of it is `Reservation.time_left`.
+            timeout_s: The longest wait in seconds; `Reservation.time_left` is the rest of it.
 
         Raises:
-            TimedOut: If there is no turn in time; raised at once when that is clear beforehand.
+            TimedOut: If there is no turn in time, as soon as that is certain.
         """
         reservation = Reservation(tokens, timeout_s, self._clock)
         try:
@@ -144,15 +145,15 @@ class RateLimit:
                 self._call_next()
 
     def _call_next(self) -> None:
-        """Wake the first in the queue if only the clock can delay it still.  The caller holds the lock."""
+        """Wake the first request in the queue if only time can still delay it.  The caller holds the lock."""
         while self._waiting and self._waiting[0].is_dead:
             self._waiting.popleft()
         if self._waiting and (self._max_concurrent is None or len(self._under_way) < self._max_concurrent):
-            with suppress(IndexError, InvalidStateError):  # gone, or awake
+            with suppress(IndexError, InvalidStateError):  # gone, or awake already
                 self._waiting[0].is_next.set_result(None)
 
     def _begin(self, reservation: Reservation) -> float:
-        """Begin ``reservation`` and return 0, or return the seconds to wait before the next attempt."""
+        """Begin ``reservation`` and return 0, or return the seconds to wait before the next try."""
         with self._lock:
             if not reservation.is_next.done():
                 raise self._late(reservation, None)
@@ -181,7 +182,7 @@ class RateLimit:
         return TimedOut(f"no turn under {self!r} in {reservation.timeout_s:g} s{when}", retry_after_s=delay_s)
 
     def charge(self, reservation: Reservation, tokens: int) -> None:
-        """Replace the estimate of ``reservation`` by the tokens that its request used."""
+        """Replace the estimate of ``reservation`` with the tokens that its request has used."""
         with self._lock:
             if self._tokens is not None and reservation.entry is not None:
                 self._tokens.correct(reservation.entry, tokens - reservation.tokens, self._clock.now())
@@ -189,7 +190,7 @@ class RateLimit:
 
 
 class Reservation:
-    """A request's place in the queue of a `RateLimit`, and then its reservation."""
+    """A request's place in the queue of a `RateLimit`, and then its turn."""
 
     __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
 
@@ -199,21 +200,21 @@ class Reservation:
         self._started_at_s = clock.now()
         self.tokens = tokens
         self.timeout_s = timeout_s
-        self.is_next = Future[None]()  # of threads, since others may free the turn
+        self.is_next = Future[None]()  # thread-safe, since another thread may free the turn
         self.entry: _Entry | None = None
 
     @property
     def is_dead(self) -> bool:
-        """True if its event loop was closed, so that nothing can take the reservation."""
+        """True if its event loop is closed, so that the request can never begin."""
         return self._loop.is_closed()
 
     def time_left(self) -> float | None:
-        """Return the rest of the timeout in seconds; None if there is no timeout."""
+        """Return the rest of the timeout in seconds, or None if there is no timeout."""
         return None if self.timeout_s is None else self.timeout_s - (self._clock.now() - self._started_at_s)
 
 
 class _Entry:
-    """The amount that began within `_GRAIN_S`."""
+    """The amount that began within one `_GRAIN_S`."""
 
     __slots__ = ("amount", "first_s", "last_s")
 
@@ -223,7 +224,7 @@ class _Entry:
 
 
 class _Window:
-    """The amount that began in the last 60 seconds, in bounded memory."""
+    """The amount that began in the last 60 seconds, kept in bounded memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -231,7 +232,7 @@ class _Window:
         self._total = 0
 
     def delay_s(self, amount: int, now_s: float) -> float:
-        """Return the seconds until ``amount`` more fits, or until the window is empty if it never will."""
+        """Return the seconds until ``amount`` fits, or until the window is empty if it exceeds the limit."""
         self._forget(now_s)
         excess = self._total + amount - self._limit
         delay_s = 0.0
@@ -254,7 +255,7 @@ class _Window:
         return newest
 
     def correct(self, entry: _Entry, change: int, now_s: float) -> None:
-        """Correct ``entry`` by ``change``: an excess counts from now, a rest is taken off ``entry``."""
+        """Correct ``entry`` by ``change``: an excess counts from now, and an unused rest is taken off ``entry``."""
         self._forget(now_s)
         if change > 0:
             self.add(change, now_s)
@@ -276,19 +277,19 @@ _known: weakref.WeakSet[RateLimit] = weakref.WeakSet()
 
 at_fork(after_in_child=_enter_process)
 
-CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
+CHARS_PER_TOKEN = 4  # roughly, in English: https://platform.openai.com/tokenizer (November 2026)
 
 
 class RateLimitedClient(SyncVerbs):
     """A client whose requests wait for their turn under a limit.
 
-    ``timeout_s`` of a request includes its wait; without a turn in time it fails with `TimedOut`, which is retryable.
-    The tokens of a request are estimated from its characters (images count nothing), and corrected by the usage that
-    its reply reports.
+    ``timeout_s`` of a request includes the wait.  A request without a turn in time fails with `TimedOut`, which is
+    retryable.  Its tokens are estimated from its characters (images count as nothing), and corrected by the usage in
+    the reply.
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed with this one.
-        limit: For this client alone, or shared by all clients of one account.
+        limit: The limit.  Clients of the same account can share one.
 
     Examples:
         >>> limit = RateLimit(requests_per_minute=60)
@@ -302,7 +303,7 @@ class RateLimitedClient(SyncVerbs):
 
     @property
     def name(self) -> str:
-        """The name of the client behind the limit."""
+        """The name of the limited client."""
         return self._client.name
 
     @property
@@ -315,21 +316,21 @@ class RateLimitedClient(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The defaults of the client behind the limit: a test double brings its own clock."""
+        """The defaults of the limited client, such as the clock of a test double."""
         return getattr(self._client, "environment_defaults", {})
 
     @property
     def takes_images(self) -> bool:
-        """True if the client behind the limit takes images."""
+        """True if the limited client takes images."""
         return getattr(self._client, "takes_images", True)
 
     @property
     def reports_logprobs(self) -> bool:
-        """True if the model of the client behind the limit can be asked for log probabilities."""
+        """True if the model can be asked for log probabilities."""
         return getattr(self._client, "reports_logprobs", True)
 
     def check_available(self) -> None:
-        """Check that the client behind the limit has what it needs, without sending a request.
+        """Check that the limited client has what it needs, without sending a request.
 
         Raises:
             ConfigError: If something is missing; the error names it.
@@ -338,7 +339,7 @@ class RateLimitedClient(SyncVerbs):
             check()
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the reply to ``request``, sent when its turn has come.
+        """Wait for a turn, and return the reply to ``request``.
 
         Raises:
             ProviderError: If the request failed, or had no turn in time.
@@ -347,7 +348,7 @@ class RateLimitedClient(SyncVerbs):
             return self._charge(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives, when its turn has come."""
+        """Wait for a turn, and yield the reply as it arrives."""
         async with (
             self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation,
             aclosing(self._client.astream(request, timeout_s=reservation.time_left())) as items,
@@ -364,11 +365,11 @@ class RateLimitedClient(SyncVerbs):
         return reply
 
     def close(self) -> None:
-        """Close the client behind the limit."""
+        """Close the limited client."""
         self._client.close()
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """Async version of `close`."""
         await self._client.aclose()
 
 

@@ -1,4 +1,4 @@
-"""The verbs of a client, made from its async ones: from `acomplete` alone, if it does not stream."""
+"""`SyncVerbs`: the sync methods of a client, made from its async ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from fsm_agent.runtime import portal
 
 
 class SyncVerbs(Closing):
-    """A client with `acomplete`, and `astream` if it can stream; `complete` and `stream` are made from them.
+    """A base class for clients: it makes `complete` and `stream` from `acomplete`, and from `astream` if the client
+    streams.
 
-    The sync verbs work in any thread, even one with a running loop.  Their coroutines run in one event loop, in a
-    thread of its own.  A client with resources overrides `close`, and `aclose` if closing has to wait.
+    The sync methods work in any thread, even in one with a running loop.  Their coroutines run in a background event
+    loop.  A client with resources overrides `close`, and also `aclose` if closing has to wait.
 
     Examples:
         >>> class Echo(SyncVerbs):
@@ -32,20 +33,23 @@ class SyncVerbs(Closing):
         """Return the reply to ``request``."""
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last; by default the whole reply."""
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`.
+
+        By default, yield the whole reply at once.
+        """
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`acomplete` for sync code."""
+        """Sync version of `acomplete`."""
         return portal.call(self.acomplete(request, timeout_s=timeout_s))
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """`astream` for sync code.  Close it to stop early."""
+        """Sync version of `astream`.  Close the generator to stop early."""
         return portal.stream(self.astream(request, timeout_s=timeout_s))
 
     def close(self) -> None:
-        """Close nothing."""
+        """Do nothing: by default a client has nothing to close."""
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """Async version of `close`."""
         self.close()

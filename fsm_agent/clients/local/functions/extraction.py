@@ -1,7 +1,7 @@
 """Typed answers of a small model: each field of a flat object is copied from the text of the task.
 
-Left to itself under a schema, such a model makes up values, and may never end a string.  What fills in the arguments of
-functions reads numbers and enums off the text, and lets the model choose which of its words are copied.
+With only a schema, a small model makes up values, and may never end a string.  So numbers and enums are read from the
+text by code, and the model chooses which words of the text to copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fsm_agent.messages.reply import Reply
 
 _SCALARS = ("string", "integer", "number", "boolean")
 _INSTRUCTION = (
-    re.compile(  # in front of the text: "Extract the order: …", "Who is it about? …", "Get the name out of this: …"
+    re.compile(  # before the text: "Extract the order: …", "Who is it about? …", "Get the name out of this: …"
         r"(?:please\s+)?(?:(?:extract|read|identify|parse|fill)\b[^\n]*?(?:[.:?!]\s|\n)"
         r"|(?:what|who|which|where|when|how)\b[^\n?]*\?\s"
         r"|(?:find|get|give|return|take|collect|list)\b[^\n:.?!]*:\s)",
@@ -34,13 +34,13 @@ _LABEL = re.compile(
 
 
 def is_extraction(request: Request) -> bool:
-    """Return True if the answer is a flat object, and the task asks for no mode of its own."""
+    """Return True if the answer is a flat object, and the request sets no output mode."""
     output = request.output
     return request.mode is None and not output.is_text and not output.is_wrapped and is_flat(output.schema or {})
 
 
 def is_flat(schema: Mapping[str, Any]) -> bool:
-    """Return True for an object of texts, numbers, flags, enums and lists of them; any of these may be null."""
+    """Return True for an object of strings, numbers, booleans, enums and lists of them; any of these may be null."""
     whole = resolved(schema, schema)
     properties = whole.get("properties")
     if not properties or "anyOf" in schema or "oneOf" in schema:
@@ -58,9 +58,9 @@ def _is_simple(field: Mapping[str, Any]) -> bool:
 
 
 def extracted(request: Request) -> Generator[Step, Reply, Reply]:
-    """Return the object as a reply.  What the text does not hold is null: nothing is made up.
+    """Return the object as a reply.  A value that the text does not contain is null.
 
-    The exception branch is not read: its words are about the answer, and a field copied from there would be wrong.
+    The exception branch is not read, because its words are about the answer.
     """
     messages = request.messages[: len(request.messages) - request.branch_length]
     task = next((message.text for message in reversed(messages) if message.role == "user"), "")
@@ -72,7 +72,7 @@ def extracted(request: Request) -> Generator[Step, Reply, Reply]:
 
 
 def source_text(task: str) -> str:
-    """Return a task without the instruction in front of its text; all of it, if it has none."""
+    """Return a task without the instruction before its text, or the whole task if there is no instruction."""
     if not (instruction := _INSTRUCTION.match(task)):
         return task
     label = _LABEL.search(task, instruction.end())

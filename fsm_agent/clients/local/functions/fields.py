@@ -1,4 +1,4 @@
-"""The arguments of a function as its JSON Schema has them, references and unions resolved."""
+"""The arguments of a function from its JSON Schema, with references and unions resolved."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import target_of
 
 _MAX_DEPTH = 6
-_MAX_CHOICES = 12  # named to the model
+_MAX_CHOICES = 12  # how many the model sees
 _SENTENCE = re.compile(r"(?<=[.])\s")
 
 
 class Field(NamedTuple):
-    """One argument: its name, resolved schema, and what its description says."""
+    """One argument: its name, and its resolved schema."""
 
     name: str
     schema: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Field(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Its description, in the words of the function's author."""
+        """Its description from the schema."""
         return str(self.schema.get("description", ""))
 
     @property
@@ -45,7 +45,7 @@ class Field(NamedTuple):
 
     @property
     def enum(self) -> list[Any]:
-        """The values that it, or an item of it, may have; [] if any of its type."""
+        """The values that the argument, or an item of it, may have; [] if there is no enum."""
         return list(self.schema.get("enum") or self.items.get("enum") or ())
 
     @property
@@ -67,7 +67,10 @@ def fields_of(function: Function) -> list[Field]:
 
 
 def resolved(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Return a schema without references, of a union its first alternative that is not null, with one type."""
+    """Return a schema without references and with one type.
+
+    A union is replaced by its first alternative that is not null.
+    """
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return {}
     merged = dict(schema)
@@ -90,7 +93,7 @@ def resolved(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, 
 
 
 def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas that a schema refers to or is made of."""
+    """Yield the schemas that a schema refers to or consists of."""
     if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#/"):
         yield target_of(root, reference)
     for union in ("anyOf", "oneOf"):

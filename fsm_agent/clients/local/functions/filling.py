@@ -1,4 +1,4 @@
-"""The arguments of a chosen function, one by one: read off the question, or copied from it by the model."""
+"""The arguments of a chosen function, one by one: read from the question by code, or copied from it by the model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fsm_agent.clients.local.functions.wire import Step, completion
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Reply
 
-MAX_TOKENS = 90  # of one value
+MAX_TOKENS = 90  # per value
 _SYSTEM = "You fill in the arguments of a function from the user's question. Copy names and numbers from the question."
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
-_EXAMPLES = (  # worked, with functions of no test
+_EXAMPLES = (  # worked examples, with functions that no test uses
     (
         "find_train: Find trains between two stations.",
         "- origin (string): The station to leave from.\n- destination (string): The station to arrive at.\n"
@@ -45,17 +45,18 @@ _EXAMPLES = (  # worked, with functions of no test
 def filled(
     question: Question, function: Function, *, copies_only: bool = False
 ) -> Generator[Step, Reply, dict[str, Any]]:
-    """Return the arguments of a function: the required ones, and those others that the question states.
+    """Return the arguments of a function: the required ones, and the optional ones that the question states.
 
     Args:
         question: The question.
         function: The function.
-        copies_only: A number or text that the question does not hold is None, instead of one that the model makes up.
+        copies_only: True to use None for a number or text that the question does not contain; by default the model
+            makes one up.
     """
     fields, reading = fields_of(function), Reading(question)
     required = [field for field in fields if field.is_required]
     if copies_only:
-        required.sort(key=lambda field: field.kind == "string" and not field.enum)  # numbers are no part of a name
+        required.sort(key=lambda field: field.kind == "string" and not field.enum)  # numbers first, for names to leave out
     yield from _fill(reading, question, function, required, copies_only)
     for field in fields:
         if not field.is_required and reading.states(field, fields):
@@ -66,7 +67,7 @@ def filled(
 def _fill(
     reading: Reading, question: Question, function: Function, fields: Sequence[Field], copies_only: bool
 ) -> Generator[Step, Reply, None]:
-    """Fill in the fields one after the other; the model sees those before."""
+    """Fill in the fields one after the other.  For each, the model sees the earlier ones."""
     written = _prompt(question, function, fields) + "{"
     for index, field in enumerate(fields):
         written += (", " if index else "") + quoted(field.name) + ":"
@@ -94,6 +95,6 @@ def _prompt(question: Question, function: Function, keys: Sequence[Field]) -> st
 def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:  # cut off at the limit
+    except ValueError:  # cut off at `MAX_TOKENS`
         items = [json.loads(item) for item in _ITEM.findall(text)]
         return items if text.strip().startswith("[") else items[0] if items else text.strip().strip('"')

@@ -1,4 +1,4 @@
-"""Grammars (llguidance's dialect of Lark) of the values that an argument may have, copied from a question."""
+"""Grammars for the values of an argument that can be copied from a question, in llguidance's dialect of Lark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from fsm_agent.clients.local.functions.question import Question, without
 from fsm_agent.clients.local.functions.words import UNSPACED
 
-MAX_CHUNKS = 400  # of a phrase
+MAX_CHUNKS = 400  # per phrase
 _CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/\\_+&]{{1,2}}\w+)*|[^\w\s]+")
 _SHORT = re.compile(f"{UNSPACED}{{1,6}}")  # a name by itself
 _FREE_TEXT = r'/"[^"\\\n]{1,60}"/'
@@ -19,7 +19,10 @@ _MOST_ITEMS = 6
 
 
 class Grammar:
-    """The values of one argument that are left to choose from; what was used is left out while there is more."""
+    """The values that one argument may have.
+
+    Values that other arguments have used are left out while there are others.
+    """
 
     def __init__(self, question: Question, used: Sequence[str]) -> None:
         self._question = question
@@ -27,14 +30,14 @@ class Grammar:
         self._rules: dict[str, str] = {}
 
     def of(self, schema: Mapping[str, Any]) -> str:
-        """Return the grammar of a value of this schema, with the blank before it."""
+        """Return the grammar of a value of this schema, with the space before it."""
         start = f'" " {self._value(schema)}'
         return "\n".join(
             ["%llguidance {}", f"start: {start}", *[f"{name}: {body}" for body, name in self._rules.items()]]
         )
 
     def can_copy(self, schema: Mapping[str, Any]) -> bool:
-        """Return True if the question holds a value of this schema, or the schema names all values."""
+        """Return True if the question contains a value of this schema, or the schema lists all values."""
         if schema.get("enum"):
             return True
         match type_of(schema):
@@ -92,7 +95,7 @@ class Grammar:
 
 
 def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
-    """Return the pieces, as in JSON, of which a copy of the phrase is made: words, and names of several words."""
+    """Return the pieces, in JSON, that a copy of the phrase is made from: words, and names of several words."""
     if _SHORT.fullmatch(phrase):
         return [phrase]
     chunks = list[str]()
@@ -111,7 +114,7 @@ def _digits(kind: str) -> str:
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a schema's values; of several, the first that is not null."""
+    """Return the type of a schema's values: the first that is not null."""
     for choice in schema.get("anyOf") or schema.get("oneOf") or ():
         if (kind := type_of(choice)) != "null":
             return kind
@@ -120,5 +123,5 @@ def type_of(schema: Mapping[str, Any]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value as JSON, letters of all scripts as they are."""
+    """Return a value as JSON, without escaping letters that are not ASCII."""
     return json.dumps(value, ensure_ascii=False)

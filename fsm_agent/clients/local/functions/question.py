@@ -1,4 +1,4 @@
-"""The facts that code reads off a question: its numbers, phrases and words."""
+"""What code can read from a question: its numbers, phrases and words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fsm_agent.clients.local.functions.words import CONNECTING, WORD, spaced, stem, stems
 
-MAX_CHARS = 4_000  # of a question that are read
+MAX_CHARS = 4_000  # how much of a question is read
 MAX_DIGITS, MAX_NUMBER = 30, 1e100
 
 _SMALL = (
@@ -47,7 +47,7 @@ _QUOTED = re.compile(
 
 
 class Number(NamedTuple):
-    """A number in a question: its place, and its value as JSON."""
+    """A number in a question: its position, and its value as JSON."""
 
     start: int
     end: int
@@ -55,11 +55,11 @@ class Number(NamedTuple):
 
 
 class Question:
-    """The text of a question, and the facts that code reads off it.
+    """The text of a question, and what code can read from it.
 
     Attributes:
-        text: Its beginning, as much as is read.
-        notes: What is said of a text that was cut; see `Reply.adapted`.
+        text: The first `MAX_CHARS` of the text.
+        notes: A note if the text was cut; see `Reply.adapted`.
     """
 
     def __init__(self, text: str) -> None:
@@ -69,7 +69,7 @@ class Question:
 
     @cached_property
     def numbers(self) -> tuple[Number, ...]:
-        """The numbers, in order: digits, and words of English."""
+        """The numbers in order, in digits or in English words."""
         text, found = self.text, list[Number]()
         for match in _NUMERAL.finditer(text):
             if _IDENTIFIER.search(text[: match.start()]):
@@ -106,7 +106,7 @@ class Question:
 
     @cached_property
     def runs(self) -> tuple[tuple[Number, ...], ...]:
-        """The lists of numbers that stand together, the parts on both sides of an "and" among them."""
+        """The lists of numbers that stand together, including the parts on both sides of an "and"."""
         runs, last_end = list[list[list[Number]]](), -1
         for number in self.numbers:
             between = self.text[last_end : number.start] if runs else "."
@@ -133,7 +133,7 @@ class Question:
 
     @cached_property
     def phrases(self) -> tuple[str, ...]:
-        """The pieces between the words that only connect; what is quoted is one piece."""
+        """The pieces between the connecting words; each quotation is one piece."""
         body = _QUOTED.sub(" | ", _ORDER.sub("", self.text))
         breaks = _BREAK if self.text[1:].islower() else _BREAK_AT_COMMAS
         pieces = [piece.strip(" ,:()") for piece in breaks.split(body)]
@@ -149,7 +149,7 @@ class Question:
         return [(match.start(), match.group()) for match in WORD.finditer(self.text)]
 
     def position_of(self, value: object) -> int | None:
-        """Return where a value is mentioned, by its words or their stems; None if it is not."""
+        """Return where the question mentions a value, by its words or their stems; None if it does not."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return next((number.start for number in self.numbers if as_json(value) == number.value), None)
         words = WORD.findall(spaced(str(value)))
@@ -166,12 +166,12 @@ class Question:
         return self.position_of_stems({stem(word) for word in words} - CONNECTING)
 
     def position_of_stems(self, wanted: Set[str]) -> int | None:
-        """Return where the first of these stems is, if all are in the question."""
+        """Return the position of the first of these stems, or None unless the question has all of them."""
         positions = {stem(word.lower()): position for position, word in reversed(self._words)}
         return min([positions[name] for name in wanted]) if wanted and wanted <= positions.keys() else None
 
     def mentioned(self, values: Iterable[object]) -> list[object]:
-        """Return those of the values that the question mentions, in its order."""
+        """Return the values that the question mentions, in the order of the question."""
         positions = [
             (position, index, value)
             for index, value in enumerate(values)
@@ -181,12 +181,12 @@ class Question:
 
 
 def as_json(value: float) -> str:
-    """Return a number as JSON: whole ones without a point."""
+    """Return a number as JSON; whole numbers have no decimal point."""
     return str(int(value)) if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)) else repr(value)
 
 
 def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:
-    """Return the phrases, cut at texts that are used up."""
+    """Return the phrases, split at the used texts."""
     pieces = list(phrases)
     for text in used:
         pieces = [piece for phrase in pieces for piece in (phrase.split(text) if text else [phrase])]

@@ -1,4 +1,4 @@
-"""The values of arguments that code can read off a question, and what of the question they use up."""
+"""The argument values that code can read from a question, and the parts of the question that they use up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EDGES = re.compile(r"^[\s'\"(\[.,;:]+|[\s'\"\])\].,;:!?]+$")
 
 
 class Reading:
-    """The arguments so far, and what of the question they have used up."""
+    """The arguments so far, and the parts of the question that they have used."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -28,7 +28,7 @@ class Reading:
         self.arguments: dict[str, Any] = {}
 
     def take(self, field: Field, value: Any) -> None:
-        """Keep the value of an argument, and what it uses up."""
+        """Keep the value of an argument, and mark its text as used."""
         self.arguments[field.name] = value
         if field.enum or isinstance(value, bool):
             return
@@ -40,7 +40,7 @@ class Reading:
                 self.used.append(item if isinstance(item, str) else quoted(item))
 
     def states(self, field: Field, others: Sequence[Field]) -> bool:
-        """Return True if the question states this optional argument, beside those that are filled in."""
+        """Return True if the question states this optional argument in addition to the ones filled in."""
         if field.enum:
             return any(value != field.schema.get("default") for value in self._question.mentioned(field.enum))
         match field.kind:
@@ -53,7 +53,7 @@ class Reading:
         return False
 
     def value(self, field: Field) -> tuple[Any, bool]:
-        """Return the value of an argument if code can read it off the question, and whether it can."""
+        """Return the value of an argument, and True if code could read it from the question."""
         if field.enum:
             mentioned = self._question.mentioned(field.enum)
             if field.kind == "array":
@@ -71,7 +71,7 @@ class Reading:
         return value, value is not None
 
     def trimmed(self, value: Any) -> Any:
-        """Return a copied value without the punctuation at its edges; a quotation is kept to its last sign."""
+        """Return a copied value without punctuation at its ends; a quotation keeps it."""
         if isinstance(value, list):
             items = [_trimmed(item) if isinstance(item, str) else item for item in value]
             return [item for index, item in enumerate(items) if not isinstance(item, str) or item not in items[:index]]
@@ -81,12 +81,12 @@ class Reading:
         return next((text for text in self._question.quoted if _trimmed(text) == value), value)
 
     def _flag(self, field: Field) -> bool | None:
-        """Return the value of a flag that the question names; None if it does not."""
+        """Return the value of a flag that the question names, or None."""
         position = self._question.position_of_stems(stems(field.words) - _OF_FLAGS)
         return None if position is None else not _NEGATION.search(self._question.text[:position])
 
     def _list(self, field: Field) -> list[Any] | None:
-        """Return numbers that stand together, or several texts in quotation marks."""
+        """Return numbers that stand together, or several quotations."""
         kind = field.items.get("type")
         for run in self._question.runs if kind in _NUMERIC else ():
             values = [number.value for number in run]
@@ -95,13 +95,13 @@ class Reading:
         return list(self._question.quoted) if kind == "string" and len(self._question.quoted) > 1 else None
 
     def _is_counted(self, field: Field, others: Sequence[Field]) -> bool:
-        """Return True if one number in digits is left, and can be of no other argument."""
+        """Return True if a single number in digits is left, and no other argument can use it."""
         left = self._left(field)
         rivals = [other for other in others if other.kind in _NUMERIC and other.name not in self.arguments]
         return len(left) == 1 and rivals == [field] and self._question.text[left[0].start].isdigit()
 
     def _left(self, field: Field) -> list[Number]:
-        """Return the numbers of an argument's type that no argument has used."""
+        """Return the numbers of an argument's type that are not used yet."""
         texts = [text for text in self.used if not re.fullmatch(r"-?\d+(\.\d+)?", text)]
         return [
             number
@@ -112,7 +112,7 @@ class Reading:
         ]
 
     def _is_named(self, field: Field) -> bool:
-        """Return True if the question has the words of an argument's name, and a phrase for it."""
+        """Return True if the question has the words of an argument's name, and an unused phrase."""
         wanted = stems(field.words) - _VAGUE
         return bool(wanted) and wanted <= self._question.stems and bool(without(self._question.phrases, self.used))
 

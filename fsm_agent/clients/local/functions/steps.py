@@ -1,6 +1,7 @@
-"""One reply of a model that neither calls functions nor keeps to a text by itself, made of several requests.
+"""One reply made from several requests, for a model that cannot call functions and does not stay close to a text.
 
-Pure: `Guided` says which request is next, and is told its reply.  The client sends them; `driven` is the loop.
+`Guided` decides on the next request and receives its reply, without any input or output.  `driven` is the loop in which
+the client sends the requests.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Settings
 from fsm_agent.providers.codec import Profile, offered_functions
 
-MAX_TYPED_TOKENS = 256  # of a typed answer, unless the settings say otherwise: the model may never end a string
-MAX_CHECKED_CHARS = 200  # of a result: the answer has to contain one that is no longer
+MAX_TYPED_TOKENS = 256  # default for a typed answer, because the model may never end a string
+MAX_CHECKED_CHARS = 200  # results up to this length must appear in the answer
 _CUT = f"a typed answer is cut after {MAX_TYPED_TOKENS} tokens, unless settings.max_tokens says otherwise"
 _ANSWER = "Answer the question with the result in one short sentence."
 _WORD = re.compile(r"\w+(?:\.\d+)?")
@@ -42,12 +43,12 @@ class Made(NamedTuple):
     """A reply, and how it was made."""
 
     reply: Reply
-    note: str  # empty: there is nothing to tell
-    is_streamed: bool = False  # its deltas have been passed on
+    note: str  # "" if there is nothing to note
+    is_streamed: bool = False  # True if its deltas have been passed on
 
 
 def needs_guidance(request: Request) -> bool:
-    """Return True for a request that one question to the model does not answer well."""
+    """Return True for a request that the model cannot answer well in one step."""
     return bool(request.functions) or not request.output.is_text
 
 
@@ -55,7 +56,7 @@ class Guided:
     """The requests behind one reply, in order.
 
     Args:
-        request: The request, which `needs_guidance`.
+        request: A request for which `needs_guidance` is true.
         profile: The capabilities of the model.
     """
 
@@ -65,7 +66,11 @@ class Guided:
         self._is_streamed = False
 
     def next(self, reply: Reply | None) -> Step | Reply:
-        """Take the reply to the last request, None at first; return the next request, or the whole reply."""
+        """Return the next request, or the whole reply.
+
+        Args:
+            reply: The reply to the last request; None at first.
+        """
         if reply is not None:
             self._usage += reply.usage
         try:
@@ -94,7 +99,7 @@ class Guided:
 async def driven(
     guided: Guided, perform: Callable[[Step], AsyncGenerator[Delta | Reply]]
 ) -> AsyncGenerator[Delta | Reply]:
-    """Send one request after the other, and yield the deltas and the whole reply."""
+    """Send the requests one after the other, and yield the deltas and the whole reply."""
     reply: Reply | None = None
     while not isinstance(step := guided.next(reply), Reply):
         async with aclosing(perform(step)) as items:
@@ -109,7 +114,7 @@ async def driven(
 
 
 def _made(request: Request, profile: Profile) -> Making:
-    """Choose: answer from results, call a function, or answer without one."""
+    """Answer from the results of functions, call a function, or answer without one."""
     messages = request.messages
     plain = request.changed(functions=(), tool_choice="auto", settings=_bounded(request))
     if messages and messages[-1].role == "tool":
@@ -137,7 +142,7 @@ def _made(request: Request, profile: Profile) -> Making:
 
 
 def _bounded(request: Request) -> Settings:
-    """Return the settings of a request whose reply ends."""
+    """Return the request's settings, with a token limit for a typed answer."""
     settings = request.settings
     if request.output.is_text or settings.max_tokens is not None:
         return settings
@@ -145,7 +150,7 @@ def _bounded(request: Request) -> Settings:
 
 
 def _answered(plain: Request) -> Making:
-    """Answer from the results of functions, in words of the model if it keeps to them."""
+    """Answer from the results of functions, in the model's words if they contain the results."""
     message = plain.messages[-1]
     results = [part for part in message.parts if isinstance(part, FunctionResult)]
     names = ", ".join([repr(result.name) for result in results])
@@ -163,7 +168,7 @@ def _answered(plain: Request) -> Making:
     reply = yield Step(plain.changed(messages=[*system, words]))
     text = reply.message.text
     if all(_is_in(result.text, text) for result in results):
-        for result in results:  # the model likes to quote what it is told
+        for result in results:  # the model tends to put the results in quotation marks
             text = re.sub(rf'"({re.escape(result.text.strip())})([.]?)"', r"\1\2", text)
         return Made(reply.changed(message=Message.of("assistant", text)), note)
     return Made(reply.changed(message=Message.of("assistant", verbatim), logprobs=()), f"{note}, verbatim")

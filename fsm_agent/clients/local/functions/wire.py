@@ -1,6 +1,6 @@
-"""The two requests of a llama.cpp server that are no chat: to complete a text, and to cut it into tokens.
+"""Two requests to a llama.cpp server besides chat: to complete a text, and to split it into tokens.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md, read in November 2026; and measured.
+From https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (November 2026), and from measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsm_agent.providers.sse import read_json
 
 
 class _Raw(Codec):
-    """A codec of requests whose only message is a text."""
+    """A codec for requests whose only message is a text."""
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -33,7 +33,7 @@ class _Raw(Codec):
 
 
 class Completions(_Raw):
-    """The codec of ``/completions``; grammars go into ``extra_body``."""
+    """The codec for ``/completions``.  A grammar goes into ``extra_body``."""
 
     name = "llama-completions"
 
@@ -57,7 +57,7 @@ class _Completed(ChatDecoder):
 
 
 class Tokens(_Raw):
-    """The codec of ``/tokenize``, which is beside ``/v1``; the text of a reply is the JSON list of their ids."""
+    """The codec for ``/tokenize``, which is not under ``/v1``.  The text of a reply is the JSON list of token ids."""
 
     name = "llama-tokens"
 
@@ -81,11 +81,11 @@ COMPLETIONS, TOKENS = Completions(), Tokens()
 
 
 class Step(NamedTuple):
-    """One of the model's own requests on the way to a reply."""
+    """One of the requests that lead to a reply."""
 
     request: Request
-    codec: Codec | None = None  # None: that of the model's provider
-    is_answer: bool = False  # its reply is the whole one, and may be streamed
+    codec: Codec | None = None  # by default the codec of the model's provider
+    is_answer: bool = False  # True if its reply is the final one, which may be streamed
 
     def at(self, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint of this request."""
@@ -98,11 +98,11 @@ class Step(NamedTuple):
 
 
 def completion(prompt: str, grammar: str, max_tokens: int, *, logprobs: bool = False) -> Step:
-    """Return the request to complete a text under a grammar; always the likeliest token."""
+    """Return the request to complete a text under a grammar with the likeliest tokens."""
     settings = Settings(max_tokens=max_tokens, top_logprobs=0 if logprobs else None, extra_body={"grammar": grammar})
     return Step(Request(messages=[Message.of("user", prompt)], settings=settings), COMPLETIONS)
 
 
 def tokens(text: str) -> Step:
-    """Return the request to cut a text into tokens."""
+    """Return the request to split a text into tokens."""
     return Step(Request(messages=[Message.of("user", text)]), TOKENS)
