@@ -1,7 +1,7 @@
-"""Drive processes: the two drivers, the activities that perform effects, the execution of functions, and tracing.
+"""Drive processes: the two drivers, and the activities that perform effects.
 
-The sync and the asyncio driver share one loop; `driver` explains it.  Nothing here decides what happens next: that is a
-row of a table.
+The sync and the asyncio driver share one loop, which `driver` explains.  A table decides what happens next; nothing
+here does.
 """
 
 from fsm_agent.runtime.drivers import adrive, arun, drive, run

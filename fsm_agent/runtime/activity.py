@@ -1,4 +1,4 @@
-"""Activities: effects that are being performed, and what a driver needs to know about each kind of effect.
+"""Activities: effects that are being performed.
 
 Each kind of effect has a subclass of `Activity`, registered with `activity_of`.
 """
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
 
 A = TypeVar("A", bound="type[Activity]")
-MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of them it waits
+MAX_BACKLOG = 64  # how many events of a stream may wait in the inbox before the stream pauses
 
 
 class Activity:
     """An effect that is being performed.
 
-    A stream has events before its outcome: `perform` then returns an async generator that yields the outcome last.  An
-    outcome of None means that this driver cannot answer.
+    If it streams, `perform` returns an async generator that yields events, and the outcome last.  An outcome of None
+    means that this driver cannot answer.
 
     Args:
-        effect: The effect, as the driven process waits for it.
+        effect: The effect, with its key in the driven process.
         driver: The driver.
 
     Attributes:
         key: The key of the effect in the driven process.
-        effect: The effect, under its key in its own process.
-        process: The process that owns the effect: the driven one, or one inside it.
+        effect: The effect, with its key in its own process.
+        process: The process that owns the effect: the driven one, or a nested one.
         path: The path of that process; "" for the driven one.
         environment: The environment of that process.
-        handle: The thread or task that performs it; None for the driver's own.
-        stream: The generator of its events, once it streams in the driver's own task.
+        handle: The thread or task that performs it; None if the driver's own does.
+        stream: The generator of its events, if it streams in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
-        place: Where plain code of the user runs.  Those in threads count against `Environment.threads`.
+        place: Where plain code of the user runs.  Code in threads counts against `Environment.threads`.
     """
 
     __slots__ = ("driver", "effect", "environment", "handle", "is_dropped", "key", "path", "place", "process", "stream")
 
     is_instant = False  # takes no time: the driver performs it itself, between two steps
-    is_sleep = False  # only waits for `effect.until_s`: starts when nothing else is active, or at that time
+    is_sleep = False  # only waits until `effect.until_s`; starts when nothing else is active, or at that time
     is_exclusive = False  # only one such activity may be active at a time
     is_abortable = True  # ends soon after it is cancelled, so the driver may wait for that
     may_run_inline = True  # may run in the driver's own thread or task
     is_quick = False  # ends so soon that it need not be interruptible
-    timeout_s: float | None = None  # how long it may take; with one, a subclass sets `since_s` and `timeout_outcome`
+    timeout_s: float | None = None  # if set, the subclass also sets `since_s` and has a `timeout_outcome`
     since_s = 0.0  # monotonic time of its start
 
     def __init__(self, effect: AnyEffect, driver: Driver) -> None:
@@ -70,7 +70,7 @@ class Activity:
         self.place = Place.LOOP
 
     def assign(self, owner: Owner, environment: Environment) -> None:
-        """Assign this to the process inside the driven one that owns the effect."""
+        """Assign this to the nested process that owns the effect."""
         if owner.path and not self.path:
             self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
         self.process, self.path = owner.process, owner.path
@@ -85,14 +85,14 @@ class Activity:
         return ()
 
     def begin(self) -> None:
-        """Prepare the start; `perform` follows at once."""
+        """Prepare the start, just before `perform`."""
 
     def at_once(self) -> Any:
         """Return the outcome of an instant activity."""
         raise NotImplementedError(f"{type(self).__name__} is not instant")
 
     def perform(self) -> Coroutine[Any, Any, Any] | AsyncGenerator[Any]:
-        """Perform the effect in an event loop; return the outcome.  At `Place.HERE` it never waits.
+        """Perform the effect in an event loop, and return the outcome.  At `Place.HERE` it never waits.
 
         Raises:
             UsageError: If no activity is registered for this kind of effect.
@@ -105,30 +105,30 @@ class Activity:
         )
 
     def events_of(self, arrived: Event) -> Sequence[Event]:
-        """Return the events to report for one that has arrived; called in the driver's thread, between two steps."""
+        """Return the events to report when one arrives.  Called in the driver's thread, between two steps."""
         return (arrived,)
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        """Pass the outcome to the process; return the events of its step if there is a listener."""
+        """Pass the outcome to the process, and return the events of its step if there is a listener."""
         return self.driver.step(self.key, outcome)
 
     def leave_open(self) -> None:
-        """Note that this driver cannot answer the effect."""
+        """Record that this driver cannot answer the effect."""
 
     def timeout_outcome(self) -> Any:
-        """Return the outcome for an activity that exceeded its timeout."""
+        """Return the outcome after a timeout."""
         raise NotImplementedError(f"{type(self).__name__} has no timeout")
 
     def returned_outcome(self) -> Any:
-        """Return the outcome that must be kept if the driver is stopped now, or None if nothing has returned yet."""
+        """Return the outcome to keep if the driver is stopped now, or None if there is no outcome yet."""
         return None
 
     def wrap_events(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return events of its process as the driven process reports them: wrapped in `Inside` if it is nested."""
+        """Return the process's events as the driven process reports them: in `Inside` if the process is nested."""
         return [Inside(self.path, event) for event in events] if self.path else events
 
     def abandon(self) -> None:
-        """Cancel it, and ignore its outcome."""
+        """Cancel the activity and ignore its outcome."""
         self.is_dropped = True
         if self.driver.probe is not None:
             self.driver.probe.end(self)
@@ -137,12 +137,12 @@ class Activity:
 
     @property
     def own_key(self) -> str:
-        """The key for outcomes that answer no effect of its process, such as its expiry."""
+        """The key for outcomes that answer none of the process's effects, such as an expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
 
 
 async def perform(activity: Activity) -> Any:
-    """Perform an activity in a task: put the events of a stream into the driver's inbox, and return the outcome."""
+    """Perform an activity in a task, and return its outcome; events of a stream go to the driver's inbox."""
     work: Any = activity.perform()
     is_stream = isinstance(work, AsyncGeneratorType)
     room = MAX_BACKLOG
@@ -169,14 +169,14 @@ async def perform(activity: Activity) -> Any:
 
 
 def cancelled_inside(activity: Activity) -> RuntimeError:
-    """Return the error for an activity that has awaited something which was cancelled, such as a user's future.
+    """Return the error for an activity that awaited something cancelled, such as a user's future.
 
-    As a cancellation it would pass for one of the task around it, and a task group would drop it in silence.
+    A plain `CancelledError` would look like a cancellation of the surrounding task, and a task group would swallow it.
     """
     return RuntimeError(f"what {activity.key!r} waited for was cancelled")
 
 
-ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; `Activity` itself stands for all others
+ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; `Activity` itself is used for all others
 
 
 def activity_of(effect: type) -> Callable[[A], A]:

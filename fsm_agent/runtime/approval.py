@@ -1,7 +1,7 @@
-"""The approver and the check: code of the user that judges function calls, and answers.
+"""The approver and the check: the user's code that approves function calls and judges answers.
 
-What an approver raises ends the driver.  What a check raises is an outcome: `Retry` refuses the answer, any other
-exception makes the call fail; but none does after the check was cancelled, as with functions (see `run_function`).
+An exception from an approver ends the driver.  A check refuses the answer with `Retry`; any other exception makes the
+call fail.  After the check was cancelled, its exceptions are ignored.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from fsm_agent.runtime.threads import Aborted, in_thread
 class AskActivity(Activity):
     """A question to a plain or async function of the user.
 
-    A plain function is called in a thread, since it may wait for a person.
+    A plain function runs in a thread, because it may wait for a person.
     """
 
     __slots__ = ()
 
     def user_function(self) -> Any:
-        """Return the user's function, or None without one; then this driver cannot answer."""
+        """Return the user's function, or None if this driver cannot answer."""
         raise NotImplementedError
 
     def ask(self) -> Any:
-        """Call the function; return its answer, or an awaitable of it."""
+        """Call the function, and return its answer or an awaitable."""
         raise NotImplementedError
 
     def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer, or None if the answer decides nothing.
+        """Return the outcome for an answer, or None if it decides nothing.
 
         Raises:
             UsageError: If the function returned anything but an answer.
@@ -65,14 +65,14 @@ class AskActivity(Activity):
         return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
 
     def _dated_outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer, with the present time if it has none: users return just ``Approved()``."""
+        """Return the outcome for an answer, with the present time if it has none, as in ``Approved()``."""
         outcome = self.outcome_of(answer)
         return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.environment.clock.now())
 
 
 @activity_of(AskApproval)
 class ApprovalActivity(AskActivity):
-    """A request for approval; one at a time, since a denial may settle the next call."""
+    """A request for approval.  Only one is active at a time, because a denial may settle the next call."""
 
     __slots__ = ()
 
@@ -107,11 +107,11 @@ _REFUSED = "the check refused it, and did not say why"
 
 @activity_of(CheckOutput)
 class CheckActivity(Activity):
-    """The run of a check; a plain function cannot be interrupted.
+    """A running check.  Plain functions cannot be interrupted.
 
     Attributes:
         name: The name of the check.
-        ended: Its outcome, whether or not the driver has taken it.
+        ended: Its outcome, as soon as there is one.
         raised: The exception that makes the call fail, until the driver takes it.
         is_cancelled: True if its outcome is no longer wanted.
     """
@@ -141,7 +141,7 @@ class CheckActivity(Activity):
         self.name = getattr(check, "__name__", type(check).__name__)
         self.timeout_s = self.process.record.limits.check_s
         self._takes_context = accepts_context(check, "check", "output")
-        self.may_run_inline = not self._takes_context  # `Context.is_cancelled` needs a driver that is awake
+        self.may_run_inline = not self._takes_context  # `Context.is_cancelled` needs a driver that is not blocked
         self.place = Place.LOOP if _is_async(check) and not self.driver.is_sync else Place.THREAD
         self.is_cancelled, self.ended, self.raised = False, None, None
         return True
@@ -160,10 +160,10 @@ class CheckActivity(Activity):
             return self._raised_outcome(RuntimeError("what the check waited for was cancelled"))
         except Exception as error:
             return self._raised_outcome(error)
-        return await self.place.call(partial(self._verdict, proposal, value))  # as its output may have validators
+        return await self.place.call(partial(self._verdict, proposal, value))  # the user's validators may run in it
 
     def _asked(self) -> tuple[Proposal, Any]:
-        """Call the check; return what it judges, and its result or an awaitable of it."""
+        """Call the check, and return what it judges and its result, which may be awaitable."""
         call = self.process
         proposal = Proposal(call.record, call.prompt, call.proposed)
         check: Any = call.check
@@ -189,10 +189,10 @@ class CheckActivity(Activity):
         self.driver.report(self.key, FunctionProgress(self.effect.key, self.name, data))
 
     def _verdict(self, proposal: Proposal, value: Any) -> Checked:
-        """Return the outcome of a check that took the answer.
+        """Return the outcome of a check that accepted the answer.
 
         Raises:
-            UsageError: If it returned something that is not an output.
+            UsageError: If the check returned something that is not an output.
         """
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)
@@ -217,7 +217,7 @@ class CheckActivity(Activity):
             raise Aborted
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        if type(outcome) is CheckFailed:  # first, as a `CallFailed` needs it as its cause
+        if type(outcome) is CheckFailed:  # before the step: a `CallFailed` needs it as its cause
             self.process.problem, self.raised = self.raised, None
         return self.driver.step(self.key, outcome)
 

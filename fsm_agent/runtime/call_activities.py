@@ -1,4 +1,4 @@
-"""The activities of an agent call: they perform its effects, with their events and time limits.
+"""The activities of an agent call.
 
 The activity of `AskApproval` is in `fsm_agent.runtime.approval`.
 """
@@ -63,11 +63,11 @@ from fsm_agent.runtime.run_function import FunctionExecution, run_function, time
 from fsm_agent.validation import safe_repr
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
-MAX_SHOWN_CHARS = 200  # of text from outside
+MAX_SHOWN_CHARS = 200  # of an error from outside
 
 
 async def ask_model(effect: CallModel, environment: Environment, timeout_s: float | None) -> Replied | ModelFailed:
-    """Send the request from this task, and return the outcome."""
+    """Send the request, and return the outcome."""
     try:
         reply = await environment.client.acomplete(effect.request, timeout_s=timeout_s)
     except Exception as error:
@@ -76,7 +76,7 @@ async def ask_model(effect: CallModel, environment: Environment, timeout_s: floa
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
-    """Return a function that makes `PartialOutput`s from the deltas of the next reply, or None if it has none."""
+    """Return a function that makes `PartialOutput`s from the deltas of the next reply, or None if it can have none."""
     arriving = arriving_output(call.record, call.prompt)
     if arriving is None:
         return None
@@ -91,7 +91,7 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
             return None
         try:
             found = arriving.feed(delta.text)
-        except Exception:  # of a user's validator, which sees only a part here; the whole answer is validated later
+        except Exception:  # a user's validator saw only a part of the answer; the whole is validated later
             return None
         return None if found is None else PartialOutput(number, *found)
 
@@ -101,13 +101,13 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
 async def stream_model(
     effect: CallModel, environment: Environment, timeout_s: float | None, message: int
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
-    """Send the request from this task; yield the deltas of the reply, and the outcome at the end.
+    """Send the request, and yield the deltas of the reply and then the outcome.
 
     Args:
         effect: The request.
         environment: Its client.
-        timeout_s: How long it may take.
-        message: The place of the message to come in the dialog, which the ids of its function calls name.
+        timeout_s: The time limit, in seconds.
+        message: The index of the coming message in the dialog, which the ids of its function calls contain.
     """
     reply: Reply | None = None
     calls = _Calls(message)
@@ -126,10 +126,10 @@ async def stream_model(
 
 
 class _Calls:
-    """The function calls of a reply that arrives.
+    """The function calls of an arriving reply.
 
     Args:
-        message: The place of the message to come in the dialog, which their ids name.
+        message: The index of the coming message in the dialog, which their ids contain.
     """
 
     def __init__(self, message: int) -> None:
@@ -138,7 +138,7 @@ class _Calls:
         self._texts: dict[int, list[str]] = {}
 
     def identified(self, delta: Delta) -> Delta:
-        """Return a delta of a call with the id that the call has in the message, and the call if it is complete."""
+        """Return a delta with the id that its call has in the message, and with the whole call once it is complete."""
         id = f"{self._message}.{delta.index}"  # type: ignore[union-attr]
         match delta:
             case FunctionCallStarted():
@@ -157,7 +157,7 @@ _OF_CALLS = (FunctionCallStarted, ArgumentsDelta, FunctionCallCompleted)
 
 
 def _failure_outcome(effect: CallModel, error: Exception, environment: Environment) -> ModelFailed:
-    """Return the outcome for a client's exception; raise the exception if it is a bug, not a failed request."""
+    """Return the outcome for a client's exception; re-raise it if it is a bug, not a failed request."""
     if (failure := transport_failure(error)) is None:
         raise error
     return model_failed(effect, failure, environment)
@@ -174,7 +174,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
     if problem is not None:
         what = f"what {method}() of the client {getattr(environment.client, 'name', environment.client)!r} returned"
         raise UsageError(f"{what}: {problem}, got {safe_repr(reply)}")
-    reply = without_halves(reply)  # as the journal will have it, so that a replay reads the same
+    reply = without_halves(reply)  # as the journal stores it, so that a replay reads the same text
     if effect.is_priced or environment.prices is not None:
         reply = environment.price_list.priced(reply)
     return Replied(reply=reply, at_s=environment.clock.now())
@@ -183,12 +183,12 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 def transport_failure(error: Exception) -> ProviderError | None:
     """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt does not cure.
 
-    A custom client raises the errors of its library: `OSError`, with `ConnectionError` and `TimeoutError`,
-    or `httpx.TransportError`.  Both may be gone at the next attempt.
+    A custom client may raise the errors of its library: `OSError` (such as `ConnectionError` and `TimeoutError`), or
+    `httpx.TransportError`.  Both count as retryable.
     """
     if isinstance(error, ProviderError):
         return error
-    httpx = sys.modules.get("httpx")  # not imported: if it is not loaded, the error is not its own
+    httpx = sys.modules.get("httpx")  # without an import: if httpx is not loaded, the error cannot come from it
     if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
         return None
     is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
@@ -209,7 +209,7 @@ def model_failed(effect: CallModel, error: ProviderError, environment: Environme
     return ModelFailed(error=report, delay_s=delay_s, at_s=environment.clock.now())
 
 
-LEEWAY_S = 0.1  # time beyond the limit of a request in which the client can raise its own timeout error
+LEEWAY_S = 0.1  # extra time for the client to raise its own timeout error
 
 
 @activity_of(Begin)
@@ -233,18 +233,17 @@ class BeginActivity(Activity):
 class ModelActivity(Activity):
     """A request to the model.
 
-    A client that heeds its timeout raises an error that says what was late.  The driver drops the request of a client
-    that does not.
+    A client that respects its timeout raises an error that says what was late.  Otherwise the driver drops the request.
 
     Attributes:
-        allowed_s: How many seconds the client has, by `Limits.request_s` and the deadline; None if neither is set.
+        allowed_s: The client's time limit, from `Limits.request_s` and the deadline, or None.
     """
 
     __slots__ = ("_partial_output", "allowed_s", "program", "since_s", "timeout_s")
 
     process: AgentCall
     _partial_output: PartialOutputs | None
-    program: Any  # the user's program that answers as the client, bound to the call; None: another client
+    program: Any  # the user's program that answers instead of a client, bound to the call; or None
 
     def prepare(self) -> bool:
         limit_s = self.process.record.limits.request_s
@@ -277,7 +276,7 @@ class ModelActivity(Activity):
         return (arrived,) if partial is None else (arrived, partial)
 
     def _environment_for_request(self) -> Environment:
-        """Return the environment; a client that is a user's program is bound to the context of the call.
+        """Return the environment; if the client is a user's program, it is bound to the context of the call.
 
         Raises:
             UsageError: If there is a budget in dollars, and the price of the model is unknown.
@@ -293,7 +292,7 @@ class ModelActivity(Activity):
         return self.environment.changed(client=self.program)
 
     async def _refusal_outcome(self) -> ModelFailed:
-        """Return the outcome of a request that is refused before it is sent."""
+        """Return the outcome of a request that was refused before sending."""
         return ModelFailed(error=self.effect.refusal, at_s=self.environment.clock.now())
 
     def timeout_outcome(self) -> ModelFailed:
@@ -309,7 +308,7 @@ class ModelActivity(Activity):
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         call, driver = self.process, self.driver
-        if type(outcome) is ModelFailed and time_left(call, self.environment) == 0.0:  # its timeout was the time left
+        if type(outcome) is ModelFailed and time_left(call, self.environment) == 0.0:  # it failed at the deadline
             return driver.step(self.own_key, Expired(at_s=self.environment.clock.now()))
         if type(outcome) is ModelFailed and self.program is not None:
             outcome = outcome.changed(usage=self.program.used)
@@ -337,7 +336,7 @@ class ModelActivity(Activity):
 
 @activity_of(AskSummary)
 class SummaryActivity(ModelActivity):
-    """A request for a summary; no listener is told of its text as it arrives."""
+    """A request for a summary.  Its text is not streamed to listeners."""
 
     __slots__ = ()
 
@@ -368,9 +367,10 @@ class SummaryActivity(ModelActivity):
 
 @activity_of(Sleep)
 class SleepActivity(Activity):
-    """A wait until a time; a wait beyond the patience of the recorder is not started, so the run rests.
+    """A wait until a time.
 
-    It ends at the earliest deadline of the driven process, and starts again if that deadline was not its own.
+    A wait longer than the recorder's patience is not started, so that the run rests.  The wait ends at the earliest
+    deadline of the driven process, and starts again if that deadline belongs to another process.
 
     Attributes:
         until_s: Unix time of its end, once it has started.
@@ -404,7 +404,7 @@ class SleepActivity(Activity):
 
 @activity_of(StartFunction)
 class StartActivity(Activity):
-    """The record that a function is about to start; from then on only this driver may run it."""
+    """The record that a function is about to start.  From then on, only this driver may run it."""
 
     __slots__ = ()
 
@@ -414,7 +414,7 @@ class StartActivity(Activity):
         return Started(at_s=self.environment.clock.now())
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # before the step, which may take it up
+        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # before the step, which may start it
         steps = self.driver.step(self.key, outcome)
         if self.driver.recorder is not None:
             self.driver.recorder.flush_now()
@@ -423,7 +423,7 @@ class StartActivity(Activity):
 
 @activity_of(Reconcile)
 class ReconcileActivity(AskActivity):
-    """The search for the fate of a function, by its own `Policy.reconcile`."""
+    """Finds out what became of a function, with its `Policy.reconcile`."""
 
     __slots__ = ()
 
@@ -444,7 +444,7 @@ class ReconcileActivity(AskActivity):
 
 @activity_of(RunFunction)
 class FunctionActivity(Activity):
-    """The run of a function; a plain function cannot be interrupted.
+    """A running function.  Plain functions cannot be interrupted.
 
     Attributes:
         run_class: The class of its execution.
@@ -467,7 +467,7 @@ class FunctionActivity(Activity):
         self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
         takes_thread = not function.is_awaited if self.driver.is_sync else function.takes_thread
         self.place = Place.THREAD if takes_thread else Place.LOOP
-        # Another driver started this function and is gone.  It may have run, so it is not run here: it is in doubt.
+        # Another driver, now gone, started this function.  It may have run, so it is in doubt and not run here.
         self.is_instant = self.effect.is_once and self.key not in self.driver.begun
         return function.call is not None
 
@@ -494,7 +494,7 @@ class FunctionActivity(Activity):
 
     def _outcome_while_waiting(self) -> Interrupted | None:
         """Return the outcome of a function that waits for a run it has begun, or None if it is run again later."""
-        # One that must not run twice is in doubt itself: what it did before it waited is not known.
+        # A function that must not run twice is in doubt: nobody knows what it did before it waited.
         return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 
     def leave_open(self) -> None:
@@ -512,7 +512,7 @@ class FunctionActivity(Activity):
     def finish(self, outcome: Any) -> Sequence[Event]:
         if not self.is_instant:
             self.driver.posts_inside.remove(self.driver.posts_inside.of(self.key))
-        if type(outcome) is FunctionFailed and not self.is_instant:  # first, as a `CallFailed` needs it as its cause
+        if type(outcome) is FunctionFailed and not self.is_instant:  # before the step: `CallFailed` needs its cause
             self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)
         if self.is_instant or not self.driver.has_listener:
@@ -532,7 +532,7 @@ class FunctionActivity(Activity):
     def abandon(self) -> None:
         recorder = self.driver.recorder
         if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
-            self.is_dropped = True  # it runs on, and its outcome is posted to the new holder of the run
+            self.is_dropped = True  # it continues, and its outcome is posted to the new holder of the run
             recorder.report_later(self.key, self.handle)
             return
         if self.run.inner is None:
@@ -542,14 +542,14 @@ class FunctionActivity(Activity):
         super().abandon()
 
     def _is_over(self) -> bool:
-        """Return whether the function will not be run again: its call has an outcome, or is about to have one."""
+        """Return whether the function will not be run again, because its call has an outcome or will soon have one."""
         if self.timeout_s is not None and time.monotonic() >= self.since_s + self.timeout_s:
             return True
         return all(effect.key != self.key for effect in self.driver.process.effects)
 
 
 def time_left(call: AgentCall, environment: Environment) -> float | None:
-    """Return how many seconds remain until the deadline of a call, or None if it has no deadline."""
+    """Return the seconds until the deadline of a call, or None if it has no deadline."""
     r = call.record
     if r.limits.deadline_s is None or r.deadline_s is None:
         return None
@@ -557,9 +557,9 @@ def time_left(call: AgentCall, environment: Environment) -> float | None:
 
 
 def log_problem(call: AgentCall) -> None:
-    """Log what the parser raised at the latest reply, and drop its traceback.
+    """Log the parser's exception at the latest reply, and drop its traceback.
 
-    A `ValueError` is how a parser refuses an answer (DEBUG); any other exception is a failure of its own (WARNING).
+    A `ValueError` refuses an answer (DEBUG); any other exception is a failure of the parser (WARNING).
     """
     problem = call.problem
     if problem is None:

@@ -1,14 +1,14 @@
-"""The spans of one drive: one for each process in it, each step of a flow, and each effect that is performed.
+"""The spans of one drive: one for each process, each step of a flow, and each effect.
 
-    invoke_agent shop                    the process that is driven
+    invoke_agent shop                    the driven process
       chat gpt-5-mini                    its effects
-      execute_tool look                  with whatever the function traces inside
-      invoke_agent billing               a process inside: an agent as a function, or one that takes over
+      execute_tool look                  with everything that the function traces
+      invoke_agent billing               a nested process: an agent as a function, or one that takes over
     invoke_workflow letters
       step drafting                      a state, from when it is entered
         invoke_agent warm                its agent, or the agents of its members
 
-A span of a process inside begins with its first effect.
+The span of a nested process begins with its first effect.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from fsm_agent.runtime.span_facts import Facts, came_of, described, is_program, 
 
 _W3C = TraceContextTextMapPropagator()
 _ERROR = Status(StatusCode.ERROR)
-# What is tried again by rows with these triggers, unless they end the call.
+# What these triggers try again, unless they end the call.
 _TRIED_AGAIN = {"model_failed": "model", "too_long": "model", "parse_failed": "answer", "check_refused": "answer"}
-_MAX_QUESTIONS = 20  # that the span of a process which rests says are open
-_LOOKED_BACK = 64  # steps, for the time at which a question was asked
+_MAX_QUESTIONS = 20  # how many open questions the span of a resting process lists
+_LOOKED_BACK = 64  # how many steps are searched for the time at which a question was asked
 
 
 class Begun(msgspec.Struct):
-    """The span of a process that has begun, before a driver has it."""
+    """The span of a process that has begun but has no driver yet."""
 
     span: Span
     since_s: float
@@ -61,10 +61,10 @@ class Place:
 
     Args:
         process: The process.
-        span: Its span, or None if it has no span of its own, as the members of a state.
-        inside: The context of the work in it.
-        facts: The attributes of its span that its metrics have, too.
-        since_s: When it began, in monotonic time.
+        span: Its span, or None for the members of a state, which have none.
+        inside: The context for work in the process.
+        facts: The attributes that its span and its metrics share.
+        since_s: Monotonic time of its start.
     """
 
     __slots__ = ("facts", "inside", "own", "process", "since_s", "span", "step", "step_name", "steps")
@@ -77,11 +77,11 @@ class Place:
         self.since_s = since_s
         self.step: Span | None = None
         self.step_name = ""
-        self.steps = -1  # how many states it has entered; it is no flow: -1
+        self.steps = -1  # how many states it has entered; -1 if it is not a flow
 
 
 class EffectSpan:
-    """The span of an effect that is performed."""
+    """The span of an effect."""
 
     __slots__ = ("_activity", "_facts", "_here", "_of", "_since_s", "_span")
 
@@ -90,7 +90,7 @@ class EffectSpan:
         self._activity = activity
         self._span = span
         self._facts = facts
-        self._here = trace.set_span_in_context(span)  # on the present context, with the program's baggage
+        self._here = trace.set_span_in_context(span)  # in the present context, which has the program's baggage
         self._since_s = time.perf_counter()
 
     def enter(self) -> Any:
@@ -108,7 +108,7 @@ class EffectSpan:
 
 
 class AnswerSpan:
-    """The span of a question that was answered from elsewhere; it begins when the question was asked."""
+    """The span of a question that someone else has answered.  It begins when the question was asked."""
 
     __slots__ = ("_span",)
 
@@ -116,7 +116,7 @@ class AnswerSpan:
         self._span = span
 
     def enter(self) -> None:
-        """Do nothing: the answer is there."""
+        """Do nothing: the answer exists already."""
 
     def leave(self, token: Any) -> None:
         """Do nothing."""
@@ -125,7 +125,7 @@ class AnswerSpan:
         _end(self._span, {}, type(outcome).__qualname__ if isinstance(outcome, BaseException) else "")
 
 
-# Bounds of buckets, as the conventions advise.
+# Bucket bounds from the conventions.
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _COUNTS = tuple(4**n for n in range(14))
 _DIMENSIONS = (names.OPERATION, names.PROVIDER, names.MODEL, names.RESPONSE_MODEL, names.TOOL)
@@ -136,12 +136,12 @@ class SpanProbe:
     """The probe of the drivers: records the spans and metrics of all drives.
 
     Args:
-        tracer_provider: Makes the spans; None: the program's provider.
-        meter_provider: Makes the metrics; None: the program's provider.
-        content: Whether messages, arguments and results are recorded.
+        tracer_provider: Makes the spans; by default the program's provider.
+        meter_provider: Makes the metrics; by default the program's provider.
+        content: True to record messages, arguments and results.
 
     Attributes:
-        is_metered: Whether metrics are recorded, as of the last drive that has begun.
+        is_metered: True if metrics are recorded, as of the last drive that began.
     """
 
     def __init__(self, tracer_provider: Any, meter_provider: Any, content: bool) -> None:
@@ -176,7 +176,7 @@ class SpanProbe:
         process: Any = driver.process
         if process.record.ending is not None:
             return None
-        # A program may set its providers later; and where only the interface is installed, nothing is recorded
+        # Checked here, because a program may set its providers late.  The API alone records nothing.
         providing = type(self._meter_provider or metrics.get_meter_provider())
         self.is_metered = not providing.__module__.startswith(metrics.__name__)
         drive = DriveSpans(self, driver)
@@ -186,7 +186,7 @@ class SpanProbe:
     # For the spans of a drive
 
     def begin(self, process: Any, name: str, before: SpanContext | None) -> Begun:
-        """Begin the span of a process that is driven; ``before`` is where it was driven before."""
+        """Begin the span of a driven process; ``before`` is the span of its earlier drives."""
         parent, links = parent_and_links(before)
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
 
@@ -203,9 +203,9 @@ class SpanProbe:
         """Record the metrics of an operation.
 
         Args:
-            facts: The attributes with which it began; without an operation, there are none to record.
+            facts: The attributes with which it began.  Without an operation, nothing is recorded.
             found: The attributes of its outcome.
-            error: The type of its error, or "" without an error.
+            error: The type of its error, or "".
             duration_s: How many seconds it took.
         """
         if names.OPERATION not in facts:
@@ -224,11 +224,11 @@ class SpanProbe:
 class DriveSpans:
     """The spans of one drive.
 
-    A process that was driven before has a link to the span in which it began.  If no other span is around the present
-    drive, it continues that trace.
+    A process that was driven before links to the span in which it began.  Unless another span is active, this drive
+    continues that trace.
 
     Args:
-        of: Records the spans.
+        of: The probe that records the spans.
         driver: The driver.
     """
 
@@ -251,7 +251,7 @@ class DriveSpans:
 
     @property
     def is_placed(self) -> bool:
-        """True if the drive has a place in a trace; else nothing records spans."""
+        """True if the drive is part of a trace."""
         span = self._root.span
         return span is not None and span.get_span_context().is_valid
 
@@ -276,7 +276,7 @@ class DriveSpans:
         return EffectSpan(self._of, activity, span, facts)
 
     def _place(self, path: str, activity: Activity | None = None) -> Place:
-        """Return the place at a path; begin the spans of the processes on it that are new."""
+        """Return the place at a path, and begin the spans of new processes on it."""
         if (known := self._places.get(path)) is not None:
             return known
         path_around, _, name = path.rpartition(SEPARATOR)
@@ -302,7 +302,7 @@ class DriveSpans:
             return None
         facts = {names.KEY: key, names.VERDICT: getattr(outcome, "kind", "")}
         waited_s = self._driver.environment.clock.now() - _asked_at_s(process.record.trace, prefix_of(key))
-        began = time.time_ns() - round(max(0.0, waited_s) * 1e9)  # the clock of a call may be that of a test
+        began = time.time_ns() - round(max(0.0, waited_s) * 1e9)  # in real time: the call may have a test's clock
         return AnswerSpan(
             self._of.tracer.start_span(name, self._place(path).inside, SpanKind.INTERNAL, facts, start_time=began)
         )
@@ -330,7 +330,7 @@ class DriveSpans:
                     self._close_inside(path)
 
     def _close_ended(self, place: Place, path: str, step: Stepped) -> None:
-        """End the spans of processes inside that a step has ended."""
+        """End the spans of nested processes that a step has ended."""
         self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
         if path and place.process.record.ending is not None:
             self._close_inside(path)
@@ -378,7 +378,7 @@ class DriveSpans:
         self._end_place(root, raised)
 
     def _close_inside(self, path: str) -> None:
-        """End the spans of a process inside, and of the processes inside it."""
+        """End the spans of a nested process and of the processes inside it."""
         if path in self._places:
             below = f"{path}{SEPARATOR}"
             for inside in sorted([known for known in self._places if known.startswith(below)], reverse=True):
@@ -398,7 +398,7 @@ class DriveSpans:
         if usage.output_tokens is not None:
             facts[names.ALL_OUTPUT_TOKENS] = usage.output_tokens
         error = _failure(place.process)
-        if isinstance(raised, BaseException) and not isinstance(raised, GeneratorExit):  # who only stops to listen
+        if isinstance(raised, BaseException) and not isinstance(raised, GeneratorExit):  # closing a drive is no error
             error = error or type(raised).__qualname__
         _end(place.span, facts, error)
         if self._of.is_metered:
@@ -406,22 +406,22 @@ class DriveSpans:
 
 
 def context_of(traceparent: str) -> SpanContext:
-    """Return the place in a trace that a traceparent names; without a traceparent it is not valid."""
+    """Return the span context of a traceparent; for "" it is not valid."""
     return trace.get_current_span(_W3C.extract({"traceparent": traceparent}, Context())).get_span_context()
 
 
 def traceparent_of(span: Span) -> str:
-    """Return the traceparent of a span, or "" if the span is not valid because nothing records spans."""
+    """Return the traceparent of a span, or "" if the span is not valid because nothing is recorded."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent", "")
 
 
 def parent_and_links(before: SpanContext | None) -> tuple[Context | None, Sequence[Link]]:
-    """Return the parent of the span of a drive, None for the present one, and its links.
+    """Return the parent and the links of a drive's span; None means the active span.
 
     Args:
-        before: Where the process began, or was driven before; None if it begins now.
+        before: Where the process began or was driven before; None if it begins now.
     """
     if before is None:
         return None, ()
@@ -435,7 +435,7 @@ def _origin_of(process: Any) -> _Origin:
 
 
 def _failure(process: Any) -> str:
-    """Return why a process has failed, without details, or "" if it has not failed."""
+    """Return the reason of a failed process without details, or "" if it has not failed."""
     ending = process.record.ending
     if ending is None:
         return ""
@@ -445,7 +445,7 @@ def _failure(process: Any) -> str:
 
 
 def _asked_at_s(steps: Sequence[Stepped], prefix: str) -> float:
-    """Return the Unix time at which a question was asked: the time of the last step that answered no such question."""
+    """Return the Unix time at which a question was asked: the last step that did not answer another such question."""
     at_s = math.inf
     for step in reversed(steps[-_LOOKED_BACK:]):
         at_s = step.at_s

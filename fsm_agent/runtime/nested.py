@@ -1,4 +1,4 @@
-"""What a driver knows of the processes inside the driven one: who owns an effect, and the posts for runs inside."""
+"""A driver's knowledge of nested processes: the owners of effects, and the posts for runs inside."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Owners:
     def __init__(self, process: Process, environment: Environment) -> None:
         self._process = process
         self._environment = environment
-        # The owner of a path stays the same, so the last one is kept
+        # The owner of a path stays the same, so the last one is cached.
         self._last_path = ""
         self._last: Any = None
         self._last_environment = environment
-        # By the ids of the environments on a path: those environments, which keeps the ids valid, and the one that
+        # The ids of the environments on a path -> these environments (which keeps the ids valid), and the one that
         # performs the effects.
         self._known: dict[tuple[int, ...], tuple[tuple[Environment, ...], Environment]] = {}
 
@@ -41,11 +41,11 @@ class Owners:
         activity.assign(self._last, self._last_environment)
 
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
-        """Return the innermost of these environments, with the driver's clock.
+        """Return the innermost of these environments with the driver's clock.
 
-        Without an approver of its own, it gets the approver of the nearest environment around it.
+        If it has no approver, it gets the nearest one around it.
         """
-        # One clock for all, since the driver compares all deadlines with its own.
+        # All use one clock, because the driver compares all deadlines with its own.
         around = self._environment
         if not environments:
             return around
@@ -57,10 +57,10 @@ class Owners:
 
 
 class PostsInside:
-    """The posts for runs that functions have begun; each stays until its run has taken it.
+    """The posts for runs that functions have begun.  Each stays until its run has taken it.
 
     Args:
-        recorder: The recorder of the drive; without one, there are no posts.
+        recorder: The recorder of the drive.  Without a recorder, there are no posts.
     """
 
     __slots__ = ("_posts", "_recorder")
@@ -70,7 +70,10 @@ class PostsInside:
         self._posts: list[PostedOutcome] = []
 
     def keep(self, post: PostedOutcome, effects: Iterable[AnyEffect]) -> str | None:
-        """Keep a post for a run inside one of these effects, a function; return its key, or None if it is for none."""
+        """Keep a post for a run inside one of these effects.
+
+        Return the key of that effect, or None if the post is for none of them.
+        """
         if SEPARATOR not in post.key:
             return None
         function = next((effect.key for effect in effects if post.key.startswith(f"{effect.key}{SEPARATOR}")), None)
@@ -83,13 +86,13 @@ class PostsInside:
         return [post for post in self._posts if post.key.startswith(f"{function}{SEPARATOR}")]
 
     def remove(self, posts: Collection[PostedOutcome]) -> None:
-        """Remove posts that the runs inside have taken, or will never take."""
+        """Remove posts that runs have taken, or will never take."""
         if posts and self._recorder is not None:
             self._posts = [post for post in self._posts if post not in posts]
             self._recorder.mark_used([post.id for post in posts])
 
     def refuse(self) -> None:
-        """Refuse all that are left, as the process rests."""
+        """Refuse all remaining posts, because the process rests."""
         for post in self._posts:
             assert self._recorder is not None
             self._recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} any longer"))

@@ -56,7 +56,7 @@ def filled(
     fields, reading = fields_of(function), Reading(question)
     required = [field for field in fields if field.is_required]
     if copies_only:
-        required.sort(key=lambda field: field.kind == "string" and not field.enum)  # numbers first, for names to leave out
+        required.sort(key=lambda field: field.kind == "string" and not field.enum)  # numbers first
     yield from _fill(reading, question, function, required, copies_only)
     for field in fields:
         if not field.is_required and reading.states(field, fields):
