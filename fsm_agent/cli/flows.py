@@ -200,11 +200,22 @@ def load_flows(named: str) -> list[Flow[Any]]:
     module_name, colon, path = named.partition(":")
     module = load_module(module_name, named)
     listed = [within(module, path, named)] if colon else [*vars(module).values()]
-    found = [item.flow if isinstance(item, Orchestrator) else item for item in listed]
-    flows = list({id(one): one for one in found if isinstance(one, Flow)}.values())
+    flows = list({id(one): one for item in listed if (one := _flow_in(item)) is not None}.values())
     if not flows:
         raise UsageError(f"expected a module with a Flow, or 'module:name', got {named!r}")
     return flows
+
+
+def _flow_in(item: object) -> Flow[Any] | None:
+    found = item.flow if isinstance(item, Orchestrator) else item
+    return found if isinstance(found, Flow) else None
+
+
+def _store_in_code(named: str) -> str:
+    """Return the option that names the store that code made for a flow, for a command that knows no flows."""
+    module, _, path = named.partition(":")
+    path = path or next(name for name, item in vars(load_module(module, named)).items() if _flow_in(item))
+    return f" {store_option(f'{module}:{path}.store')}"
 
 
 def _one(named: str) -> Flow[Any]:
@@ -346,7 +357,7 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
 
     due = "" if waiting.wake_at_s is None else f" at {format_moment(waiting.wake_at_s)}"
     otherwise = f"a worker continues it{due}, or: {again}" if again else NOT_KEPT
-    command = f"fsm-agent runs answer {name}{where}" if again else ""
+    command = f"fsm-agent runs answer {name}{where or _store_in_code(named)}" if again else ""
     commands = tell_waits(waiting, screen, command, otherwise, of_state)
     if due and commands:
         screen.tell(f"without an answer it continues{due}")

@@ -287,6 +287,23 @@ def test_a_flow_with_a_store_of_its_own_keeps_its_runs_there(name: str):
     assert "x" in ran("runs", "list", "--store", "own.db" if name == "asks" else "made.db").stdout
 
 
+@pytest.mark.parametrize("named", ["ours:asks", "ours"])
+def test_an_approval_of_a_flow_whose_store_is_made_by_code_is_given_as_the_command_says(here: Path, named: str):
+    (here / "ours.py").write_text(
+        "from fsm_agent import Agent, SqliteStore, function\n"
+        "from fsm_agent.flows import Flow, ask, end\n"
+        "from fsm_agent.testing import Script, function_call\n"
+        "@function(needs_approval=True)\n"
+        "def look(): return 'X'\n"
+        "@ask(Agent(Script(function_call('look'), 'It is X.'), functions=[look], name='asker'))\n"
+        "def asking(about: str): return about\n"
+        "asks = Flow('asks', str, start=asking, rows=[asking.done(end('done'))], store=SqliteStore('made.db'))\n"
+    )
+    waiting = ran("flows", "run", named, '"x"', "--run-id", "r", code=3).stderr
+    command = waiting.partition("answer with ")[2].strip()
+    assert "approve" in ran(*shlex.split(command)[1:]).stdout
+
+
 @pytest.mark.usefixtures("_own")
 def test_a_run_of_no_store_cannot_be_answered():
     assert "--store" in refused("flows", "answer", "own:naps", "x", "nap", "true", code=2)
