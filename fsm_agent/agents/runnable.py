@@ -8,6 +8,7 @@ and `astream`, under asyncio.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -31,7 +32,7 @@ from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
-from fsm_agent.validation import safe_repr
+from fsm_agent.validation import require, safe_repr
 
 Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
@@ -325,6 +326,16 @@ def check_process(runnable: Runnable, process: Any, verb: str) -> None:
     if not isinstance(process, runnable._process_type):
         right = f"{'call' if verb == 'run' else 'acall'}({safe_repr(process)})"
         raise UsageError(f"{verb}: expected {_a_process(runnable)}, got {safe_repr(process)}; use {right}")
+
+
+def check_sink(sink: Any) -> None:
+    """Refuse a sink that cannot be called with each event, before a run is claimed for it.
+
+    Raises:
+        UsageError: The sink is not callable, or it is a coroutine function, which is not awaited.
+    """
+    is_right = sink is None or (callable(sink) and not inspect.iscoroutinefunction(sink))
+    require("sink", sink, is_right, "a plain function of an event, such as print")
 
 
 def _a_process(runnable: Runnable) -> str:

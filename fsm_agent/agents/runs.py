@@ -25,7 +25,7 @@ from fsm_agent.agents.options import (
     check_known,
 )
 from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
-from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, run, stream
+from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, check_sink, run, stream
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.journal import header_of
 from fsm_agent.call.result import CallResult
@@ -344,6 +344,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for an answer again.
         """
+        check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
         return result
@@ -364,6 +365,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
+        check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
         result: CallResult[Out] = await arun(self._runnable, claimed, sink)

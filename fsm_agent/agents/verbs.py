@@ -37,6 +37,7 @@ from fsm_agent.agents.runnable import (
     astream,
     begin,
     check_process,
+    check_sink,
     claim,
     run,
     stream,
@@ -380,12 +381,14 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             UsageError: If the argument is not an agent call, or the call is being driven already.
         """
         self._check_process(process, "run")
+        check_sink(sink)
         result: CallResult[New] = run(self, claim(self, process), sink)
         return result
 
     async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
         """`run` for asyncio."""
         self._check_process(process, "arun")
+        check_sink(sink)
         result: CallResult[New] = await arun(self, await aclaim_process(self, process), sink)
         return result
 

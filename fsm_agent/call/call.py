@@ -25,7 +25,7 @@ from fsm_agent.call.interpret import (
 )
 from fsm_agent.call.journal import Entry, Journal, inside_json, steps_json, why_json
 from fsm_agent.call.machine import Explanation
-from fsm_agent.call.outcomes import Cancelled, FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
+from fsm_agent.call.outcomes import FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
 from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_left, effects_of
@@ -215,7 +215,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         driver's own thread has to return first: see `drivers.run`.  If the call has no driver, the next driver ends
         it, or ``advance("", Cancelled())`` does.
         """
-        super().cancel(Cancelled(reason=reason).reason)  # `Cancelled` refuses a reason that is no string
+        super().cancel(reason)
 
     def stop(self, reason: str = "") -> None:
         """Complete the call with its last reply, from any thread or from one of its functions.

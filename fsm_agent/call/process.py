@@ -22,7 +22,7 @@ from fsm_agent.call.journal import Journal
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
-from fsm_agent.validation import safe_repr
+from fsm_agent.validation import require, safe_repr
 
 SEPARATOR = "/"
 _TIMER = "sleep"  # the prefix of keys of waits for a time
@@ -433,7 +433,11 @@ class BaseProcess:
         """Cancel the process, from any thread.  The present or the next driver passes the request to the process.
 
         Most processes then end.  A run of a flow continues if a row handles the cancellation.
+
+        Raises:
+            OutcomeError: If the reason is not a string.
         """
+        require("the reason of cancel", reason, isinstance(reason, str), "a string", OutcomeError)
         self.request_end("cancelled", reason)
 
     def request_end(self, kind: str, reason: str) -> None:

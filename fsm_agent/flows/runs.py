@@ -11,7 +11,7 @@ import msgspec
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
-from fsm_agent.agents.runnable import Sink, arun, astream, run, stream
+from fsm_agent.agents.runnable import Sink, arun, astream, check_sink, run, stream
 from fsm_agent.agents.runs import BoundRuns
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.record import Limits
@@ -283,6 +283,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """
+        check_sink(sink)
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
         result: Result = run(self._runnable, claimer(), sink)
         return result
@@ -299,6 +300,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         clients: Clients | None = None,
     ) -> Result:
         """`resume` for asyncio."""
+        check_sink(sink)
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
         result: Result = await arun(self._runnable, await aclaim(claimer), sink)
         return result

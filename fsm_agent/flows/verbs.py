@@ -20,6 +20,7 @@ from fsm_agent.agents.runnable import (
     astream,
     begin,
     check_process,
+    check_sink,
     claim,
     run,
     stream,
@@ -228,12 +229,14 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             UsageError: If the run belongs to another flow, or is already being driven.
         """
         self._check_process(process, "run")
+        check_sink(sink)
         result: Result = run(self, claim(self, process), sink)
         return result
 
     async def arun(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
         """`run` for asyncio."""
         self._check_process(process, "arun")
+        check_sink(sink)
         result: Result = await arun(self, await aclaim_process(self, process), sink)
         return result
 

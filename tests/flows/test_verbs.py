@@ -27,6 +27,7 @@ from fsm_agent import (
     handoff,
 )
 from fsm_agent.call import snapshot
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, subflow
 from fsm_agent.flows import ask as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy
@@ -370,3 +371,24 @@ def test_it_stands_wherever_one_of_them_does(name: str) -> None:
 
 def in_words(d: Data) -> str:
     return d.text
+
+
+async def ignored(event: Any) -> None:
+    raise NotImplementedError("no one awaits it")
+
+
+@pytest.mark.parametrize("verb", ["run", "arun", "resume", "aresume"])
+def test_a_sink_that_cannot_be_called_is_refused_before_anything_is_asked(kind: Kind, verb: str) -> None:
+    for sink in (5, ignored):
+        one = kind.make(Script(), store=MemoryStore())
+        given = one.prepare(kind.task) if "run" in verb else "r"
+        do = getattr(one if "run" in verb else one.runs, verb)
+        with pytest.raises(UsageError, match="sink"):
+            asyncio.run(do(given, sink=sink)) if verb.startswith("a") else do(given, sink=sink)
+
+
+def test_a_reason_of_a_cancellation_is_a_text_before_the_driver_takes_it(kind: Kind) -> None:
+    prepared = kind.make(Script()).prepare(kind.task)
+    with pytest.raises(OutcomeError, match=r"reason.*5"):
+        prepared.cancel(5)
+    assert prepared.end_request is None
