@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache, lru_cache
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NewType, Self, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NewType, Self, Union, get_args, get_origin
 
 import msgspec
 import pydantic
@@ -32,9 +32,14 @@ def types_of(annotation: Any) -> tuple[Any, ...]:
 
 
 def type_words(annotation: Any) -> str:
-    """Return a type as people write it: ``int | None``."""
-    names = [getattr(one, "__name__", None) or str(one) for one in types_of(annotation)]
-    return " | ".join(["None" if name == "NoneType" else name for name in names])
+    """Return a type as people write it: ``list[int] | None``."""
+    kind = without_notes(annotation)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in UNIONS:
+        return " | ".join(map(type_words, arguments))
+    name = "None" if kind in (None, NoneType) else getattr(kind, "__name__", None) or str(kind)
+    inner = map(repr if origin is Literal else type_words, arguments)
+    return f"{name}[{', '.join(inner)}]" if arguments else name
 
 
 def without_notes(kind: Any) -> Any:
@@ -293,7 +298,8 @@ def _words(error: Exception) -> str:
     """Return the text of an error: "record.turn: expected int, got str"."""
     problem, *paths = str(error).replace("`", "").split(" - at $")
     path = "".join(reversed(paths)).lstrip(".")  # the inner one comes first
-    return f"{path or 'the document'}: {problem[:1].lower()}{problem[1:]}"
+    begins = problem if problem.startswith("JSON") else f"{problem[:1].lower()}{problem[1:]}"
+    return f"{path or 'the document'}: {begins}"
 
 
 _encoder = msgspec.json.Encoder(enc_hook=lambda value: _to_builtin(value))

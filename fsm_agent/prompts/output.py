@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar
 import typing_extensions
 from pydantic_core import ValidationError, to_json
 
-from fsm_agent._internal.structs import UNIONS, Value, type_adapter, type_words
+from fsm_agent._internal.structs import UNIONS, Value, type_adapter, type_words, without_notes
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import Function
@@ -456,7 +456,7 @@ class _Search:
 
     def _refuse(self) -> NoReturn:
         output, problem = self.output, self.problem
-        named = type_words(output.type) if get_origin(output.type) in UNIONS else output.name
+        named = type_words(output.type) if get_origin(without_notes(output.type)) in UNIONS else output.name
         if problem is None:
             choices = ": it is one of " + ", ".join(map(repr, output.choices)) if output.choices else ""
             raise ParseError(f"the answer has no {named} in JSON{choices}")

@@ -413,6 +413,8 @@ class _Walk:
     def label(self, core: Core) -> str:
         """Return the name of a member, in letters, digits and underscores."""
         while "cls" not in core and "cls_name" not in core:
+            if core["type"] in ("union", "tagged-union"):
+                return "_or_".join(map(self.label, _choices(core)))[:64]
             core = self._definitions.get(core.get("schema_ref", "")) or core.get("schema") or {"cls_name": core["type"]}
         name = core.get("cls_name") or core["cls"].__name__
         return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:64] or "value"

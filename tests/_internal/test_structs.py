@@ -150,6 +150,10 @@ class TestJson:
             with pytest.raises(ValueError, match=place):
                 values.from_json(document, Drawing)
 
+    def test_a_document_that_is_no_json_is_told_so(self):
+        with pytest.raises(ValueError, match="JSON"):
+            values.from_json(b"\xff", Drawing)
+
     def test_data_become_values_of_their_kind(self):
         assert values.from_data({"shapes": [{"kind": "square", "side": 3}]}, Drawing).shapes == Vector([Square(3)])
 

@@ -73,6 +73,9 @@ class Dog(BaseModel):
     name: str
 
 
+PET = Annotated[Cat | Dog, Field(discriminator="kind")]
+
+
 class Plan(BaseModel):
     """A plan."""
 
@@ -118,11 +121,19 @@ class TestAnAnswerOfNothing:
             read(Flight | NoFlightFound, '{"NoFlightFound": {"price": 3}}')
 
 
-@pytest.mark.parametrize(("kind", "named"), [(int | None, r"int \| None"), (Cat | Dog, r"Cat \| Dog")])
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [(int | None, r"int \| None"), (Cat | Dog, r"Cat \| Dog"), (list[PET] | None, r"list\[Cat \| Dog\] \| None")],
+)
 def test_what_is_no_member_is_told_the_members(kind: Any, named: str) -> None:
     for text in ("I do not know.", '{"wings": 2}'):
         with pytest.raises(ParseError, match=named):
             Output(kind).parse(text)
+
+
+def test_a_union_within_a_union_is_named_by_its_members() -> None:
+    with pytest.raises(ParseError, match="give the fields of Cat_or_Dog or of Flight"):
+        Output(PET | Flight).parse('{"kind": "feline", "price": 1}')
 
 
 class TestARefusalIsNoApproval:
