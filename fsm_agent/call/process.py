@@ -437,7 +437,7 @@ class BaseProcess:
         Raises:
             OutcomeError: If the reason is not a string.
         """
-        require("the reason of cancel", reason, isinstance(reason, str), "a string", OutcomeError)
+        require("Cancelled.reason", reason, isinstance(reason, str), "a string", OutcomeError)
         self.request_end("cancelled", reason)
 
     def request_end(self, kind: str, reason: str) -> None:

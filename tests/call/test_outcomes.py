@@ -60,13 +60,6 @@ def test_a_mistake_is_named(make, named):
     assert Begun(at_s=5).at_s == 5, "whole numbers are times, too"
 
 
-def test_a_wrong_reason_is_refused_where_the_call_is_called_off():
-    one = seeded()
-    with pytest.raises(OutcomeError, match=r"Cancelled\.reason: .*5"):
-        one.cancel(5)
-    assert one.end_request is None
-
-
 @anyhow
 def test_an_id_that_is_no_text_is_refused_before_the_call_begins(driven):
     one = seed()

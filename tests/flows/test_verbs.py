@@ -389,6 +389,6 @@ def test_a_sink_that_cannot_be_called_is_refused_before_anything_is_asked(kind: 
 
 def test_a_reason_of_a_cancellation_is_a_text_before_the_driver_takes_it(kind: Kind) -> None:
     prepared = kind.make(Script()).prepare(kind.task)
-    with pytest.raises(OutcomeError, match=r"reason.*5"):
+    with pytest.raises(OutcomeError, match=r"Cancelled\.reason: .*5"):
         prepared.cancel(5)
     assert prepared.end_request is None
