@@ -1,6 +1,6 @@
-"""Agents as users write them: classes, configuration, hooks and metrics.
+"""Agents, with their classes, configuration, hooks and metrics.
 
-This package neither decides nor waits: agents seed calls, and drivers advance them.
+This package neither decides nor waits.  Agents make calls, and drivers advance them.
 """
 
 from fsm_agent.agents.agent import Agent

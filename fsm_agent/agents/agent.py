@@ -1,4 +1,4 @@
-"""The agent: everything that its calls have in common."""
+"""The `Agent` class, which holds everything that its calls have in common."""
 
 from __future__ import annotations
 
@@ -85,59 +85,55 @@ from fsm_agent.validation import require
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
-    """One identity: a model, a system prompt, functions, the type of its answers, and limits.
+    """A model with a system prompt, functions, a type of answer, and limits.
 
-    Type checkers see an ``Agent[Deps, Out]``, with the type of the deps of its calls and the type of its answers.  A
-    plain ``Agent(…)``, or ``Agent`` in an annotation, takes any functions and any deps, and answers with text.  With
-    ``output=Person`` it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` only takes functions and approvers of
-    ``Context[Shop]``.
+    Type checkers see an ``Agent[Deps, Out]``, with the types of the deps and of the answer.  A plain ``Agent(…)`` takes
+    any functions and any deps, and answers with text.  With ``output=Person`` it is an ``Agent[Any, Person]``.
+    ``Agent[Shop, str](…)`` only takes functions and approvers of ``Context[Shop]``.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent holds no state
-    of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a dialog, and
-    `conversation` keeps a dialog in the store.  An agent never changes: ``agent.changed(model=Script(…))`` returns a
-    variant, for example for a test, and ``call("…", model="provider:model")`` asks another model once.
+    An agent holds no state of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a
+    dialog, and `conversation` keeps a dialog in the store.  An agent never changes: ``agent.changed(model=Script(…))``
+    returns a variant.
 
     Args:
         model: ``"provider:model"``, or a client.
-        system: The system prompt of every call: text; a function of the call's ``deps``, or of nothing, that returns
-            text; or a `Prompt` whose variables are given with the call, as ``system_args``.  The driver of a run calls
-            the function when the run begins, and never without deps, unless its parameter has a default.
+        system: The system prompt of every call: a text; a function of the call's ``deps``, or without parameters, that
+            returns a text; or a `Prompt` whose variables come with the call, as ``system_args``.  The function is
+            called when a run begins, and never without deps, unless its parameter has a default.
         functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
             and servers are asked again for each call.
         output: The type of the answer; see `Prompt`.
         finalizer: A text or a `Prompt` that words the final answer, in one more request without functions, after the
-            model has answered in text: ``"Say it in one sentence for a child: {{ answer }}"``.  The output of a
-            `Prompt` is the answer.
-        prompt: The prompt for tasks that are plain words, with ``{{ task }}`` in it.  Its other variables are given
-            with the call.
-        name: The name in traces and snapshots.  An agent with a ``store`` needs a name, by which its runs are found.
+            model has answered in text: ``"Say it in one sentence for a child: {{ answer }}"``.
+        prompt: The prompt for tasks in plain text, with ``{{ task }}`` in it.  Its other variables come with the call.
+        name: The name in traces and snapshots.  An agent with a ``store`` needs a name, under which its runs are found.
         limits: The budgets of each call.
         settings: Settings for the model, such as the temperature.
         stop_when: Ends a call at a reply; see `fsm_agent.call.stopping`.
-        check: A function, plain or ``async``, that judges each answer to any prompt before it becomes the output.  It
-            is called with the parsed output, and with the call's `Context` if it takes one.  It returns the output,
-            changed or unchanged, or raises `Retry`; the model then sees its text and tries again within
-            ``limits.parse_retries``.  Any other exception makes the call fail.  It runs once per answer, even if the
-            call is resumed later.  It does not see what ``stop_when`` provides or ``classify`` chooses; an agent that
-            takes over the dialog has its own check.  A call that began with one needs one to be restored or resumed.
+        check: A function, plain or ``async``, that checks each answer before it becomes the output.  It is called with
+            the parsed output, and with the call's `Context` if it takes one.  It returns the output, changed or
+            unchanged, or raises `Retry`.  The model then sees the text of the `Retry` and tries again within
+            ``limits.parse_retries``.  Any other exception makes the call fail.  The check runs once per answer, even if
+            the call is resumed later.  It does not see what ``stop_when`` provides or ``classify`` chooses.  An agent
+            that takes over the dialog has its own check.  A call that began with a check needs one to be restored or
+            resumed.
         approve: A function that is asked about each function call before any call of its round runs, except for
-            functions with ``needs_approval=False``.  It is called with the function call, and with its `Context` if it
+            functions with ``needs_approval=False``.  It is called with the function call, and with the `Context` if it
             takes one.  It returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``, or
             None to suspend the agent call.  Without it, only functions that require approval suspend the agent call.
-        context: The part of a long dialog that requests show; the dialog itself stays whole.  A list of passes for
+        context: The part of a long dialog that requests show.  The dialog itself stays whole.  A list of passes for
             every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both with
             the budget last; see `fsm_agent.context`.  By default ``Budget()``, if the context window of the model is
-            known.  ``[]`` shows the whole dialog.
+            known. ``[]`` shows the whole dialog.
         keep: Passes that choose what the next turn inherits, in a conversation and with ``after=result``, such as
-            ``[summarize(keep=12)]``.  The dialog of the result stays whole.
+            ``[summarize(keep=12)]``.
         results: How results of functions are changed before the model sees them.
-        prices: The price of the model's tokens: a `Price`, or a mapping by model name, with ``"*"`` for all others.
-            ``result.usage`` then has the cost.  By default, the prices of the extra ``prices`` are used if
-            `Limits.cost_usd` needs them.
-        hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
-        store: The store that keeps calls as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
-            options.  Another OS process can continue a run that this one began; see `resume`.
-        environment: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `Environment`.
+        prices: A `Price`, or a mapping of model names to prices, with ``"*"`` for all others.  ``result.usage`` then
+            has the cost.  By default, the prices of the extra ``prices`` are used if `Limits.cost_usd` needs them.
+        hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
+        store: The store that keeps calls as runs: the path of a SQLite file, a `Store`, or `Runs` with options. Another
+            OS process can continue a run that this one began; see `runs`.
+        environment: Options of `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
 
     Examples:
         >>> agent = Agent(Script("Paris."), system="You know capitals.")
@@ -183,7 +179,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         prompt = own.extend(path=own.path or self.name, output=output, **added).marked(source=own)
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
-        _ = self._plan, self._keep  # refuses what is no context
+        _ = self._plan, self._keep  # refuses a wrong context
         check_system(self.system)
         check_hooks(self.hooks)
         if prompt.delegates:
@@ -196,7 +192,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             check_prices(self)
 
     def __repr__(self) -> str:
-        """Return the given fields.  Callables and fields with keys are only marked as set."""
+        """Return the given fields.  Callables and secrets are only marked as set."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings")
@@ -211,11 +207,11 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     @overload
     def changed(self, **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, Out]: ...
     def changed(self, **options: Any) -> Agent[Deps, Any]:
-        """Return an agent that differs in these options, such as ``model``, ``functions`` or ``limits``.
+        """Return a variant of the agent with these options, such as ``model``, ``functions`` or ``limits``.
 
-        Both agents share the objects that this one was given: a client, a store, hooks, a cache of results.  Objects
-        made from a name are separate, and each agent closes its own: the client of ``"provider:model"``, the connection
-        to ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and conversations.
+        Both agents share the objects that this agent was given, such as a client or a store.  Objects made from a name,
+        such as the client of ``"provider:model"``, are separate, and each agent closes its own.  A variant with the
+        same name and store can continue the agent's runs and conversations.
 
         Raises:
             TypeError: If an option is unknown.
@@ -230,16 +226,16 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
-        """The agent that classifies for this one.  It has no functions and no checks."""
+        """The agent that classifies for this agent.  It has no functions and no checks."""
         without = {"functions": (), "output": str, "stop_when": None, "check": None, "finalizer": None}
         without |= {"approve": None, "results": None}
         fields_of = {name: getattr(self, name) for name in ARGUMENTS}
         made = Agent[Deps, str](**{**fields_of, "model": self.client, **without})
-        vars(made)["_clients"] = self._clients  # which this one closes
+        vars(made)["_clients"] = self._clients  # which this agent closes
         return made
 
     def _client_of(self, model: str | Client | None) -> Client:
-        """Return the client of a model, made on first use; a given client unchanged; or for None, the agent's own."""
+        """Return the client of a model, or the agent's client for None."""
         if model is None:
             return self.client
         if not isinstance(model, str):
@@ -255,7 +251,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _plan(self) -> ContextPlan:
-        """What is done with its requests, by the context window of its model."""
+        """The context plan of the requests, by the context window of the model."""
         return plan_of_model(ContextPlan.of(self.context), self.model, self.name)
 
     @cached_property
@@ -267,7 +263,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._environment_with(self.client)
 
     def _environment_with(self, client: Client) -> Environment:
-        """Return the environment in which a client is asked."""
+        """Return the environment for requests to a client."""
         own: Any = {"approve": self.approve, "results": self.results, "prices": self.prices, "name": self.name}
         return Environment.of(client, **own, **self.environment)
 
@@ -278,12 +274,12 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._environment_with_model(process.client or r.model)
 
     def _environment_with_model(self, model: str | Client | None) -> Environment:
-        """Return the environment in which a model is asked; for None, the agent's own."""
+        """Return the environment for requests to a model, or to the agent's model for None."""
         return self._own_environment if model is None else self._environment_with(self._client_of(model))
 
     @cached_property
     def _clients(self) -> dict[str, Client]:
-        """The clients that it made, by the names of their models."""
+        """The clients that the agent made, by model name."""
         return {}
 
     def init_dialog(self, **values: Any) -> Dialog:
@@ -309,11 +305,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._kept_in_store(self._build_call(task, options), options)
 
     def _kept_in_store(self, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-        """Return a call that has not begun, with a journal if the agent has a store.
-
-        Raises:
-            UsageError: If the agent has no store, but the options name a run.
-        """
         if self.store is not None:
             attach_journal(self, call, options)
         elif options.get("run_id") is not None:
@@ -333,17 +324,11 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _build_call(
         self, task: Any, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
     ) -> AgentCall[Any]:
-        """Return a call that is in no store.
-
-        Args:
-            task: See `prepare`.
-            options: The options of `CallOptions`.
-            keep: The passes of a conversation, already applied to ``after``, or None for the agent's passes.
-        """
+        """Return a call that is in no store."""
         extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
-            check_needs(deps, self.prompt.offers)  # before it is made of them
+            check_needs(deps, self.prompt.offers)  # before the system prompt is made from them
         resolved = resolve_task(self, task, {**options, "deps": deps})
         prompt = self._resolver.for_call(resolved.prompt, deps)
         if parser_args:
@@ -371,25 +356,25 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _blind(self) -> set[str]:
-        """The models for which the user was warned that they take no images."""
+        """The models without image support about which the user was warned."""
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
-        """Return the present prompt of an earlier call; for None, the agent's own."""
+        """Return the present prompt of an earlier call, or the agent's prompt for None."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
             check_parser_args(resolved, parser_args)
         return resolved
 
     def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
-        """Return a conversation that the agent's store keeps under a name.  It begins with its first turn.
+        """Return a conversation that the agent's store keeps under a name.
 
-        ``agent.conversation("customer-17").call("…")`` continues it, from any OS process.
+        ``agent.conversation("customer-17").call("…")`` begins or continues it, from any OS process.
 
         Args:
             name: The name of the conversation in the store.
-            keep: Passes that choose what each turn inherits from earlier turns: ``keep_last(20)``,
-                ``[shorten(1_000), summarize(keep=12)]``, or your own.  None uses the passes of the agent.
+            keep: Passes that choose what each turn inherits from earlier turns, such as ``keep_last(20)`` or
+                ``[shorten(1_000), summarize(keep=12)]``.  None uses the passes of the agent.
 
         Raises:
             UsageError: If the agent has no store, or the name is not a string.
@@ -408,7 +393,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         known = {self._resolve_prompt(prompt, {"deps": LATER}).fingerprint for prompt in (None, *prompts)}
-        return known | {""} if decides_per_call(self) else known  # of runs that were put in without deps
+        return known | {""} if decides_per_call(self) else known  # for runs that were submitted without deps
 
     def _check_deps(self, deps: Any) -> None:
         check_deps(deps)
@@ -423,7 +408,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _call_parts(
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
-        """Return the arguments of a call that come from the agent and that no record holds."""
+        """Return the arguments of a call that come from the agent and are in no record."""
         check_needs(deps, prompt.offers)
         require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep
@@ -455,14 +440,14 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     ) -> AgentCall[Any]:
         """Return a call of this agent from its `snapshot`.  Give the prompt, ``args`` and key with which it was made.
 
-        The snapshot contains ``parser_args`` and the name of the model; values given here replace them.
+        The snapshot contains ``parser_args`` and the name of the model.  Values given here replace them.
 
-        If the prompt has changed since then, the call's ``prompt_change`` says so and a warning is logged; with
-        ``on_change="error"`` an error is raised.  Trust a document without a key only as far as you trust code: see
+        If the prompt has changed since then, the call's ``prompt_change`` says so and a warning is logged.  With
+        ``on_change="error"``, an error is raised.  Trust a document without a key only as far as you trust code; see
         `fsm_agent.call.restore`.
 
         Raises:
-            SnapshotError: If the document is damaged, changed, inconsistent, or of another prompt.
+            SnapshotError: If the document is damaged, changed or inconsistent, or belongs to another prompt.
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
         """
         extra, by = ({}, "") if not is_maker(deps) else asked_in(document, signing_key)
@@ -477,10 +462,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     ) -> Function[[Context[Deps], str], Out, Deps]:
         """Return this agent as a function of another agent.  The function takes a task and returns this agent's output.
 
-        The inner call is part of the outer call.  The outer call waits for everything that the inner one waits for,
-        under a key like ``run:2.0/ask:2.0``, and yields its events as `Inside`.  Both share tokens and deps, and the
+        The inner call is part of the outer call, and shares its tokens and deps.  The outer call waits for everything
+        that the inner call waits for, under a key like ``run:2.0/ask:2.0``, and yields its events as `Inside`.  The
         hooks of both agents see what happens inside.  If the inner call fails, or agents are nested deeper than
-        `Limits.depth`, the model is told.
+        `Limits.depth`, the model receives the reason.
 
         Args:
             name: The name of the function for the model; by default, the name of the agent.
@@ -527,10 +512,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         """Return the class of a text or a dialog, and the probability of each class.
 
         Args:
-            what: A text, a `Payload`, or a dialog, which the question follows.
+            what: A text, a `Payload`, or a dialog, to which the question is added.
             classes: Texts, members of an `Enum`, or an `Enum` class.
             prompt: The question, in which ``{{ text }}`` and ``{{ classes }}`` are replaced.
-            calibration: The correction by the prior; see `Calibration.of_prior`.
+            calibration: The correction of the probabilities; see `Calibration.of_prior`.
             votes: How often to ask a model that reports no log probabilities.
             on_missing: ``"error"`` asks again if a class is not among the alternatives.
             args: See `call`.
@@ -596,7 +581,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> float:
-        """Return the probability of the answer True to the question of a dialog or a ``prompt``; see `classify`."""
+        """Return the probability of True as the answer to the question of a dialog or a ``prompt``; see `classify`."""
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
         return perform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given)).probabilities[True]
@@ -631,7 +616,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
 
     def close(self) -> None:
-        """Close the connections that the agent made.  A client that was given to it stays open."""
+        """Close the connections that the agent made.  Clients that you passed to it stay open."""
         for client in self._clients.values():
             client.close()
 

@@ -1,7 +1,7 @@
-"""The base classes of users' agents, the attributes of their classes, and `build_agent`, which makes one of its kind.
+"""The base class of users' agents, the checks of its attributes, and `build_agent`.
 
-An ignored attribute may be an approver that is never asked.  So an attribute that looks like an argument of an agent is
-one, or an error at the class statement.  All others belong to the class.
+An ignored attribute could be an approver that is never asked.  So an attribute that looks like an argument of an agent
+must be one.  Otherwise the class statement raises an error.  All other attributes belong to the class.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from fsm_agent.validation import Rules, require, safe_repr
 
 KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings")
-METHODS = ("approve", "check", "stop_when", "system")  # what may be defined in the body of a class, with a self
-_CLOSENESS = 0.85  # the similarity from which a name counts as a misspelling: "aprove", and not "score" for "store"
+METHODS = ("approve", "check", "stop_when", "system")  # arguments that may be methods, with a self
+_CLOSENESS = 0.85  # above it, a name is a misspelling: "aprove" for "approve", but not "score" for "store"
 OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
 _MISSING: Any = object()
-_ELSEWHERE = {  # what would be ignored in a class, and has another place
+_ELSEWHERE = {  # attributes that would be ignored in a class, and their right places
     "agents": "agent_group",
     "agent_configs": "agent_group",
     "global": "the attributes of the class themselves",
@@ -52,11 +52,11 @@ def check_attributes(cls: type, base: type) -> None:
     """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries.
 
     Args:
-        cls: A class of agents; its mixins are checked with it.
+        cls: A class of agents.  Its mixins are also checked.
         base: `AgentBase`.
 
     Raises:
-        ConfigError: It names the first such attribute, and what was probably meant.
+        ConfigError: If there is one; the message names the attribute and suggests the right one.
     """
     known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
@@ -77,10 +77,10 @@ def check_attributes(cls: type, base: type) -> None:
 
 
 def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
-    """Return what is right in the place of an attribute; None: it is the class's own."""
+    """Return what to write instead of an attribute, or None if the attribute belongs to the class."""
     word = _argument_for(name)
     near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
-    # Two letters that changed places make a short word look unlike: "chekc" is 0.8 near to "check".
+    # Two swapped letters make short words dissimilar: "chekc" has a similarity of 0.8 to "check".
     near = near or next((each for each in known if name != each and sorted(name) == sorted(each)), None)
     is_gate = near in METHODS or (word or "").partition("=")[0] in METHODS
     if _is_defined(value, name, owner) and not is_gate:
@@ -91,7 +91,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
 
 
 def _argument_for(name: str) -> str | None:
-    """Return the argument of an agent that a name stands for: a part of one, or another library's word for it."""
+    """Return the argument for a name that is part of an argument, or another library's word for one."""
     for part in (Settings, Limits):
         if name in field_names(part):
             return f"{part.__name__.lower()}={part.__name__}({name}=…)"
@@ -108,16 +108,15 @@ def _is_defined(value: Any, name: str, owner: type) -> bool:
 
 
 def is_method(function: FunctionType, name: str, owner: type) -> bool:
-    """Return whether a function was defined in the body of a class, and not elsewhere: then it takes a ``self``."""
+    """Return whether a function was defined in the body of a class, so that it takes a ``self``."""
     is_own = function.__qualname__ == f"{owner.__qualname__}.{name}" and function.__module__ == owner.__module__
     return is_own or next(iter(inspect.signature(function).parameters), "") == "self"
 
 
 def arguments_of(agent: Any, base: type) -> dict[str, Any]:
-    """Return the arguments that the class of an agent sets, by name, without the defaults of its base.
+    """Return the arguments that the class of an agent sets, by name, without the defaults of the base.
 
-    Each is taken as it is: ``approve = ask_me`` is the function, though Python would make a method of it.  A function
-    that is defined in the body of the class is a method.
+    An assigned function stays a function: in ``approve = ask_me``, it takes no ``self``.
     """
     found = {name: _taken(agent, base, name) for name in KNOWN}
     return {name: value for name, value in found.items() if value is not _MISSING}
@@ -126,7 +125,7 @@ def arguments_of(agent: Any, base: type) -> dict[str, Any]:
 def _taken(agent: Any, base: type, name: str) -> Any:
     value = _static(agent, base, name)
     if hasattr(type(value), "__get__") and name in KEYS_ALONE:
-        return _MISSING  # a property of the class's own
+        return _MISSING  # the class defines a property
     if not isinstance(value, FunctionType):
         return value.__get__(agent, type(agent)) if hasattr(type(value), "__get__") else value
     if not any(is_method(value, name, owner) for owner in type(agent).__mro__ if name in vars(owner)):
@@ -138,7 +137,7 @@ def _taken(agent: Any, base: type, name: str) -> Any:
 
 
 def _static(agent: Any, base: type, name: str) -> Any:
-    """Return an attribute as it stands in the classes of an agent, without the base."""
+    """Return an attribute as the classes of an agent define it, without the base."""
     owners = [owner for owner in type(agent).__mro__ if owner not in base.__mro__]
     return next((vars(owner)[name] for owner in owners if name in vars(owner)), _MISSING)
 
@@ -146,7 +145,7 @@ def _static(agent: Any, base: type, name: str) -> Any:
 Built = TypeVar("Built", bound="AgentBase[Any]")
 Options = ParamSpec("Options")
 
-# By ``agent_type``.  A class replaces an earlier version of itself.
+# By ``agent_type``.  A class replaces its earlier version.
 AGENTS: Registry[type[AgentBase[Any]]] = Registry(
     "agent_type",
     ConfigError,
@@ -183,20 +182,19 @@ def build_agent(
 def build_agent(  # type: ignore[misc]  # a class whose options had these names would be misunderstood
     config: Any, agent_type: Any = None, *args: Any, **options: Any
 ) -> AgentBase[Any]:
-    """Return an agent of a registered kind: ``build_agent(config)``; or of a class: ``build_agent(Weather, config)``.
+    """Return an agent of a registered kind, or of a class: ``build_agent(config)`` or ``build_agent(Weather, config)``.
 
     Given a class, type checkers know its methods and the options of its constructor.
 
     Args:
         config: See `AgentConfig.of`.  After a class, it need not name the kind.
         agent_type: The kind, instead of ``config["agent_type"]``.
-        args: For the constructor of the class, after the configuration.
-        options: Keys of the configuration, in place of those that it has; and further arguments of the constructor,
-            ``client`` for all classes.
+        args: Arguments for the constructor of the class, after the configuration.
+        options: Keys that replace keys of the configuration, and further arguments of the constructor.  All classes
+            take ``client``.
 
     Raises:
-        ConfigError: The kind is unknown, none is given, or it is not that of the class; or the configuration is not
-            valid.
+        ConfigError: If the kind is missing, unknown or does not fit the class, or if the configuration is not valid.
 
     Examples:
         >>> class Poet(AgentBase):
@@ -223,14 +221,14 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
 
 
 def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfig:
-    """Move options that are keys of a configuration, and not parameters, from the options into it."""
+    """Move options that are keys of a configuration from the options into the configuration."""
     own = inspect.signature(cls.__init__).parameters
     keys = [name for name in options if name in _KEYS and name not in own]
     return AgentConfig.of(config, **{name: options.pop(name) for name in keys})
 
 
 def _class_of(config: AgentConfig, agent_type: str) -> Any:
-    """Return the class of a kind; the kind is given, or the configuration's."""
+    """Return the class of a kind."""
     kind = agent_type or config.value("agent_type", "")
     if not kind:
         listed = ", ".join(sorted(AGENTS)) or "none"
@@ -275,12 +273,12 @@ _RIGHTS: Rules = (
 
 
 def _take_program(cls: type[AgentBase[Any]]) -> None:
-    """Make the ``call`` that a class defines its ``answer``, since `call` is the verb of every agent.
+    """Make the ``call`` that a class defines its ``answer``, because `call` is a method of every agent.
 
-    Users of other libraries override `call`.  Type checkers refuse that where it returns something else.
+    Users of other libraries override `call`.  Type checkers refuse an override with another return type.
 
     Raises:
-        ConfigError: The class defines both.
+        ConfigError: If the class defines both.
     """
     own = inspect.getattr_static(cls, "call")
     if own is inspect.getattr_static(Agent, "call"):
@@ -290,15 +288,15 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
     cls.answer = own  # type: ignore[attr-defined]
     if "call" in vars(cls):
         del cls.call
-    else:  # that of a base which is no agent
+    else:  # a base that is not an agent has the method
         cls.call = Agent.call  # type: ignore[method-assign]
 
 
 def _take_output(cls: type[AgentBase[Any]]) -> None:
-    """Let ``AgentBase[Report]`` say what ``output = Report`` says, as type checkers read it.
+    """Make ``AgentBase[Report]`` mean the same as ``output = Report``, as for type checkers.
 
     Raises:
-        ConfigError: The class says both, and they differ.
+        ConfigError: If the class has both, and they differ.
     """
     for base in cls.__dict__.get("__orig_bases__", ()):
         origin, given = get_origin(base), get_args(base)
@@ -314,13 +312,13 @@ def _take_output(cls: type[AgentBase[Any]]) -> None:
 
 
 class AgentBase(Agent[Any, Out], Generic[Out]):
-    """An `Agent` whose arguments are attributes of its class; the base class of users' agents.
+    """The base class of your agents: an `Agent` whose arguments are attributes of the class.
 
     A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class statement
     keeps it out.  Every argument of an `Agent` may be an attribute of the class.  A configuration may override it.
-    The last of these wins: the class, ``global``, the configuration, ``agent_configs``, arguments.
+    Later sources win: the class, ``global``, the configuration, ``agent_configs``, arguments.
 
-    An agent of several sub-agents has a method that answers, plain or ``async``::
+    An agent with several sub-agents has a method ``answer``, plain or ``async``::
 
         class Weather(AgentBase):
             agent_type = "weather"
@@ -330,26 +328,25 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 forecast = self.agents["forecaster"].call(task).output
                 return self.agents["editor"].call(f"Shorten: {forecast}").output
 
-    It may take the call's `Context` as well: ``answer(self, task, context)``.  It returns the
-    output, of the type in its annotation.  If it raises, the call fails.  Tokens that its agents use count as the
-    call's own.  It is plain Python: after a crash it starts again, and it cannot wait for a person.  If you need that,
-    write a flow with the same agents: ``flow.bound(team.agents)``.  A class that defines ``call`` itself, as other
-    libraries require, works the same: that method becomes its ``answer``.
+    The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, of the type
+    in its annotation.  If it raises an exception, the call fails.  The tokens of its agents count as the call's tokens.
+    The method starts again after a crash, and it cannot wait for a person.  If you need that, write a flow with the
+    same agents: ``flow.bound(team.agents)``.  If a class defines ``call``, as in other libraries, that method becomes
+    ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
-        client: Asks the model for all sub-agents, whatever models the configuration names; or one for each, by
-            the sub-agent's name.
-        overrides: Keys of the configuration in place of those in ``config``.
+        client: A client for all sub-agents, or clients by sub-agent, in place of the models of the configuration.
+        overrides: Keys that replace keys of ``config``.
 
     Attributes:
         agent_type: The name of the class in the registry and in configurations.
-        agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.  The attributes of
-            the class hold for each of them, except ``output``, ``check`` and ``prompt``.
-        expertise: What it can do; the system prompt, unless it has another.
-        description: The expertise in short, for a choice among agents; by default its beginning.
-        capabilities: What it can do, as a list.
-        agents: The sub-agents by name; without a group, the agent itself.
+        agent_group: The names of the sub-agents, or a mapping of names to arguments of an `Agent`.  The attributes of
+            the class apply to each sub-agent, except ``output``, ``check`` and ``prompt``.
+        expertise: What the agent can do.  By default, this is also the system prompt.
+        description: A short form of the expertise, for a choice among agents; by default, its beginning.
+        capabilities: A list of what the agent can do.
+        agents: The sub-agents by name, or the agent itself without a group.
 
     Examples:
         >>> class Teller(AgentBase):
@@ -366,14 +363,12 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     description: ClassVar[str] = ""
     capabilities: ClassVar[Sequence[str]] = ()
 
-    if TYPE_CHECKING:  # what a class may say in another form than the arguments of an `Agent` have
+    if TYPE_CHECKING:  # a class may have other types here than the arguments of an `Agent`
         model: Any
         prompt: Any
         functions: Any
         output: Any
-        system: (
-            Any  # as approve, check and stop_when: a function that is assigned takes no self, one that is defined does
-        )
+        system: Any  # like approve, check and stop_when: only a function defined in the class takes a self
         system_path: str
         profile: str
         limits: Any
@@ -424,7 +419,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 f"client: expected sub-agents of {name!r} ({', '.join(map(repr, group))}) as keys, got {named}"
             )
         of_class["prompt"] = self._task_prompt(of_class)
-        self._configured: list[Client] = []  # the clients that the configuration made, which this agent closes
+        self._configured: list[Client] = []  # clients made from the configuration, which this agent closes
         arguments = {each: self._arguments(each, name, clients.get(each), of_class) for each in group}
         answer = getattr(self, "answer", None)
         if answer is None:
@@ -444,7 +439,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     def _check_group(self, name: str, group: Sequence[str]) -> None:
-        """Refuse an agent without a task to do, and a configuration of unknown sub-agents."""
+        """Refuse an abstract agent, and a configuration of unknown sub-agents."""
         cls = type(self)
         answer = getattr(self, "answer", None)
         if answer is not None:
@@ -469,12 +464,12 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         Args:
             each: Its name in the group.
             owner: The name of this agent.
-            client: Asks the model, whatever the configuration says.
-            of_class: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
+            client: Replaces the client of the configuration.
+            of_class: The arguments from the class.  With several sub-agents, its prompt and output are left out.
         """
         options = dict(of_class)
         if hasattr(self, "answer"):
-            options.pop("check", None)  # it is for what the agent as a whole answers
+            options.pop("check", None)  # it checks the answer of the whole agent
         if len(self.agent_group) > 1:
             options.pop("output", None)
             del options["prompt"]
@@ -491,7 +486,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return arguments
 
     def _task_prompt(self, defaults: Mapping[str, Any]) -> Prompt[Any]:
-        """Return the prompt of tasks that are given in words."""
+        """Return the prompt for tasks in plain text."""
         prompt = self.config.prompt or defaults.get("prompt") or TASK
         if isinstance(prompt, str):
             with placed(self.config, ("prompt",)):
@@ -510,20 +505,20 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[..., Any, Any]:
-        """This agent as a function of another: see `Agent.as_function`.
+        """Return this agent as a function of another agent; see `Agent.as_function`.
 
         Args:
-            name: What the model calls it; the agent's name by default.
-            description: What it is good at, for the model; by default the class's own.
-            policy: As of `Agent.as_function`.
+            name: The name of the function for the model; by default, the name of the agent.
+            description: The description for the model; by default, the description of the class.
+            policy: See `Agent.as_function`.
 
         Raises:
-            UsageError: The policy makes no sense for an agent.
+            UsageError: If the policy does not suit an agent.
         """
         return super().as_function(name, description or self.description, **policy)
 
     def __call__(self, task: Any, **options: Any) -> Out:
-        """Do the task, with the options of `CallOptions`, and return the output alone."""
+        """Do the task, with the options of `CallOptions`, and return only the output."""
         output: Out = self.call(task, **options).output
         return output
 
@@ -540,20 +535,20 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         (agent,) = self.agents.values()
         return agent._classifier
 
-    def changed(  # type: ignore[override]  # an agent that a configuration describes is changed by its keys
+    def changed(  # type: ignore[override]  # takes the keys of a configuration
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:
-        """Return an agent of this class whose configuration differs in these keys: a copy with sub-agents of its own.
+        """Return a copy of the agent with other keys in its configuration and with new sub-agents.
 
-        Both share whatever else the constructor of the class has made.  The client that this agent was given is the
-        copy's as well, unless ``client`` or ``model`` is given.
+        Both share everything else that the constructor of the class has made.  The copy keeps the given client, unless
+        ``client`` or ``model`` is passed.
 
         Args:
-            client: Asks the model for all sub-agents of the copy, or one for each; see the class.
-            overrides: Keys of the configuration in place of this agent's.
+            client: A client for all sub-agents of the copy, or clients by sub-agent.
+            overrides: Keys that replace keys of the configuration.
 
         Raises:
-            ConfigError: A key is unknown, or a value is wrong.
+            ConfigError: If a key is unknown, or a value is wrong.
         """
         made = object.__new__(type(self))
         derived = {*ARGUMENTS, "agents", *_CACHED}
@@ -566,7 +561,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         """Raise an error if a key, an address or a library is missing, without asking a model.
 
         Raises:
-            ConfigError: It names what is missing.
+            ConfigError: If one is missing; the message names it.
         """
         for agent in self.agents.values():
             check = getattr(agent.client, "check_available", None)
@@ -575,7 +570,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     @property
     def is_available(self) -> bool:
-        """True if `check_available` would find nothing missing."""
+        """Whether `check_available` finds nothing missing."""
         try:
             self.check_available()
         except UsageError:
@@ -583,7 +578,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return True
 
     def close(self) -> None:
-        """Close the connections of all sub-agents; a client that was given to it stays open."""
+        """Close the connections of all sub-agents.  A client that you passed stays open."""
         for client in self._configured:
             client.close()
         super().close()
@@ -616,17 +611,17 @@ _CACHED = frozenset(
 
 
 def _says(cls: type[AgentBase[Any]], name: str) -> bool:
-    """Return whether a class defines an attribute itself, and does not inherit it from `Agent`."""
+    """Return whether a class sets an attribute, instead of inheriting it from `Agent`."""
     return any(vars(owner).get(name) for owner in cls.__mro__ if owner not in AgentBase.__mro__)
 
 
 def _program_arguments(
     name: str, answer: Any, of_class: Mapping[str, Any], of_agent: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of an agent whose `answer` is its model.
+    """Return the arguments of an agent that answers with its ``answer`` method instead of a model.
 
-    The functions, models, budgets and hooks of the class are for its sub-agents.  The output, its check, the store, the
-    environment and the deadline are for the agent as a whole.
+    The functions, models, budgets and hooks of the class belong to the sub-agents.  The output, its check, the store,
+    the environment and the deadline belong to the agent as a whole.
     """
     output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]
     checked = {"check": of_class["check"]} if "check" in of_class else {}

@@ -1,4 +1,4 @@
-"""Runs many tasks, a bounded number at a time.  Results are in order, and a failure loses no other result."""
+"""Runs many tasks, a limited number at a time.  Results are in order, and a failure loses no other result."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from fsm_agent.runtime.threads import ThreadTask, abort_in_force
 from fsm_agent.validation import require
 
 Progress: TypeAlias = bool | Callable[[int, int | None], Any]
-CONCURRENCY = 8  # tasks that are done at a time
-LEAVE_S = 5.0  # how long a task that was interrupted may take to give its run back
+CONCURRENCY = 8  # tasks that run at a time
+LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
 
 @dataclass(frozen=True)
 class TaskResult(Generic[Out]):
-    """The end of one of many tasks.
+    """The result or the error of one of many tasks.
 
     Attributes:
         index: The number of the task, from 0.
         task: The task.
         output: The output, or None if the task failed.
         error: The error, or None if the task succeeded.
-        result: The whole result, even of a failure, or None without a result.
+        result: The whole result, even of a failed task, or None if there is none.
 
     Examples:
         >>> item = Agent(Script("4")).map(["2 + 2?"])[0]
@@ -48,7 +48,7 @@ class TaskResult(Generic[Out]):
 
 
 class TaskResults(Sequence[TaskResult[Out]]):
-    """The ends of many tasks, in the order of the tasks.
+    """The results of many tasks, in the order of the tasks.
 
     Args:
         items: One item for each task that was begun.
@@ -67,7 +67,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
         """The outputs, in the order of the tasks.
 
         Raises:
-            ExceptionGroup: If tasks failed.  It holds the error of each, with a note that names the task.
+            ExceptionGroup: If tasks failed.  It holds the errors, each with a note that names the task.
         """
         if failed := self.failed:
             raise ExceptionGroup(f"{len(failed)} of {len(self)} tasks failed", [_noted(item) for item in failed])
@@ -85,7 +85,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all tasks together, including failed tasks."""
+        """The tokens of all tasks, including failed tasks."""
         return sum([item.result.usage for item in self._items if item.result is not None], UNUSED)
 
     @overload
@@ -116,7 +116,7 @@ def map_calls(
     fail_fast: bool,
     options: Mapping[str, Any],
 ) -> TaskResults[Any]:
-    """Call an agent or a flow for many tasks, in threads; return their ends."""
+    """Call an agent or a flow for many tasks, in threads, and return the results."""
     _check_options(options)
     do = partial(agent.call, **options)
     return _outputs(map_tasks(do, tasks, concurrency, progress, fail_fast))
@@ -137,7 +137,7 @@ async def amap_calls(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options with which each task would fail."""
+    """Refuse options with which every task would fail."""
     if options.get("run_id") is not None:
         raise UsageError(
             f"run_id: expected none, since map begins a run for each task, got {options['run_id']!r:.80}; leave it out"
@@ -145,7 +145,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
-    """Return the ends of tasks with outputs in place of whole results."""
+    """Return the results of tasks with outputs in place of whole results."""
     return TaskResults(
         [
             replace(end, result=getattr(end.error, "result", None))
@@ -159,7 +159,7 @@ def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
 def map_tasks(
     do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Return the ends of many tasks, done in threads; a Ctrl-C interrupts them.
+    """Do many tasks in threads and return the results.  Ctrl-C interrupts the tasks.
 
     Raises:
         Exception: If a task fails and ``fail_fast`` is set.  The other tasks are then interrupted.
@@ -191,7 +191,7 @@ def map_tasks(
 
 
 def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[ThreadTask[Any]]) -> None:
-    """Interrupt the tasks that have not ended, and wait until their threads have, for a while."""
+    """Interrupt the tasks that have not ended, and wait a limited time for their threads."""
     around, until_s = abort_in_force(), time.monotonic() + LEAVE_S
     for child in pending:
         child.abort.is_to_rest = around is None or not around.is_set
@@ -204,7 +204,7 @@ def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[Thread
 async def amap_tasks(
     do: Callable[[Any], Awaitable[New]], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Return the ends of many tasks, done under asyncio; cancelling it cancels them.
+    """Do many tasks under asyncio and return the results.
 
     Raises:
         Exception: If a task fails and ``fail_fast`` is set.  The other tasks are then cancelled.
@@ -232,7 +232,7 @@ async def amap_tasks(
 
 
 def _ended(index: int, task: Any, error: BaseException | None, future: Any, fail_fast: bool) -> TaskResult[Any]:
-    """Return the end of a task; raise an error that must not be among the results."""
+    """Return the result of a task, or raise an error that must not be among the results."""
     if error is None:
         return TaskResult(index, task, output=future.result())
     if fail_fast or not isinstance(error, Exception):
@@ -260,7 +260,7 @@ def _noted(item: TaskResult[Any]) -> Exception:
 
 
 def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
-    """Return a context in which the number of tasks that are done is shown or told."""
+    """Return a context that shows the number of finished tasks, or passes it to a function."""
     total = len(tasks) if isinstance(tasks, Sized) else None
     if progress is True:
         return _bar(total)

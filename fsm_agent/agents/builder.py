@@ -1,4 +1,4 @@
-"""Makes the messages of a call: the system prompt in front, and the prompt of its task as the agent completes it."""
+"""Makes the messages and the prompt of a call from the agent and the task."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from fsm_agent.validation import invalid, require, safe_repr
 
 
 class PromptResolver:
-    """The functions and the output that an agent lends to the prompts of its calls.
+    """Adds the functions and the output of an agent to the prompts of its calls.
 
     Args:
-        functions: The agent's: functions, or sources of them that are asked anew for each call.
-        prompt: The agent's own, of tasks that are given in words.
-        output: The agent's.
-        finalizer: The agent's.
+        functions: The agent's functions and sources of functions.  Sources are asked again for each call.
+        prompt: The agent's prompt, for tasks in plain text.
+        output: The agent's output type.
+        finalizer: The agent's finalizer.
 
     Attributes:
-        is_fixed: True if the functions are the same in every call.
+        is_fixed: Whether the functions are the same in every call.
     """
 
     __slots__ = ("_finalizer", "_functions", "_output", "_prompt", "_resolved", "is_fixed")
@@ -67,13 +67,13 @@ class PromptResolver:
         return tuple(found)
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
-        """Return ``prompt`` as resolved for one call."""
+        """Return the prompt for one call."""
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """Return ``prompt`` with the agent's functions and output where it has none of its own.
+        """Return the prompt with the agent's functions and output, unless it has its own.
 
-        Its MCP servers are asked for their tools.
+        The MCP servers of the prompt are asked for their tools.
         """
         prompt = (prompt.unresolved or prompt).for_call()
         if prompt is self._prompt and self.is_fixed:
@@ -95,7 +95,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
     """Refuse parser arguments that a prompt cannot use.
 
     Raises:
-        UsageError: It has neither a parser nor a type of output, whose validators could use them.
+        UsageError: If the prompt has neither a parser nor an output type whose validators could use them.
     """
     if prompt.parser is None and prompt.output is str:
         raise UsageError(
@@ -104,10 +104,10 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse deps with which a function cannot do: None, or of a type of Python's own in place of theirs.
+    """Refuse deps with which a function cannot work: None, or a builtin type.
 
     Raises:
-        UsageError: It names the first of these functions.
+        UsageError: If a function is affected; the message names the first one.
     """
     if deps is LATER:
         return
@@ -126,7 +126,7 @@ def check_needs(deps: object, functions: Iterable[Function]) -> None:
 
 
 def needs_of(function: Function | None) -> dict[str, Any]:
-    """Return what a function of an agent says of deps, if that agent has a function that needs them."""
+    """Return the type of deps that a function needs, as keyword arguments."""
     return {} if function is None else {"deps_type": function.deps_type, "deps_class": function.deps_class}
 
 
@@ -138,10 +138,10 @@ System: TypeAlias = str | Prompt | Callable[[Any], str] | Callable[[], str]
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt that is a function of anything but the deps of a call, or nothing.
+    """Refuse a system prompt that is a function of anything but the deps.
 
     Raises:
-        UsageError: It names the function.
+        UsageError: If it is refused; the message names the function.
     """
     if isinstance(system, str | Prompt):
         return
@@ -164,15 +164,15 @@ def _takes(function: Any, args: tuple[Any, ...]) -> bool:
 
 
 def is_of_deps(system: System) -> bool:
-    """Return whether a system prompt is made of the deps of a call."""
+    """Return whether a system prompt is made from the deps of a call."""
     return not isinstance(system, str | Prompt) and _takes(system, NO_DEPS)
 
 
 def check_system_needs(system: System, agent: str, deps: object) -> None:
-    """Refuse a call without deps whose system prompt cannot be made without.
+    """Refuse a call without deps if its system prompt needs them.
 
     Raises:
-        UsageError: It names the agent.
+        UsageError: If deps are missing; the message names the agent.
     """
     if deps is None and is_of_deps(system) and not _takes(system, ()):
         raise UsageError(
@@ -182,13 +182,13 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
 
 
 class SystemPrompt:
-    """The part of a call's options that concerns its system prompt.
+    """The options of a call that concern its system prompt.
 
     Args:
-        system: The agent's.
+        system: The agent's system prompt.
         agent: The agent's name, for errors.
-        args: The values for its variables; None: the values from the dialog.
-        keep: Keep a system message at the start of the dialog.
+        args: The values for the variables, or None for the values from the dialog.
+        keep: Whether to keep a system message at the start of the dialog.
         deps: The deps of the call.
     """
 
@@ -215,11 +215,11 @@ class SystemPrompt:
     def before(self, dialog: Dialog) -> Dialog:
         """Return a dialog with the agent's system prompt as its first message, in place of any other.
 
-        An agent without one keeps a system message that the caller wrote, and removes one that an agent added.
+        Without a system prompt, a system message from the caller stays, and one from an agent is removed.
 
         Raises:
-            PromptError: A variable is missing or not used.
-            UsageError: The function of the deps does not return a text.
+            PromptError: If a variable is missing or not used.
+            UsageError: If the function of the deps does not return a text.
         """
         has_own = len(dialog) > 0 and dialog[0].role == "system"
         if has_own and self._keep:
@@ -242,18 +242,18 @@ class SystemPrompt:
         return _like(dialog, messages, args)
 
     def is_late(self, dialog: Dialog) -> bool:
-        """Return whether the system prompt of a dialog is made by its driver, which has the deps.
+        """Return whether the driver makes the system prompt, because only the driver has the deps.
 
-        Until then an empty system message holds its place.
+        Until then, the first message is an empty system message.
         """
         is_kept = self._keep and len(dialog) > 0 and dialog[0].role == "system"
         return self._deps is LATER and not is_kept and is_of_deps(self._system)
 
     def text(self) -> str:
-        """Return the system prompt of a dialog whose driver makes it.
+        """Return the system prompt that the driver makes.
 
         Raises:
-            UsageError: There are no deps, or the function of them does not return a text.
+            UsageError: If there are no deps, or the function of the deps does not return a text.
         """
         return self._text(NO_ARGS, may_keep=False)
 
@@ -304,10 +304,10 @@ def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mappi
 
 
 def dialog_before(after: object) -> Dialog:
-    """Return the dialog that a task follows.
+    """Return the dialog that a task continues.
 
     Raises:
-        UsageError: It is not a dialog, or asks for functions that have no results.
+        UsageError: If the value is not a dialog, or a function call in it has no result.
     """
     if isinstance(after, CallResult):
         after = after.dialog
@@ -323,9 +323,9 @@ def dialog_before(after: object) -> Dialog:
 
 
 def call_without_result(dialog: Dialog) -> str | None:
-    """Return the name, with the id, of the first function call of a dialog that has no result; None: each has one.
+    """Return the name and the id of the first function call without a result, or None if every call has one.
 
-    Services refuse such a dialog, and a result that is missing among others is a mistake that is hard to see.
+    Providers refuse a dialog with such a call, and it is hard to see which result is missing.
     """
     calls: Sequence[FunctionCall] = ()
     results = list[str]()
@@ -348,15 +348,15 @@ def call_without_result(dialog: Dialog) -> str | None:
 
 
 class ResolvedTask(NamedTuple):
-    """A task as the messages that wait for an answer, with the prompt that governs it.
+    """The messages of a task, and the prompt that governs the answer.
 
     Attributes:
-        messages: The dialog, its system prompt first.
-        system_args: The values for the variables of the system prompt; None: the prompt does not come from an agent.
+        messages: The dialog, beginning with the system prompt.
+        system_args: The values for the variables of the system prompt, or None if the system prompt is not the agent's.
         prompt: The prompt.
-        governed_by: The path of handoffs to the agent that the dialog was handed over to.
-        summary: What stands for the beginning of the dialog in requests.
-        is_system_late: The driver makes the system prompt, for which there is an empty message.
+        governed_by: The path of handoffs to the agent that has taken over the dialog.
+        summary: The summary that stands for the beginning of the dialog in requests.
+        is_system_late: Whether the driver makes the system prompt, which is an empty message until then.
     """
 
     messages: Vector[Message]
@@ -409,7 +409,7 @@ def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> Reso
 
 
 def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
-    """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
+    """Return a dialog with the prompt of a plain task.  Parts of a payload that are not text follow the prompt."""
     asked = task if isinstance(task, str) else _visible(agent, task, model)
     if agent.prompt.template != TASK.template:
         return dialog.put(Task(agent.prompt, {"task": asked}))
@@ -417,7 +417,7 @@ def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: s
 
 
 def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> Payload:
-    """Return what the model of a call can take of a payload: some models take no images."""
+    """Return a payload without images if the model of the call takes no images."""
     seen = payload.without_images
     if seen == payload:
         return payload
@@ -431,7 +431,7 @@ def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> P
 
 
 def _visible_task(agent: AnyAgent, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
-    """Return a task whose payloads are what the model of a call takes."""
+    """Return a task without images if the model of the call takes no images."""
     if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
         return task
     values = {

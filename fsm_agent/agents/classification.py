@@ -1,7 +1,7 @@
-"""Classifications: how likely each class is, from the log probabilities of tokens, and the correction by the prior.
+"""Classifications: the probability of each class, from the log probabilities of tokens, and its correction.
 
-An answer is read token by token.  A token with which only one class can begin counts for that class, in any spelling:
-" True", "true".  If several classes can begin with it, the next token decides, if its alternatives were reported.
+An answer is read token by token.  A token that only one class can begin with counts for that class, in any spelling: "
+True", "true".  If several classes can begin with it, the next token decides, if its alternatives were reported.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from fsm_agent.validation import invalid, require, safe_repr
 
 Label = TypeVar("Label", covariant=True, default=Any)
 
-_BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # what may stand before a class
+_BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # characters that may precede a class
 _AFTER = _BEFORE + ".,;:!?)]}\u201d\u2019\u00bb"
-_END = re.compile("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wires write the end of an answer
+_END = re.compile("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wire formats end an answer
 _LEAST_REPORTED = 1e-9
-_LEAST_CORRECTED = 1e-6  # of a probability: no provider reports less
+_LEAST_CORRECTED = 1e-6  # the least probability: no provider reports less
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Generic[Label]):
-    """The class of a text or a dialog, and how likely each class is.
+    """The class of a text or a dialog, and the probability of each class.
 
     Attributes:
-        label: The likeliest class; of equals, the first in the list.
-        probabilities: Of each class; together 1.
-        coverage: How likely the model's answer is one of the classes at all, in whatever spelling.
-        is_calibrated: The probabilities come from the log probabilities of tokens; False: they are shares of votes.
+        label: The most probable class, or the first of several equals.
+        probabilities: The probability of each class.  Together they are 1.
+        coverage: The probability that the model's answer is one of the classes, in any spelling.
+        is_calibrated: Whether the probabilities come from log probabilities of tokens.  Otherwise they are shares of
+            votes.
         missing: The classes without a reported log probability, or without a vote.
-        raw: The probabilities as they were reported, before they were made to add up to 1.
-        floor: An upper bound of the raw probability of a missing class.
-        calibration: The correction of the probabilities, if there was one.
+        raw: The reported probabilities, before they were scaled to add up to 1.
+        floor: An upper bound for the raw probability of a missing class.
+        calibration: The correction of the probabilities, or None.
         results: The calls that were made, in order.
 
     Examples:
@@ -65,7 +66,7 @@ class Classification(Generic[Label]):
 
     @property
     def p(self) -> float:
-        """The probability of the likeliest class."""
+        """The probability of the most probable class."""
         return max(self.probabilities.values())
 
     @property
@@ -75,18 +76,18 @@ class Classification(Generic[Label]):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all calls."""
+        """The tokens of all calls."""
         return sum([result.usage for result in self.results], Usage())
 
 
 class Calibration(Value, frozen=True, kw_only=True):
     """A correction of the probabilities of some classes, for one question to one model.
 
-    The corrected probability of a class is proportional to ``p * exp(-bias)``.  It is a value: keep it as JSON, and
-    give it to `Agent.classify`.
+    The corrected probability of a class is proportional to ``p * exp(-bias)``.  Keep a calibration as JSON, and pass it
+    to `Agent.classify`.
 
     Attributes:
-        bias: How much the model prefers each class in general, by its name.
+        bias: How much the model prefers each class in general, by name.
 
     Examples:
         >>> calibration = Calibration(bias={"yes": -1.0, "no": 1.0})
@@ -101,8 +102,8 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return the correction that divides the probability of each class by its mean.
 
         Args:
-            found: Classifications of texts whose classes are about equally frequent, the more the better; or of texts
-                without content.  The right classes need not be known.
+            found: Classifications of many texts whose classes are about equally frequent, or of texts without content.
+                You need not know the right classes.
         """
         rows, names = _rows(found)
         means = [_mean([math.exp(row[i]) for row in rows]) for i in range(len(names))]
@@ -113,10 +114,10 @@ class Calibration(Value, frozen=True, kw_only=True):
 
         Args:
             raw: The probabilities of the classes, by name.
-            floor: That of a class which is missing.
+            floor: The probability of a missing class.
 
         Raises:
-            UsageError: The calibration is for other classes.
+            UsageError: If the calibration is for other classes.
         """
         if raw.keys() != self.bias.keys():
             other, ours = (", ".join(map(repr, names)) for names in (self.bias, raw))
@@ -133,7 +134,7 @@ class Calibration(Value, frozen=True, kw_only=True):
         return replace(found, label=label, probabilities=probabilities, calibration=self)
 
     def to_json(self) -> str:
-        """Return it as JSON."""
+        """Return the calibration as JSON."""
         return to_json(self)
 
     @classmethod
@@ -141,7 +142,7 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return the calibration that `to_json` wrote.
 
         Raises:
-            UsageError: The document is damaged.
+            UsageError: If the document is damaged.
         """
         try:
             made: Self = from_json(document, cls)
@@ -180,10 +181,10 @@ def _centred(names: Sequence[str], bias: Sequence[float]) -> dict[str, float]:
 
 
 def name_of(label: object) -> str:
-    """Return the name under which a model knows a class.
+    """Return the name of a class for a model.
 
     Raises:
-        UsageError: It has no name.
+        UsageError: If the class has no name.
     """
     if isinstance(label, Enum):
         label = label.value if isinstance(label.value, str) else label.name
@@ -194,10 +195,10 @@ def name_of(label: object) -> str:
 
 
 def classes_of(classes: object) -> dict[str, Any]:
-    """Return classes by their names.
+    """Return classes by name.
 
     Raises:
-        UsageError: They are fewer than two, or two have one name.
+        UsageError: If there are fewer than two classes, or two of them have the same name.
     """
     right = "two classes or more, such as ['yes', 'no'], or an Enum"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
@@ -212,12 +213,12 @@ def classes_of(classes: object) -> dict[str, Any]:
 
 
 class Scores(Value, frozen=True, kw_only=True):
-    """The probability of each class, by its name. Other answers make the sum less than 1."""
+    """The probability of each class, by name.  With other possible answers, the sum is less than 1."""
 
     masses: Mapping[str, float]
     floor: float = 0.0  # an upper bound for missing classes
-    shared: Mapping[str, float] = {}  # beginnings that several classes have in common, and how likely they are
-    is_measured: bool = True  # by log probabilities
+    shared: Mapping[str, float] = {}  # probabilities of beginnings that several classes share
+    is_measured: bool = True  # from log probabilities
 
     @property
     def coverage(self) -> float:
@@ -226,21 +227,21 @@ class Scores(Value, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The classes without a report."""
+        """The classes without a reported probability."""
         return tuple([name for name, mass in self.masses.items() if not mass])
 
     @classmethod
     def of_votes(cls, names: Sequence[str], votes: Sequence[str]) -> Scores:
-        """Return the shares of the classes in votes."""
+        """Return each class's share of the votes."""
         shares = {name: votes.count(name) / len(votes) for name in names}
         return cls(masses=shares, floor=0.5 / (len(votes) + 1), is_measured=False)
 
 
 class ClassNames:
-    """The names of classes, to be found in a model's answer.
+    """Finds the names of classes in a model's answer.
 
     Args:
-        names: The names.  Their case matters only where it tells two of them apart.
+        names: The names.  Case matters only if two of them differ in nothing else.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -249,13 +250,13 @@ class ClassNames:
         self._keys = {name: self._key(name) or name for name in names}
 
     def named(self, text: str) -> str | None:
-        """Return the class that a text names, apart from quotes, stops and case."""
+        """Return the class that a text names, ignoring quotes, punctuation and case."""
         wanted = self._key(text)
         found = [name for name, key in self._keys.items() if key in (wanted, wanted.rstrip(_AFTER), text.strip())]
         return found[0] if found else None
 
     def beginning_with(self, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer with this beginning may name; all for an empty one."""
+        """Return the classes that an answer with this beginning may name.  If it is empty, return all classes."""
         begun = self._key(text)
         if not begun:
             same = [name for name, key in self._keys.items() if text.strip() and key == text.strip()]
@@ -268,10 +269,10 @@ class ClassNames:
         return max([_shared(*pair) for pair in pairwise(keys)], default=0)
 
     def scores(self, tokens: Sequence[TokenLogprob]) -> Scores:
-        """Return how likely each class is as the answer.
+        """Return the probability of each class as the answer.
 
         Args:
-            tokens: Those of the answer, each with the alternatives to it.
+            tokens: The tokens of the answer, each with its alternatives.
         """
         masses, shared = dict.fromkeys(self.names, 0.0), dict[str, float]()
         floor, before, reach = 1.0, "", 1.0
@@ -291,7 +292,7 @@ class ClassNames:
                     exact = self.named(before + text) if ends else None
                     if exact is not None:
                         masses[exact] += mass
-                    elif len(classes) < len(self.names):  # otherwise it tells nothing
+                    elif len(classes) < len(self.names):  # otherwise it distinguishes nothing
                         shared[before + text] = shared.get(before + text, 0.0) + mass
             if not goes_on:
                 break
@@ -299,7 +300,7 @@ class ClassNames:
         return Scores(masses=masses, floor=floor, shared=shared)
 
     def _after(self, before: str, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer with this continuation may name."""
+        """Return the classes that an answer may name if a text continues its beginning."""
         if before and (not text or _END.fullmatch(text)):
             ended = self.named(before)
             return () if ended is None else (ended,)

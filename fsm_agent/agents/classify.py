@@ -1,9 +1,8 @@
 """Classifies with an agent: the question, and the calls that one classification makes.
 
-Each is an agent call that asks for one word, with the log probabilities of its first token.  A parser finds the class,
-so an answer that names none is asked for again, like any other that cannot be parsed.  The agent's functions are not
-offered.  `plan` is a generator, whatever drives it: it yields calls that may be made at once, receives their results,
-and returns the classification.
+Each call asks for one word, with the log probabilities of its first token.  A parser finds the class, so the model is
+asked again if its answer names no class.  The agent's functions are not offered.  `planned` returns a generator that
+does no I/O: it yields calls that may run at once, receives their results, and returns the classification.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from fsm_agent.prompts.prompt import EXCEPTION, Prompt
 from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import require
 
-Result: TypeAlias = CallResult[Any]  # of `Scores`; no type tells whose prompt a dialog has
+Result: TypeAlias = CallResult[Any]  # of `Scores`; the type of a dialog does not tell its prompt
 Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
-What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]  # what is classified
+What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]  # can be classified
 OnMissing: TypeAlias = Literal["zero", "error"]
 
 QUESTION = (
@@ -40,13 +39,13 @@ BINARY_QUESTION = (
     'Please respond with one and only one word, "True" or "False". You must select one of them, do not respond like'
     ' "maybe" or "unsure" or "unknown".'
 )
-TOP = 20  # alternatives to a token: more than most wires report
+TOP = 20  # alternatives to a token: more than most providers report
 _MAX_TOKENS = 16
-_SPLIT_BELOW = 0.02  # up to this share of a probability is divided without asking
+_SPLIT_BELOW = 0.02  # a smaller probability is divided without asking
 
 
 class Classifier(Protocol):
-    """The agent that is asked."""
+    """The interface of the agent that is asked."""
 
     def call(self, *args: Any, **options: Any) -> Result: ...
 
@@ -56,12 +55,12 @@ class Classifier(Protocol):
 
 
 class ClassParser(Parser[Scores]):
-    """The parser of a reply that names one of some classes.
+    """The parser of a reply that names one of several classes.
 
     Args:
-        names: Their names.
-        on_missing: ``"zero"``: a class without a report has the probability 0.  ``"error"``: the model is
-            asked again.
+        names: The names of the classes.
+        on_missing: With ``"zero"``, a class that was not reported has the probability 0.  With ``"error"``, the model
+            is asked again.
     """
 
     def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
@@ -74,10 +73,10 @@ class ClassParser(Parser[Scores]):
         return f"ClassParser({', '.join(map(repr, self._classes.names))}, {self._on_missing})"
 
     def read(self, source: ParserInput) -> Scores:
-        """Return how likely each class is.
+        """Return the probability of each class.
 
         Raises:
-            ParseError: The reply names none of the classes.
+            ParseError: If the reply names none of the classes.
         """
         names, vote = self._classes.names, self._classes.named(source.text)
         wanted = f"Please respond with one and only one word from {quoted(names)}."
@@ -102,11 +101,11 @@ def quoted(names: Sequence[str]) -> str:
 def classifier(
     classes: Sequence[str], prompt: str | Prompt[Any] = QUESTION, on_missing: OnMissing = "zero"
 ) -> Prompt[Scores]:
-    """Return a prompt that asks for one of some classes, with log probabilities.
+    """Return a prompt that asks for one of several classes, with log probabilities.
 
     Args:
         classes: The names of the classes.
-        prompt: The words of the question; it may say ``{{ text }}`` and ``{{ classes }}``.
+        prompt: The question, in which ``{{ text }}`` and ``{{ classes }}`` are replaced.
         on_missing: See `ClassParser`.
     """
     asked = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
@@ -121,14 +120,14 @@ def classifier(
 
 
 def without_logprobs(prompt: Prompt[Scores], temperature: float) -> Prompt[Scores]:
-    """Return the same for models that report no log probabilities; some think before they answer, in tokens."""
+    """Return the prompt without log probabilities and without a token limit, because some models reason first."""
     kept = {name: value for name, value in prompt.settings.items() if name not in ("top_logprobs", "max_tokens")}
     return prompt.extend(parser=prompt.parser, settings={**kept, "temperature": temperature})
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One call: its agent, its task and its options."""
+    """One call: an agent, a task and options."""
 
     agent: Classifier
     task: Any
@@ -147,7 +146,7 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationRequest:
-    """What to ask an agent, and how to use its answer; see `Agent.classify`."""
+    """The question for an agent, and the evaluation of the answer; see `Agent.classify`."""
 
     agent: Classifier
     what: What
@@ -156,7 +155,7 @@ class ClassificationRequest:
     calibration: Calibration | None = None
     votes: int = 1
     on_missing: OnMissing = "zero"
-    options: Mapping[str, Any] = field(default_factory=dict)  # of its calls
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the calls
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
@@ -194,7 +193,7 @@ class ClassificationRequest:
     def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
     ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
-        """Divide the probability that several classes share: ask which it is, or divide a small one equally."""
+        """Divide the probability that several classes share: ask which class it is, or divide a small one equally."""
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
         total = scores.coverage + math.fsum(scores.shared.values())
@@ -226,11 +225,11 @@ class ClassificationRequest:
                 before = before.append(self.what)
             case _:
                 before = dialog_before(self.what)
-        fork = Dialog(before.messages, system_args=before.system_args)  # no agent has taken it over
+        fork = Dialog(before.messages, system_args=before.system_args)  # the fork is not handed over to another agent
         return Ask(self.agent, fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
-        """Return the options of a call, with a name for its run if they have one."""
+        """Return the options of a call, with a name for its run if the options have one."""
         run_id = self.options.get("run_id")
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
 
@@ -273,15 +272,15 @@ def planned(
         agent: The agent that is asked.
         what: A text, a payload or a dialog.
         classes: The classes.
-        question: What is asked without a prompt.
-        prompt: As of `Agent.classify`, as are those that follow.
-        calibration: The correction by the prior.
-        votes: How often to ask a model that reports no log probabilities.
-        on_missing: What happens if a class is missing.
-        options: Those of the calls.
+        question: The question, if there is no prompt.
+        prompt: See `Agent.classify`.
+        calibration: See `Agent.classify`.
+        votes: See `Agent.classify`.
+        on_missing: See `Agent.classify`.
+        options: The options of the calls.
 
     Raises:
-        UsageError: An argument is wrong.
+        UsageError: If an argument is wrong.
     """
     if prompt is None:
         prompt = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
@@ -290,7 +289,7 @@ def planned(
 
 
 def perform(plan: Plan) -> Classification[Any]:
-    """Make the calls of a plan, those at once in threads."""
+    """Make the calls of a plan.  Calls that may run at once run in threads."""
     try:
         asks = next(plan)
         while True:

@@ -1,4 +1,4 @@
-"""Configurations of agents: their keys, the objects that they name, and the arguments of the agents made from them."""
+"""Configurations of agents: their keys, the objects that they name, and the arguments of the agents."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import invalid, safe_repr
 
 Keys: TypeAlias = tuple[str | int, ...]  # the keys that lead to a value
-Problem: TypeAlias = tuple[Keys, str]  # the keys of a mistake, and the text that follows them in the message
+Problem: TypeAlias = tuple[Keys, str]  # the keys of a mistake, and the text after them
 
 MAX_PROBLEMS = 20
 MAX_KEY_CHARS = 60
 KEYS_ALONE = ("profile", "system_path", "prompts")  # attributes of a class that are not arguments of an Agent
-# Anthropic's newer models refuse `temperature` and `top_p` in one request, so a preset has only the former.
+# Anthropic's newer models refuse `temperature` with `top_p`, so a preset has only `temperature`.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "creative": {"temperature": 1.0},
     "balanced": {"temperature": 0.7},
     "deterministic": {"temperature": 0.0, "seed": 1},
 }
-_WORDS = {  # of other libraries, and of other places
+_WORDS = {  # words of other libraries, and keys that belong elsewhere
     **WORDS,
     **{name: f"settings.{name}" for name in field_names(Settings)},
     **{name: f"limits.{name}" for name in field_names(Limits)},
@@ -73,10 +73,10 @@ _WORDS = {  # of other libraries, and of other places
 
 
 def filled(value: Any) -> Any:
-    """Return a value with the references in its texts replaced; ``$${`` stands for ``${``.
+    """Return a value with the references in its texts replaced.  ``$${`` becomes ``${``.
 
     Raises:
-        ValueError: A variable is missing.
+        ValueError: If a variable is missing.
     """
     match value:
         case str() if "${" in value:
@@ -130,10 +130,10 @@ def _known_profile(value: str) -> str:
 
 
 def _typed(kind: type[Value], name: str, value: Any) -> Any:
-    """Return what a key of a table says of a field of a value; a variable may hold a number.
+    """Return the value of a key in a table, checked against the field.  The text of a variable may hold a number.
 
     Raises:
-        ValueError: The value has no such field, or of another type.
+        ValueError: If there is no such field, or it has another type.
     """
     text = filled(value)
     try:
@@ -147,11 +147,11 @@ def _typed(kind: type[Value], name: str, value: Any) -> Any:
 
 
 def _check_field(kind: type[Value], name: str, value: Any) -> Any:
-    """Return the value of a key of a table as it was given, checked."""
+    """Check the value of a key in a table, and return it unchanged."""
     try:
         _typed(kind, name, value)
     except (ValueError, RecursionError) as error:
-        if has_reference(value):  # its value is not for a message
+        if has_reference(value):  # a message must not show its value
             expected = get_annotations(kind)[name]
             raise ValueError(f": expected {expected} in the variable of {safe_repr(value)}") from None
         text = str(error).removeprefix("the document: ").removeprefix(f"{kind.__name__.lower()}.").removeprefix(name)
@@ -165,7 +165,7 @@ def _check_field(kind: type[Value], name: str, value: Any) -> Any:
 
 
 def _field_schemas(kind: type[Value]) -> dict[str, Any]:
-    """Return the JSON schemas of the fields of a value, each of which may be a variable instead."""
+    """Return the JSON schemas of the fields of a value.  Each field may also be a variable."""
     _, definitions = msgspec.json.schema_components([kind])
 
     def inlined(schema: Any) -> Any:
@@ -183,14 +183,14 @@ def _field_schemas(kind: type[Value]) -> dict[str, Any]:
 
 
 class _Keys(BaseModel):
-    """Keys of a configuration.  Unknown ones are errors, and no value is converted."""
+    """The keys of a configuration.  Unknown keys are errors, and no value is converted."""
 
     # Most programs have no configuration, so its models are built when the first one is read.
-    # Its own errors show no input, which may be a key.
+    # Their errors show no input, which may be a secret.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, hide_input_in_errors=True)
 
     def _given(self) -> dict[str, Any]:
-        """Return the keys that were set, as they are written."""
+        """Return the keys that were set, as they were written."""
         names = {name: field.alias or name for name, field in type(self).model_fields.items()}
         return {key: _plain(getattr(self, name)) for name, key in names.items() if name in self.model_fields_set}
 
@@ -206,7 +206,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Table:
-    """The type of a table whose keys are the fields of a value, each checked alone.
+    """The type of a table whose keys are the fields of a value, each checked separately.
 
     Args:
         kind: The class of the value.
@@ -224,7 +224,7 @@ class _Table:
         return create_model(self.kind.__name__, __base__=_Keys, **fields)
 
     def read(self, table: Any) -> dict[str, Any]:
-        """Return the table as it was given, checked."""
+        """Check the table, and return it unchanged."""
         given = differing(table) if isinstance(table, self.kind) else table
         self.model.model_validate(given)
         return dict(given)
@@ -242,7 +242,7 @@ Names: TypeAlias = Annotated[list[Name], Field(strict=False)]  # or a tuple, in 
 
 
 class ClientConfig(_Keys):
-    """How a model is reached."""
+    """The keys that say how to reach a model."""
 
     api_key: Annotated[str, AfterValidator(_reference)] | None = Field(
         default=None, description="a variable of the environment, '${MY_KEY}'; by default the provider's"
@@ -255,7 +255,7 @@ class ClientConfig(_Keys):
 
 
 class SubAgentConfig(_Keys):
-    """One identity of an agent.  Unset keys come from the agent, then from ``global``, then from the class."""
+    """The keys of one sub-agent.  Unset keys come from the agent, then from ``global``, then from the class."""
 
     model: str | None = Field(default=None, description="'provider:model'")
     client: ClientConfig | None = Field(default=None, description="how the model is reached")
@@ -295,7 +295,7 @@ class SubAgentConfig(_Keys):
 class AgentConfig(SubAgentConfig):
     """The configuration of an agent, as data for `build_agent`.  Unknown keys are errors.
 
-    A text may refer to variables of the environment, ``${VAR}`` or ``${VAR:-default}``; a configuration holds and shows
+    A text may refer to environment variables, as ``${VAR}`` or ``${VAR:-default}``.  A configuration holds and shows
     the reference, never the value.
 
     Examples:
@@ -325,15 +325,15 @@ class AgentConfig(SubAgentConfig):
 
     @classmethod
     def of(cls, config: Config, **overrides: Unpack[ConfigOverrides]) -> AgentConfig:
-        """Return the configuration, checked.
+        """Return a checked configuration.
 
         Args:
             config: A configuration, a mapping, or the path of a file that ends in ``.toml``, ``.yaml`` or ``.json``.
-            overrides: Keys in place of those given; tables are changed key by key.
+            overrides: Keys that replace the given keys.  Tables are changed key by key.
 
         Raises:
-            ConfigError: The configuration is not valid, or the file does not exist.  The error names the file, and each
-                wrong key with what was expected.
+            ConfigError: If the configuration is not valid, or the file does not exist.  The error names the file, and
+                each wrong key with the expected value.
         """
         file: Path | None = None
         values: Any = config
@@ -359,14 +359,14 @@ class AgentConfig(SubAgentConfig):
         """Return the error for a mistake in this configuration, without values of variables.
 
         Args:
-            keys: Lead to the mistake.
-            text: Follows the keys in the message: ": expected 0 or more, got -1".
+            keys: The keys that lead to the mistake.
+            text: The text after the keys: ": expected 0 or more, got -1".
         """
         return _error(self._file, self._given(), [(keys, text)])
 
     @property
     def secrets(self) -> Secrets:
-        """The values of the variables that it refers to."""
+        """The values of the variables that the configuration refers to."""
         return _secrets(self._given())
 
     @property
@@ -375,7 +375,7 @@ class AgentConfig(SubAgentConfig):
         return Path() if self._file is None else self._file.parent
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key of the agent itself, with references replaced."""
+        """Return the value of one of the agent's own keys, with references replaced."""
         value = getattr(self, key)
         return default if value is None else filled(value)
 
@@ -414,7 +414,7 @@ def _secrets(values: Any) -> Secrets:
 
 
 def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> ConfigError:
-    """Return the error that names the file, and the keys of each problem."""
+    """Return the error that names the file and the keys of each problem."""
     secrets = _secrets(values)
     lines = [f"  {_dotted(keys)}{secrets.mask(text)}" for keys, text in islice(problems, MAX_PROBLEMS + 1)]
     if len(lines) > MAX_PROBLEMS:
@@ -424,7 +424,7 @@ def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> Confi
 
 
 def _dotted(keys: Keys) -> str:
-    """Return keys as a message shows them: ``settings.hosted_tools[0].kind``."""
+    """Return keys as in messages: ``settings.hosted_tools[0].kind``."""
     steps = [f"[{key}]" if isinstance(key, int) else f".{key[:MAX_KEY_CHARS]}" for key in keys[:MAX_KEY_CHARS]]
     return "".join(steps).removeprefix(".")
 
@@ -445,7 +445,7 @@ def _problem(item: Any) -> Problem:
 
 
 def _keys_beside(keys: Keys) -> list[str]:
-    """Return the known keys at the place of the last key."""
+    """Return the known keys next to the last key."""
     if "settings" in keys[:-1] or "limits" in keys[:-1]:
         return list(field_names(Settings if "settings" in keys else Limits))
     kind = ClientConfig if "client" in keys[:-1] else AgentConfig if len(keys) == 1 else SubAgentConfig
@@ -454,7 +454,7 @@ def _keys_beside(keys: Keys) -> list[str]:
 
 @contextmanager
 def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
-    """Add the place in the configuration to errors raised inside."""
+    """Add the place in the configuration to errors raised inside the block."""
     try:
         yield
     except (UsageError, TypeError) as error:
@@ -467,12 +467,12 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
 
 
 class SubAgent:
-    """The part of a configuration that is for one sub-agent: its own keys, then the agent's, then ``global``.
+    """The configuration of one sub-agent: its own keys, then the agent's keys, then ``global``.
 
     Args:
         config: The configuration.
-        name: The sub-agent.
-        in_code: The options from its class; the configuration overrides them.
+        name: The name of the sub-agent.
+        in_code: The options from the class, which the configuration overrides.
     """
 
     def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
@@ -487,14 +487,14 @@ class SubAgent:
         )
 
     def arguments(self, owner: str, client: Client | None) -> dict[str, Any]:
-        """Return the arguments of its agent.
+        """Return the arguments of the sub-agent.
 
         Args:
-            owner: The name of the agent whose sub-agent it is.
-            client: Asks the model, whatever the configuration says.
+            owner: The name of the agent that has the sub-agent.
+            client: Replaces the client of the configuration.
 
         Raises:
-            ConfigError: The configuration names something that is missing or wrong.
+            ConfigError: If the configuration names something that is missing or wrong.
         """
         options = {name: value for name, value in self._in_code.items() if name not in KEYS_ALONE}
         options["limits"] = self._table("limits", Limits, {})
@@ -512,7 +512,7 @@ class SubAgent:
         return options
 
     def _made(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
-        """Return the object that a value names, or the list of those."""
+        """Return the object that a value names, or a list of objects."""
         if isinstance(named, list):
             return [self._made((*keys, index), item, make) for index, item in enumerate(named)]
         with placed(self._config, keys):
@@ -544,7 +544,7 @@ class SubAgent:
         return None
 
     def _find(self, key: str) -> tuple[Keys, Any] | None:
-        """Return the nearest value of a key, and where it stands."""
+        """Return the nearest value of a key, and its place."""
         for keys, layer in self._layers:
             if key in layer.model_fields_set and (value := getattr(layer, key)) is not None:
                 return (*keys, key), value
@@ -555,7 +555,7 @@ class SubAgent:
         return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _table(self, key: str, kind: type[Value], preset: Mapping[str, Any]) -> Any:
-        """Return a value whose fields come from the class, then from outer tables, then from inner ones."""
+        """Return a value whose fields come from the class, then from outer tables, then from inner tables."""
         in_code = self._in_code.get(key)
         tables = [{} if in_code is None else getattr(AgentConfig.of({key: in_code}), key)]
         tables += [getattr(layer, key) for _, layer in reversed(self._layers)]
@@ -564,9 +564,9 @@ class SubAgent:
 
 
 def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
-    """Return the prompt of this path: ``root/name``, or a file that ends in ``.jinja``.
+    """Return the prompt of a path: ``root/name``, or a file that ends in ``.jinja``.
 
-    Without a folder of prompts, ``prompts`` beside the file of the configuration is taken if that holds the root.
+    Without a folder of prompts, ``prompts`` next to the configuration file is used if it holds the root.
 
     Args:
         config: The configuration.
@@ -574,7 +574,7 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
         prompts: The folder of prompts, if the configuration names none.
 
     Raises:
-        PromptError: There is no such prompt.
+        PromptError: If there is no such prompt.
     """
     if "{{" in path or "\n" in path:
         raise UsageError(
@@ -591,7 +591,7 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
 
 
 def _object(named: Any) -> Any:
-    """Return the object that is named; a class is made without arguments."""
+    """Return the named object.  A class is instantiated without arguments."""
     found = _type(named)
     return found() if isinstance(found, type) else found
 
@@ -601,7 +601,7 @@ def _type(named: Any) -> Any:
 
 
 def _function(named: Any) -> Any:
-    """Return a registered function, or the one that is named."""
+    """Return a registered function or a named object."""
     if not isinstance(named, str):
         return named
     name = filled(named)

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from fsm_agent.errors import ConfigError
 
 MAX_FILE_BYTES = 1_000_000
-MAX_DOTS = 1000  # of a key in TOML, whose reader takes quadratic time for them
+MAX_DOTS = 1000  # in a key of TOML, whose reader takes quadratic time for them
 MAX_VALUES = 20_000  # of a YAML document, including those that aliases repeat
 MAX_DEPTH = 50
 MAX_NUMBER_CHARS = 100
@@ -26,7 +26,7 @@ def read_file(file: Path) -> Any:
     """Return the content of a configuration file.
 
     Raises:
-        ConfigError: The file is missing, too long, or not in its format.
+        ConfigError: If the file is missing, too long, or not in its format.
     """
     what = f"the configuration file {str(file)!r}"
     if file.suffix not in SUFFIXES:
@@ -64,7 +64,7 @@ def _read_yaml(text: str) -> Any:
     """Return the data of a document."""
     import yaml
 
-    nodes = iter(range(2 * MAX_VALUES))  # a key is one, too
+    nodes = iter(range(2 * MAX_VALUES))  # a key is a node, too
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         def compose_node(self, parent: Any, index: Any) -> Any:
@@ -72,7 +72,7 @@ def _read_yaml(text: str) -> Any:
                 raise ValueError(f"at most {MAX_VALUES} values, got more")
             return super().compose_node(parent, index)
 
-    # A configuration has no dates: `system: 2026-11-22` is a text.
+    # A configuration has no dates: `system: 2026-11-22` is text.
     Loader.yaml_implicit_resolvers = {
         first: [item for item in items if item[0] != f"{_TAG}timestamp"]
         for first, items in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -80,12 +80,12 @@ def _read_yaml(text: str) -> Any:
     try:
         loader = Loader(text)
         node = loader.get_single_node()
-        # Its nodes are counted before values are made: aliases and merges could repeat each other exponentially.
+        # Nodes are counted before values are made, because aliases and merges can grow exponentially.
         for count, _ in enumerate(_walk(node) if node is not None else ()):
             if count > MAX_VALUES:
                 raise ValueError(f"at most {MAX_VALUES} values, with those that aliases repeat, got more")
         return None if node is None else _constructed(loader, node)
-    except yaml.MarkedYAMLError as error:  # its own text shows lines of the file, which may hold secrets
+    except yaml.MarkedYAMLError as error:  # its text shows lines of the file, which may hold secrets
         mark = error.problem_mark or error.context_mark
         position = "" if mark is None else f" (at line {mark.line + 1}, column {mark.column + 1})"
         raise ValueError(f"{error.problem or error.context}{position}") from None
@@ -96,12 +96,12 @@ def _read_yaml(text: str) -> Any:
 def _constructed(loader: Any, node: Any) -> Any:
     try:
         return loader.construct_document(node)
-    except (ValueError, LookupError):  # whose text may be a secret
+    except (ValueError, LookupError):  # the text may be a secret
         raise ValueError("plain data, got a value that does not fit its tag") from None
 
 
 def _walk(node: Any, depth: int = 0) -> Iterator[None]:
-    """Yield for each value behind a node, following aliases; refuse what is no plain data."""
+    """Yield once for each value below a node, following aliases, and refuse everything but plain data."""
     yield
     if depth > MAX_DEPTH:
         raise ValueError(f"at most {MAX_DEPTH} levels, got more")

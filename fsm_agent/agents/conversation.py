@@ -1,4 +1,4 @@
-"""Conversations in a store: each turn is a run that follows the one before."""
+"""Conversations in a store.  Each turn is a run that continues the turn before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from fsm_agent._internal.structs import is_whole
-from fsm_agent.agents import agent as agents  # as a module: it imports this one
+from fsm_agent.agents import agent as agents  # as a module, because it imports this module
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import After, Deps, Out
 from fsm_agent.agents.persistence import attach_journal, definition_of
@@ -36,16 +36,11 @@ class Conversation(CallVerbs[Deps, Out]):
 
     ``call``, ``acall``, ``stream`` and ``astream`` work as for the agent.  Each makes the next turn, which continues
     the dialog so far, and keeps the result.  A turn is a run of the agent, so ``runs.resume`` continues it after an
-    interruption.  A turn begins only if the newest turn has ended and is the one that was read.  If two OS processes
-    answer at once, the later one gets a `Conflict` before its model is asked.
+    interruption.  A turn begins only if the newest turn has ended and no other turn has come between.  If two OS
+    processes answer at once, the later one gets a `Conflict` before its model is asked.
 
-    A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
-    in both cases.  See `fsm_agent.store.turns`.
-
-    Args:
-        agent: The agent that answers; another agent may continue the conversation at any time.
-        name: The name in the store.
-        keep: Passes that choose what each turn inherits from earlier turns, or None for the passes of the agent.
+    A turn that ends without an answer is left out of the dialog, unless functions were called in it.  See
+    `fsm_agent.store.turns`.
 
     Examples:
         >>> agent = Agent(Script("Hello, Ada.", "Ada."), name="host", store=MemoryStore())
@@ -72,7 +67,7 @@ class Conversation(CallVerbs[Deps, Out]):
         self.hooks = agent.hooks
         self._keep = passes_of(agent.keep if keep is None else keep, "keep")
         self._runs = self.store = agent.runs.all
-        self._known: dict[str, Dialog] = {}  # the dialog after a run that stays as it is
+        self._known: dict[str, Dialog] = {}  # the dialogs after runs that no longer change
 
     def read(self) -> Dialog:
         """Return the dialog, up to the newest turn that has ended.
@@ -96,7 +91,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return turn_of(self._runs.journals, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
-        """Return the runs, the newest first, up to the first that was deleted.
+        """Return the runs, newest first, up to the first deleted run.
 
         Args:
             limit: The most runs, or None for all.

@@ -1,6 +1,6 @@
-"""Agents that work for other agents: as functions, or by taking over the dialog in a handoff.
+"""Agents that work for other agents, as functions or by taking over the dialog in a handoff.
 
-`fsm_agent.call.delegation` contains what the outer call does with them.
+`fsm_agent.call.delegation` has the part of the outer call.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _ELSEWHERE = {
 
 
 class AgentDelegate:
-    """An agent as a function of another; see `fsm_agent.functions.context`.
+    """An agent as a function of another agent; see `fsm_agent.functions.context`.
 
     Args:
         agent: The agent.
-        timeout_s: How many seconds each call may take, in addition to the agent's own limit, or None.
+        timeout_s: The seconds for each call, in addition to the agent's own limit, or None.
     """
 
     is_handoff = False
@@ -100,7 +100,7 @@ class AgentDelegate:
 
 
 def check_prices_inside(prompt: Prompt) -> None:
-    """Refuse an agent among the functions of a call with a budget in dollars, if the price of its model is unknown.
+    """Refuse an inner agent without a known price in a call with a budget in dollars.
 
     Raises:
         UsageError: If a price is unknown; the message names the model.
@@ -116,7 +116,7 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that an agent or a flow as a function cannot have.
+    """Refuse policies that do not suit an agent or a flow as a function.
 
     Raises:
         UsageError: If a policy is refused; the message says what to do instead.
@@ -140,10 +140,10 @@ def handoff(
     """Return a function with which a model hands the dialog over to another agent.
 
     From then on, that agent governs the dialog with its system prompt, functions, model and limits.  Its answer is the
-    answer of the call.  It also begins the next turn of the conversation, until it hands over the dialog itself.
+    answer of the call.  It also begins the next turn of the conversation.
 
     The call enters the state ``HandedOver``, and the events of the agent are `Inside` events of it.  Other functions of
-    the same reply run first.  If one reply has several handoffs, the first allowed one is taken; the others get a
+    the same reply run first.  If one reply has several handoffs, the first allowed one is taken, and the others get a
     refusal as their result.  After a denied handoff, the dialog stays with its agent.  If a dialog records a handoff
     that its agent no longer has, that agent answers.
 
@@ -156,7 +156,7 @@ def handoff(
         needs_approval: See `Policy`.
 
     Raises:
-        UsageError: If ``agent`` is not an agent, or its system prompt has variables, which a handoff cannot give.
+        UsageError: If ``agent`` is not an agent, or its system prompt has variables, which a handoff cannot fill.
 
     Examples:
         >>> billing = Agent(Script("Which order?"), name="billing")
@@ -207,7 +207,7 @@ class HandoffDelegate(AgentDelegate):
 
     @property
     def is_known(self) -> bool:
-        """True if the handoff was made with an agent, not with a function that returns one."""
+        """Whether the handoff was made with an agent, not with a function that returns one."""
         return _is_agent(self._target)
 
     @cached_property
@@ -221,7 +221,7 @@ class HandoffDelegate(AgentDelegate):
 
     @property
     def has_listener(self) -> bool:
-        return not self.is_known or super().has_listener  # agents that hand over to one another would recurse for ever
+        return not self.is_known or super().has_listener  # agents that hand over to each other would recurse forever
 
     @property
     def fingerprint(self) -> str:
@@ -246,7 +246,7 @@ class HandoffDelegate(AgentDelegate):
 
 
 def _is_agent(value: object) -> TypeGuard[AnyAgent]:
-    return isinstance(value, CallVerbs) and hasattr(value, "system")  # a conversation has the verbs as well
+    return isinstance(value, CallVerbs) and hasattr(value, "system")  # a conversation has the verbs, too
 
 
 def _check_system(agent: AnyAgent) -> None:
@@ -268,8 +268,8 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> None:
     """Refuse agents that cannot work as functions of another agent.
 
-    Results of agents pass through no pipeline, since their calls end within a step, and a pipeline may wait.  An agent
-    that takes over the dialog must answer with the requested type.
+    A pipeline of results may wait, but calls of agents end within a step.  So their results pass through no pipeline.
+    An agent that takes over the dialog must answer with the requested type.
 
     Args:
         agent: The agent that asks them.
@@ -277,7 +277,7 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
         is_late: Whether all agents exist by now, including agents that hand over to each other.
 
     Raises:
-        UsageError: If an agent is refused; the message names it and says what was expected.
+        UsageError: If an agent is refused; the message names it.
     """
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:
@@ -299,7 +299,7 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
 
 
 def _is_of(inner: Any, outer: Any) -> bool:
-    """Return whether all values of one type certainly belong to another."""
+    """Return whether every value of one type certainly belongs to another type."""
     if outer is Any or outer is object or inner == outer:
         return True
     wanted = types_of(outer)
@@ -314,7 +314,7 @@ def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
     """Return the shortest path of existing handoffs to the agent to which a path leads.
 
     Args:
-        agent: The agent from which it leads.
+        agent: The agent at the start of the path.
         prompt: The prompt that governs its call.
         path: The path.
     """
@@ -336,4 +336,4 @@ def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
 
 
 def _is_same(one: AnyAgent, other: AnyAgent) -> bool:
-    return one is other or one.name == other.name != UNNAMED  # a variant of it
+    return one is other or one.name == other.name != UNNAMED  # a variant of the agent

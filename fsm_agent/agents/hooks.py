@@ -1,15 +1,15 @@
-"""Listeners to events, by the names of their methods.
+"""Hooks: objects whose methods are called with events.
 
-A hook is any object with methods named after events: ``on_text_delta``, ``on_stepped``, ``on_function_ended``, …;
-``on_event`` receives all of them.  Each is called with the event, in the order of the hooks, in the thread or task of
-the driver.  A slow method delays the call, and an exception ends the driver.
+A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
+``on_function_ended``. ``on_event`` receives all events.  The methods are called in the order of the hooks, in the
+thread or task of the driver.  A slow method delays the call, and an exception ends the driver.
 
 A method with a second parameter also receives the present record of the call to which the event belongs.  The parameter
 must either have no default, or be named ``record`` or annotated with a record.
 
-A hook with a method ``of_call`` can tell the calls apart that share it.  It receives no events itself.  Instead,
-``of_call`` is called at the first event of each call.  Its argument is a `Where`.  It returns the hook for
-the events of that call, or None.
+With a method ``of_call``, a hook can have a separate hook for each call.  ``of_call`` is called at the first event of
+each call, with a `Where`.  It returns the hook for the events of that call, or None.  The hook itself then receives no
+events.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _method(event: type) -> str:
 
 _OF_CALL = "of_call"
 _checked: WeakSet[type] = WeakSet()  # classes of hooks that were checked in this program
-_take_record: WeakSet[Any] = WeakSet()  # methods, as functions, that are given the record
+_take_record: WeakSet[Any] = WeakSet()  # methods, as functions, that take the record
 _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
@@ -88,7 +88,7 @@ def check_hooks(hooks: Iterable[Any]) -> None:
 
 
 def _check_method(hook: object, name: str, what: str) -> None:
-    """Refuse a method that cannot be called like this, and a coroutine function, because hooks are not awaited."""
+    """Refuse a method with the wrong parameters, and a coroutine function, because hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
@@ -96,7 +96,7 @@ def _check_method(hook: object, name: str, what: str) -> None:
         )
     try:
         signature = inspect.signature(method)
-    except ValueError:  # its parameters are unknown
+    except ValueError:  # the parameters are unknown
         return
     gets_record = what == "event" and _has_record(signature)
     try:
@@ -122,14 +122,14 @@ def _has_record(signature: inspect.Signature) -> bool:
 
 
 def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
-    """Return the listener that passes events of a call to its hooks, and to the hooks of agents inside it.
+    """Return the listener that passes events of a call to the hooks of its agent and of inner agents.
 
     Return None without hooks.
 
     Args:
-        hooks: The hooks of its agent.
+        hooks: The hooks of the agent.
         call: The call.
-        name: The name of its agent.
+        name: The name of the agent.
     """
     prompt = call.prompt
     if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
@@ -138,17 +138,17 @@ def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callab
 
 
 def make_listener(hooks: Sequence[Any], process: Process, name: str) -> Callable[[Event], None]:
-    """Return a listener that passes events of a process to its hooks, and to those of processes inside."""
+    """Return a listener that passes events of a process to its hooks, and to the hooks of inner processes."""
     return _Listener(hooks, process, name)
 
 
 class _Listener:
-    """Passes the events of one drive of a process to its hooks, and to those of processes inside."""
+    """Passes the events of a process to its hooks, and to the hooks of inner processes."""
 
     def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
         self._outer = ChildHandle(process, hooks, name=name)
         self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
-        # The hooks of calls by the hook that was asked and the path; with the former, so that its id is not reused.
+        # The hooks of calls, by the id of the asked hook and the path.  That hook is kept, so its id is not reused.
         self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._known = {""}  # paths whose hooks were checked
         _check_anew(hooks)
@@ -174,7 +174,7 @@ class _Listener:
             notify(own, Done(newest.process.result_so_far), record)
 
     def _hooks_of(self, asked: ChildHandle, about: ChildHandle, path: str) -> Sequence[Any]:
-        """Return the hooks of a process for the events of itself, or of a process inside of it, at this path."""
+        """Return the hooks of a process for its own events, or for the events of the inner process at this path."""
         if not any(hasattr(hook, _OF_CALL) for hook in asked.hooks):
             return asked.hooks
         found = [self._hook_for(hook, about, path) if hasattr(hook, _OF_CALL) else hook for hook in asked.hooks]
@@ -192,7 +192,7 @@ class _Listener:
 
 
 def _check_anew(hooks: Iterable[Any]) -> None:
-    """Check hooks that came from another program, as the methods that take a record are not known here."""
+    """Check hooks that came from another program, to find the methods that take a record."""
     if unchecked := [hook for hook in hooks if type(hook) not in _checked]:
         check_hooks(unchecked)
 
@@ -203,7 +203,7 @@ def _record_of(inner: ChildHandle) -> Any:
 
 
 def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
-    """Call the methods of hooks that are for an event, of the call with this record."""
+    """Call the methods of hooks for an event of the call with this record."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
         if (method := getattr(hook, name, None)) is not None:
@@ -225,7 +225,7 @@ _LOCK = Lock()  # events arrive from all threads that use the agent
 
 @dataclass(slots=True)
 class FunctionMetrics:
-    """The runs of a function: their number, failures and total time."""
+    """The counts of one function: runs, failures and total time."""
 
     runs: int = 0
     failures: int = 0
@@ -239,25 +239,25 @@ class FunctionMetrics:
 
 @dataclass
 class Metrics:
-    """Counts what an agent does: a hook, ``Agent(…, hooks=[metrics])``.
+    """A hook that counts what an agent does: ``Agent(…, hooks=[metrics])``.
 
-    For a single call, give ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` and
-    ``sum(many, Metrics())`` return new metrics.  An ended call counts all its states, even those in which it was driven
-    elsewhere; replies and functions count where they happen.  Safe to use from many threads.
+    For a single call, pass ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` and
+    ``sum(many, Metrics())`` return new metrics.  An ended call counts all its states, even if another driver drove it
+    in some of them.  Replies and functions count where they happen.  Metrics are safe to use from many threads.
 
     Attributes:
         prices: Prices by the model name in a reply, with ``"*"`` for all others.  Without a price, the cost of a reply
             is taken from its `Usage`, which has one if the agent has ``prices`` or a budget in dollars.
         calls: How many calls ended.
         endings: How many calls ended for each `Reason`.
-        steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` counts answers that could not be parsed.
+        steps: How many rows were taken, by trigger.  ``steps["parse_failed"]`` counts answers that could not be parsed.
         requests: How many requests were sent to models, including failed ones.
         replies: How many replies came from models, including pruned ones.
         usage: The tokens of the replies.
-        cost_pico_usd: The cost of the replies, in millionths of a millionth of a dollar.
-        unpriced_tokens: Tokens of replies without a known price; the cost does not include them.
-        functions: The functions that were run, by name.
-        states: Seconds in each state, over calls that ended.
+        cost_pico_usd: The cost of the replies, in trillionths of a dollar.
+        unpriced_tokens: The tokens of replies without a known price.  The cost does not include them.
+        functions: The counts of functions, by name.
+        states: Seconds in each state, summed over ended calls.
 
     Examples:
         >>> metrics = Metrics()
@@ -285,11 +285,11 @@ class Metrics:
 
     @property
     def cost_micro_usd(self) -> int:
-        """The cost of the replies in millionths of a dollar.  It is rounded only here."""
+        """The cost of the replies in millionths of a dollar, rounded only here."""
         return (self.cost_pico_usd + 500_000) // 1_000_000
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event."""
+        """Count an event."""
         with _LOCK:
             match event:
                 case RequestStarted():
@@ -364,7 +364,7 @@ def _summed(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
 
 
 def _stays(trace: Iterable[Stepped]) -> dict[str, float]:
-    """Return the seconds in each state.  A step with an unknown time and a clock that was set back count as 0."""
+    """Return the seconds in each state.  Unknown and negative times count as 0."""
     stays: dict[str, float] = {}
     before_s = 0.0
     for step in trace:

@@ -1,8 +1,8 @@
-"""Calls that functions make with `Context.call`: each is a child of the call whose function makes it.
+"""Calls that functions make with `Context.call`, as children of the call that runs the function.
 
-The journal of the outer call does not hold them, only the function's outcome with the tokens that they took.  If the
-outer call is in a store, each is a run of its own there, named by the function call and a number.  A function that is
-run again after a crash makes the same calls again, and finds their runs.
+The journal of the outer call does not hold the inner calls, only the function's outcome with the tokens that they used.
+If the outer call is in a store, each inner call is a run there, named by the function call and a number.  A function
+that runs again after a crash makes the same calls again, and finds their runs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fsm_agent.store import errors
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
 
-BUSY_S = 0.1  # between two looks at a run that another holder drives
+BUSY_S = 0.1  # between two attempts to claim a run that another process drives
 
 WAITING = "a function does not wait for a person"
 
-_SHARED = ("limits", "approve")  # in words, what a run has from the call around it, and may be other the next time
+_SHARED = ("limits", "approve")  # what a run takes from the outer call, which may change
 
-_SHARED_FIELDS = {"limits": None, "is_attended": None, "budget_left": None}  # of its seed
+_SHARED_FIELDS = {"limits": None, "is_attended": None, "budget_left": None}  # the same, as fields of its seed
 
 
 def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
-    """Return a call that has not begun as one inside of another: with its limits, and its approver."""
+    """Return a new call with the limits of the outer call, and its approver."""
     call.record = around.inner_record(call.record)
     if call.has_approver or not around.has_approver:
         return call
@@ -47,14 +47,7 @@ def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
 
 
 class _Inside:
-    """A process that a function makes, and its run in a store.
-
-    Args:
-        runnable: What makes and drives it.
-        task: Its task.
-        options: Those of a ``call``.
-        around: The call around it.
-    """
+    """A process that a function makes, and its run in a store."""
 
     def __init__(self, runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> None:
         self._runnable = runnable
@@ -73,21 +66,22 @@ class _Inside:
 
     @property
     def is_on_disk(self) -> bool:
-        """True if to claim it may block."""
+        """Whether claiming the run may block."""
         return self._runs is not None and not self._runs.store.is_volatile
 
     def may_rest(self) -> bool:
-        """Return whether it rests when its function is left behind: it is found again when the function is run."""
+        """Return whether an abandoned run rests, so that the next run of its function finds it."""
         return self._around.recorder is not None and self._around.may_rest
 
     def claim(self) -> Claimed:
-        """Return the process and its recorder; if the function was run before, the process of its run in the store.
+        """Return the process and its recorder.  If the function has run before, the process comes from the store.
 
-        A run of another task has another name.  So has one that was cut off with an earlier run of the function.
+        A run of another task gets another name.  So does a run after one that was cancelled with an earlier run of the
+        function.
 
         Raises:
-            RunBusy: Another holder drives it.
-            RunExists: The caller named it as a run of another task.
+            RunBusy: If another process drives the run.
+            RunExists: If the caller's name belongs to a run of another task.
         """
         if self._runs is None:
             return self._process, None
@@ -105,19 +99,18 @@ class _Inside:
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
     def pass_answers(self, recorder: Any) -> None:
-        """Give a run the answers that were given to its questions where the run around it asks them."""
+        """Give a run the answers to its questions that the outer run has received."""
         if self._around.asks_for_them and recorder is not None:
             recorder.is_asked_outside = True
             for post in self._around.posts_for(recorder.run):
                 recorder.offer(post)
 
     def check_rested(self, process: Any, recorder: Any) -> FsmAgentError | None:
-        """Return the error that says what a process waits for that its function cannot wait for; None: it has ended.
+        """Return the error if a process waits for what its function cannot wait for, or None if it has ended.
 
         Raises:
-            Aborted: It does not know what became of a function.  So it must not be cancelled: the function around it
-                waits for the answer, too.
-            UsageError: The same, and the function is one of a call in no store, which cannot wait.
+            Aborted: If the outcome of a function is in doubt.  The outer function then waits for the answer, too.
+            UsageError: If the outcome of a function is in doubt, and the outer call is in no store and cannot wait.
         """
         suspended = _suspension(process)
         if suspended is None or recorder is None or not is_in_doubt(process):
@@ -142,7 +135,7 @@ class _Inside:
         return made._replace(differences=differences)
 
     def environment_of(self, process: Any) -> Environment:
-        """Return the environment of the process, with the clock and perhaps the approver of the call around it."""
+        """Return the environment of the process, with the clock and perhaps the approver of the outer call."""
         environment, outer = self._runnable._environment_of(process), self._around.environment
         return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 
@@ -151,8 +144,8 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
     """Make a process, drive it in this thread, and return its result.
 
     Raises:
-        UsageError: It waits for a person.
-        Aborted: It waits to be told what became of a function that must not run twice, and the caller with it.
+        UsageError: If the process waits for a person.
+        Aborted: If the process waits for the outcome of a function that must not run twice.  The outer call waits, too.
     """
     around.check()
     one = _Inside(runnable, task, options, around)
@@ -160,7 +153,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
         try:
             process, recorder = one.claim()
             break
-        except errors.RunBusy:  # a worker drives it, or who drove it before has not given it back yet
+        except errors.RunBusy:  # a worker drives it, or its last driver has not released it yet
             SystemClock().sleep(BUSY_S)
             around.check()
     around.add(process)
@@ -168,7 +161,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
     environment, listener = one.environment_of(process), runnable._listener_to(process)
     run(process, environment, listener, recorder, is_shared=False, may_rest=one.may_rest)
     if (suspended := one.check_rested(process, recorder)) is not None:
-        while process.effects:  # a flow may go on after the first cancellation, and wait again
+        while process.effects:  # a flow may continue after the first cancellation, and wait again
             process.cancel(WAITING)
             run(process, environment, listener, None if recorder is None else one.reclaim(process), is_shared=False)
         raise _no_wait(suspended) from suspended
@@ -199,7 +192,7 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
 
 
 async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) -> None:
-    """Wait for the driver of a stored process; if this task is cancelled, stop the driver or have it end the run."""
+    """Wait for the driver of a stored process.  If this task is cancelled, stop the driver or end the run."""
     try:
         await asyncio.shield(driving)
     except asyncio.CancelledError:
@@ -212,26 +205,26 @@ async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) 
 
 
 def _runs_beside(recorder: Any) -> Runs:
-    """Return the runs of the store of a recorder, kept as the run that it records."""
+    """Return the runs of a recorder's store, with the same options as the recorded run."""
     key, redact, lease_s = recorder.signing_key, recorder.redact, recorder.lease_s
     return Runs(recorder.store, signing_key=key, redact=redact, lease_s=lease_s)
 
 
 def _digest(header: str) -> str:
-    """Return a text that is the same for the same task of the same agent."""
+    """Return a text that is equal for equal tasks of the same agent."""
     h = header_of(header)
     seed = {**from_json(bytes(h.seed), Any), **_SHARED_FIELDS}
     return sha256(to_json([h.agent, seed, h.extra]).encode()).hexdigest()[:8]
 
 
 def _was_left(process: Any) -> bool:
-    """Return whether a process was cancelled because its function was left behind."""
+    """Return whether a process was cancelled because its function was abandoned."""
     ending = process.record.ending
     return ending is not None and ending.detail == LEFT
 
 
 def _suspension(process: Any) -> FsmAgentError | None:
-    """Return the error that says what a process waits for; None: it has ended."""
+    """Return the error that says what a process waits for, or None if it has ended."""
     if process.effects:
         try:
             process.result()

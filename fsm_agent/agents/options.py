@@ -36,15 +36,15 @@ from fsm_agent.store.store import Store
 from fsm_agent.validation import Rules, require, require_fields
 
 MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
-UNNAMED = "agent"  # the name of an agent that was given none
-TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
+UNNAMED = "agent"  # the name of an agent without a name
+TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
 def check_agent(agent: Any) -> None:
     """Refuse arguments with which an agent could make no call.
 
     Raises:
-        UsageError: If an argument is refused; the message names it, its value, and what was expected.
+        UsageError: If an argument is refused; the message names it and its value.
     """
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
@@ -54,7 +54,7 @@ def check_agent(agent: Any) -> None:
         )
     _check_environment(agent.environment)
     if isinstance(agent.model, str) and ":" not in agent.model:
-        from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong
+        from fsm_agent.providers.catalog import split_model  # imports all codecs, only for an error message
 
         split_model(agent.model)
 
@@ -87,7 +87,7 @@ def context_window(model: Any) -> int | None:
     """Return the most tokens that a model reads and writes together, or None if this is unknown.
 
     Args:
-        model: ``"provider:model"``, or a client.  If it has several models, the result fits each of them.
+        model: ``"provider:model"``, or a client.  The smallest window of a client with several models counts.
     """
     if isinstance(model, str):
         return window_of(model)
@@ -99,10 +99,10 @@ def context_window(model: Any) -> int | None:
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
-    """Return what is done with the requests to a model, by its context window.
+    """Return the context plan for a model, by its context window.
 
     Args:
-        plan: The plan, of this or another model.
+        plan: The plan of the agent.
         model: ``"provider:model"``, or a client.
         agent: The name of the agent, for the error.
 
@@ -120,7 +120,7 @@ def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
 
 
 def is_model(value: Any) -> bool:
-    """Return True for a name or a client."""
+    """Return whether a value is the name of a model or a client."""
     is_client = not isinstance(value, type) and hasattr(value, "acomplete") and hasattr(value, "name")
     return is_client or isinstance(value, str)
 
@@ -148,11 +148,11 @@ Deps = TypeVar("Deps", default=Any, contravariant=True)
 
 Out = TypeVar("Out", default=str, covariant=True)
 
-Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
+Messages: TypeAlias = Sequence[Message | ChatDict]  # a Dialog is one; dictionaries have OpenAI's format
 
 Asked: TypeAlias = str | Message | Payload | Prompt[str] | Task[str]
 
-Typed: TypeAlias = Prompt[New] | Task[New]  # what is asked for its own
+Typed: TypeAlias = Prompt[New] | Task[New]  # asks for its own output type
 
 AnyTask: TypeAlias = Asked | Typed[Any] | Messages
 
@@ -232,21 +232,21 @@ def call_options(
     """Return the options of a call by name.
 
     Args:
-        task: The task, or a list of them; the variables of a prompt are no options.
-        args: As of `Agent.call`, as are those that follow.
-        parser_args: As of `Agent.call`.
-        deps: As of `Agent.call`.
-        model: As of `Agent.call`.
-        extra: As of `Agent.call`.
-        by: As of `Agent.call`.
-        run_id: As of `Agent.call`.
-        system_args: As of `Agent.call`.
-        keep_system: As of `Agent.call`.
-        after: As of `Agent.call`.
+        task: The task, or a list of tasks, to recognise variables of a prompt among the unknown options.
+        args: See `Agent.call`.
+        parser_args: See `Agent.call`.
+        deps: See `Agent.call`.
+        model: See `Agent.call`.
+        extra: See `Agent.call`.
+        by: See `Agent.call`.
+        run_id: See `Agent.call`.
+        system_args: See `Agent.call`.
+        keep_system: See `Agent.call`.
+        after: See `Agent.call`.
         unknown: Options that a call does not have.
 
     Raises:
-        UsageError: If an option is unknown; the message suggests the option that was probably meant.
+        UsageError: If an option is unknown; the message suggests the nearest option.
     """
     check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
@@ -257,17 +257,17 @@ def check_known(options: Iterable[str], task: object, known: Iterable[str] = CAL
     """Refuse options that a call does not have.
 
     Args:
-        options: Their names.
-        task: The task, or a list of them.
-        known: The options of the verb.
+        options: The names of the options.
+        task: The task, or a list of tasks.
+        known: The options of the method.
 
     Raises:
-        UsageError: If an option is unknown; the message names it and suggests the option that was probably meant.
+        UsageError: If an option is unknown; the message suggests the nearest option.
     """
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
         return
-    first = task[0] if isinstance(task, list | tuple) and task else task  # of many tasks
+    first = task[0] if isinstance(task, list | tuple) and task else task  # the first of many tasks
     prompt = first.prompt if isinstance(first, Task) else first
     if isinstance(prompt, Prompt) and name in prompt.variables:
         raise UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
@@ -284,7 +284,7 @@ class RestoreOptions(_UnstoredOptions[Deps], total=False):
 
 
 class _AgentOptions(TypedDict, Generic[Deps], total=False):
-    """The arguments of an `Agent` that any of its variants may have."""
+    """The arguments of an `Agent` that every variant may have."""
 
     model: str | Client
     system: str | Prompt[Any] | Callable[[Deps], str] | Callable[[], str]
@@ -312,7 +312,7 @@ class AgentChanges(_AgentOptions[Deps], total=False):
 
 
 class AgentOptions(_AgentOptions[Any], total=False):
-    """The arguments of an `Agent`, for a sub-agent of a class; its configuration overrides them."""
+    """The arguments of an `Agent`, for a sub-agent of a class.  The configuration overrides them."""
 
     output: Any
 

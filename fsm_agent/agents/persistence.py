@@ -1,4 +1,4 @@
-"""The journals of agent calls in a store: makes headers of calls, and calls from headers."""
+"""The journals of agent calls in a store: writes the headers of calls, and makes calls from headers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import Claimed, ProcessFactory, give_back
 from fsm_agent.validation import plain_json, require
 
-READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # that a stored run is rebuilt with
+READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # for rebuilding a stored run
 
 
 def attach_journal(
     agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
-    """Give a call that has not begun a journal, so that driving it stores its run.
+    """Give a call that has not begun a journal, so that driving the call stores its run.
 
     Args:
         agent: The agent.
         call: The call.
-        options: Its `CallOptions`.
-        turn: Its place in a conversation.
+        options: The `CallOptions` of the call.
+        turn: The place of the call in a conversation.
     """
     is_offer_late = call.deps is LATER and decides_per_call(agent)
     header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
@@ -47,20 +47,20 @@ def attach_journal(
 
 
 def decides_per_call(agent: AnyAgent) -> bool:
-    """Return whether it may depend on the deps of a call which functions an agent offers."""
+    """Return whether the functions of an agent may depend on the deps of a call."""
     return any(isinstance(item, Toolset) and item.decides_per_call for item in agent.functions)
 
 
 def opening_of(agent: AnyAgent, deps: Any) -> Callable[[], str]:
-    """Return what makes the system prompt of a call that was put in without it."""
+    """Return a function that makes the system prompt of a submitted call."""
     return SystemPrompt(agent.system, agent.name, deps=deps).text
 
 
 def run_name(options: Mapping[str, Any]) -> str:
-    """Return the name that ``run_id`` gives to a run; empty: a new name is made.
+    """Return the name in ``run_id``, or an empty text for a new name.
 
     Raises:
-        UsageError: It is not a text.
+        UsageError: If it is not a text.
     """
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
@@ -69,19 +69,19 @@ def run_name(options: Mapping[str, Any]) -> str:
 
 
 def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
-    """Return a call, and log a warning if its prompt has changed since it was made."""
+    """Log a warning if the prompt of a call has changed, and return the call."""
     if call.prompt_change is not None:
         LOG.warning("%s: %s", call, call.prompt_change)
     return call
 
 
 def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
-    """Return how the agent makes the calls of runs.
+    """Return the factory that rebuilds the agent's calls from a store.
 
     Args:
         agent: The agent.
-        options: Those of `READ_OPTIONS`, over those in the header.
-        keep: The passes of a conversation; None: the agent's.
+        options: The `READ_OPTIONS`, which replace options in the header.
+        keep: The passes of a conversation, or None for the passes of the agent.
     """
     for name in options:
         if name not in READ_OPTIONS:
@@ -116,10 +116,10 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
 
 
 def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Return a call that is not driven yet, with new parser arguments or a new model, if given.
+    """Return a call that has no driver yet, with new parser arguments or a new model, if given.
 
     Raises:
-        UsageError: JSON cannot hold something in the arguments, or there is no such model.
+        UsageError: If JSON cannot hold the arguments, or there is no such model.
     """
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
@@ -128,10 +128,11 @@ def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, An
 
 
 def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[Any]:
-    """Return a call that is not driven yet, with another model: a name, or a client.
+    """Return a call that has no driver yet, with another model.
 
     Raises:
-        UsageError: There is no such model, or the agent has a budget in dollars and the price of the model is unknown.
+        UsageError: If there is no such model, or the agent has a budget in dollars and the price of the model is
+            unknown.
     """
     require("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
@@ -146,11 +147,11 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
 
 
 def check_drivable(agent: AnyAgent, claimed: Claimed) -> Claimed:
-    """Return a run that was claimed; give it back if its model has to be given again, or its check is missing.
+    """Return a claimed run if it can be driven here.  Otherwise release it.
 
     Raises:
-        UsageError: The run names a model for which no client can be made here, or its answers are checked, and the
-            agent has no check.
+        UsageError: If no client can be made here for the model of the run, or the agent lacks the check that the run
+            needs.
     """
     call, recorder = claimed
     if recorder is None:

@@ -1,8 +1,8 @@
-"""Python code in place of a model: the `answer` of a class of agents, or a function in a team.
+"""Python code in place of a model: the ``answer`` method of a class of agents, or a function in a team.
 
-The code is the one request of an agent call, which has states, events, a deadline and a store, and may be inside
-another call, like any agent call.  The code itself is plain Python: no record holds its progress, and it starts again
-if the call is driven again before it has returned.  If it must survive a crash or wait for a person, write a flow.
+The code is the single request of an agent call.  The call has states, events, a deadline and a store, and may be inside
+another call.  No record holds the progress of the code, so it starts again if the call is resumed before the code has
+returned.  If it must survive a crash or wait for a person, write a flow.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.threads import in_thread
 from fsm_agent.validation import safe_repr
 
-MAX_SHOWN_CHARS = 200  # of the text of an exception
-PROGRAM = "program:"  # begins the name of a client that is the user's code instead of a model
+MAX_SHOWN_CHARS = 200  # of an exception's text
+PROGRAM = "program:"  # prefix for the names of clients that are code of the user
 
 
 class Program(SyncVerbs):
-    """A client whose replies are what a function returns for the newest message of the user.
+    """A client that replies with the return value of a function.
 
     Args:
-        name: The agent that it answers for.
-        function: The function: it is given a text, or a `Payload` if there is more than text, and the `Context` of the
-            call if it takes two arguments; plain or a coroutine function.
-        output: The type of what it returns.
+        name: The name of the agent.
+        function: A plain or coroutine function of the newest user message.  It receives a text, or a `Payload` if there
+            is more than text, and the call's `Context` if it takes two arguments.
+        output: The type of the return value.
 
     Attributes:
-        raised: The exception of the function, if it raised one.
+        raised: The exception of the function, or None.
         used: The tokens of the agent calls that the function made.
     """
 
@@ -63,8 +63,8 @@ class Program(SyncVerbs):
         self.name = f"{PROGRAM}{name}"
         self._function = function
         self._output = output
-        self._expected = Output(output)  # as the call reads it
-        self._context: Context[Any] | None = None  # of the call that it answers; see `bound_to`
+        self._expected = Output(output)  # the same reading as in the call
+        self._context: Context[Any] | None = None  # the context of the call; see `bound_to`
         self.raised: Exception | None = None
         self.used = UNUSED
 
@@ -75,20 +75,20 @@ class Program(SyncVerbs):
         return bound
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return what the function returns; a plain function runs in a thread."""
+        """Return the function's value as a reply.  A plain function runs in a thread."""
         with self._answering(request) as arguments:
             if inspect.iscoroutinefunction(inspect.unwrap(self._function)):
                 found = await _within(self._function(*arguments), timeout_s)
             else:
                 found = await _within(in_thread(partial(self._function, *arguments)), timeout_s)
-        return await in_thread(partial(self._reply, found))  # as the type of its output may have validators
+        return await in_thread(partial(self._reply, found))  # because the output type may have slow validators
 
     @contextmanager
     def _answering(self, request: Request) -> Iterator[tuple[Any, ...]]:
-        """Yield the arguments of the function; agent calls inside it count as its usage.
+        """Yield the arguments of the function.  Agent calls inside the function count as its usage.
 
         Raises:
-            ProgramError: The function raised something.
+            ProgramError: If the function raises an exception.
         """
         context: Context[Any] = Context(deps=None) if self._context is None else self._context
         arguments = (_task(request), context) if _takes_context(self._function) else (_task(request),)
@@ -105,20 +105,20 @@ class Program(SyncVerbs):
             self.used = sum(used, UNUSED)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the whole reply: a program does not stream."""
+        """Yield the whole reply, because a program does not stream."""
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Close nothing: its agents close themselves."""
+        """Do nothing, because the function's agents are closed elsewhere."""
 
     async def aclose(self) -> None:
-        """Close nothing: its agents close themselves."""
+        """Do nothing, because the function's agents are closed elsewhere."""
 
     def _reply(self, found: Any) -> Reply:
-        """Return the value of the function as a reply from which the output can be read.
+        """Return the value of the function as a reply that holds the output.
 
         Raises:
-            ProgramError: The value has another type.
+            ProgramError: If the value has another type.
         """
         if self._output is str and isinstance(found, str):
             return Reply.of(str(found)).changed(usage=self.used)
@@ -126,7 +126,7 @@ class Program(SyncVerbs):
             checked = type_adapter(self._output).validate_python(found, strict=True)
             text = self._expected.kept(checked, self._expected.validated)
             return Reply.of(text).changed(usage=self.used)
-        except ValueError as error:  # of pydantic, too
+        except ValueError as error:  # includes errors of pydantic
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
             right = "annotate what it returns"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
@@ -135,13 +135,13 @@ class Program(SyncVerbs):
             ) from error
 
     def _failure(self, error: Exception) -> ProgramError:
-        """Return an exception of the function as the failure of its request, which is not retried."""
+        """Return an exception of the function as an error that is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
             return ProgramError(f"{self._named} has not returned in time")
         text = " ".join(mask_keys(error_text(error)).split())
         text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
         told = with_place(f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": "), error)
-        if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # of a call, or of a flow
+        if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # a call or a flow is suspended
             waits = with_place(f"{self._named} cannot wait for a person, as what it called does", error)
             told = f"{waits}; pass approve=… to that agent, which decides at once, or use a flow, which can wait, as"
             told += " flow.bound(agent.agents)"
@@ -152,19 +152,19 @@ class Program(SyncVerbs):
         return f"{self._function.__name__} of {self.name.removeprefix(PROGRAM)!r}"
 
 
-LIMITS = Limits(recalls=0, parse_retries=0)  # it is not asked again
+LIMITS = Limits(recalls=0, parse_retries=0)  # a program is not asked again
 
 
 def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
-    """Return an agent that does what a function does, once.
+    """Return an agent that calls a function once.
 
     Args:
-        name: Its name.
+        name: The name of the agent.
         function: The function of the task.
-        output: The type of its output, if it has no annotation.
+        output: The output type, if the function has no return annotation.
 
     Raises:
-        UsageError: It cannot be called with a task alone.
+        UsageError: If the function cannot be called with only a task.
     """
     check_program(name, function)
     output = returned_type(function, output)
@@ -175,7 +175,7 @@ def check_program(name: str, function: Callable[..., Any]) -> None:
     """Refuse a function that cannot be called with a task, or with a task and a `Context`.
 
     Raises:
-        UsageError: It says what was expected.
+        UsageError: If the function is refused.
     """
     arguments = (None, None) if _takes_context(function) else (None,)
     try:
@@ -187,17 +187,17 @@ def check_program(name: str, function: Callable[..., Any]) -> None:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes a second argument that is the context of the call."""
+    """Return whether a function takes the context of the call as a second argument."""
     parameters = [*inspect.signature(function).parameters.values()][1:2]
     is_second = bool(parameters) and parameters[0].kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return is_second and (parameters[0].name == "context" or "Context" in str(parameters[0].annotation))
 
 
 def returned_type(function: Any, output: Any) -> Any:
-    """Return the type in a function's return annotation; without one, ``output``.
+    """Return the type in a function's return annotation, or ``output`` without one.
 
     Raises:
-        UsageError: The annotation cannot be resolved, and ``output`` is not given.
+        UsageError: If the annotation cannot be resolved, and ``output`` is not given.
     """
     written = inspect.unwrap(function)
     annotation = getattr(written, "__annotations__", {}).get("return", Any)

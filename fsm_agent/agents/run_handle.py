@@ -1,4 +1,4 @@
-"""Handles of runs, to follow, answer and wait for runs that others drive, from any OS process."""
+"""Handles of runs.  They follow, answer and await runs that others drive, from any OS process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Result = TypeVar("Result", default=Any, covariant=True)
 
 
 class RunHandle(Generic[Result]):
-    """A run in a store, which a `Worker` drives; ``runs.submit`` and ``runs.get`` return it.
+    """A run in a store, which a `Worker` drives.  ``runs.submit`` and ``runs.get`` return it.
 
-    A handle holds no lease and drives nothing, so a run may have any number of handles, in any OS processes and
-    threads.  One thread of an OS process looks at all runs that are waited for: as soon as the store says that a run
-    was given back, and every quarter of a second for new entries.
+    A handle drives nothing, so a run may have any number of handles, in any OS processes and threads.  While handles
+    wait, one thread per OS process looks for new entries every quarter of a second, and at once when a driver releases
+    a run.
 
     Attributes:
         run_id: The name of the run.
@@ -62,8 +62,8 @@ class RunHandle(Generic[Result]):
 
         Raises:
             RunUnknown: If the run no longer exists.
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and takes other steps than the run since its last rest.
+            JournalError: If the journal is damaged or forged, or belongs to another agent.
+            ReplayError: If the code has changed and decides differently since the last rest.
         """
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
@@ -78,8 +78,6 @@ class RunHandle(Generic[Result]):
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait until the run has ended, and return its result or raise its error, like ``call``.
 
-        This includes the times for which the run itself waits.
-
         Args:
             timeout_s: The most seconds to wait, or None for no limit.
 
@@ -88,14 +86,14 @@ class RunHandle(Generic[Result]):
             CallFailed: If the run ended without an output.  For a flow, `FlowFailed`.
             CallSuspended: If the run waits for a person; `answer` gives the answer.  For a flow, `FlowSuspended`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the run is stuck because the code of its workers has changed and takes other steps.
-            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the run is stuck because the code of its workers has changed and decides differently.
+            JournalError: If the journal is damaged or forged, or belongs to another agent.
         """
         ends_s = _end_of(timeout_s)
         while (result := self._settled()) is None:
             future = self._watch(is_settled)
             try:
-                if self._settled() is None:  # it may have ended before it was watched
+                if self._settled() is None:  # the run may have ended before it was watched
                     future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
             except TimeoutError:
                 raise self._timed_out(timeout_s) from None
@@ -125,14 +123,14 @@ class RunHandle(Generic[Result]):
         and `Inside` with one of these.  Deltas, starts and progress are only in the driver's own stream.  If the run
         waits for a person, the last event is `Suspended`.
 
-        If the code has changed and cannot make some events, they are read from the journal, and a message is logged.
-        They then include steps and replies, but no changes of the dialog.
+        If the code has changed and cannot make some events, they are read from the journal, without changes of the
+        dialog, and a message is logged.
 
         Raises:
             CallFailed: If the run ended without an output; raised after `Done`.  For a flow, `FlowFailed`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the code takes other steps than the run since its last rest; raised at the end.
-            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and decides differently since the last rest; raised at the end.
+            JournalError: If the journal is damaged or forged, or belongs to another agent.
         """
         follower = self._follower()
         while True:
@@ -161,7 +159,7 @@ class RunHandle(Generic[Result]):
     def cancel(self, reason: str = "", *, by: str = "") -> None:
         """Cancel the run.  Its present or next driver ends it.
 
-        A run that was to start later is due at once, and ends without a request to a model.
+        A run with a later start is due at once, and ends without a request to a model.
 
         Args:
             reason: The reason, for people.
@@ -179,10 +177,10 @@ class RunHandle(Generic[Result]):
         Args:
             answers: Answers by key, as for ``resume``; or a single answer, if one question is open.
             by: The person who answers; shown to people.
-            signal_id: An id for a single answer.  An answer that is repeated with its id counts once.
+            signal_id: An id for a single answer, which then counts once even if it is sent again.
 
         Raises:
-            NotAsked: If the run asks no such question, or has ended.
+            NotAsked: If the run does not ask this question, or has ended.
             AlreadyAnswered: If another answer came first.
             SignalExists: If another answer has this ``signal_id``.
             OutcomeError: If the run asks several questions and an answer without a key was given.
@@ -200,7 +198,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return a function that returns or raises the result of the run, or None if the run has not settled."""
+        """Return a function that returns or raises the result of the run, or None if the run has no result yet."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -237,7 +235,7 @@ Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # run
 def post_answers(
     runnable: Runnable, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str = ""
 ) -> None:
-    """Post answers to a run: a mapping by key, or the one answer to its only open question."""
+    """Post answers to a run: a mapping by key, or a single answer to its only open question."""
     runs, content = runnable.runs.all, ""
     if signal_id:
         answer_checks.check_one_answer(answers)
@@ -248,13 +246,13 @@ def post_answers(
         answers = {runs.only_question(run_id): answers}
     outcomes = runnable._outcomes(run_id, answers, definition)
     given = [id(answer) for answer in answers.values()]
-    typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
+    typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # outcomes made from values
     at_s = runs.claims.clock_of(definition).now()
     runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, signal_id=signal_id, content=content)
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:
-    """Return the answers as a text, which is equal for equal answers even if the run asks for others by then."""
+    """Return a text that is equal for equal answers, even if the run now asks other questions."""
     told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr
@@ -276,11 +274,7 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
 
 
 def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str) -> Start:
-    """Return when a run starts.
-
-    Raises:
-        UsageError: If the delay is not a number of seconds from 0 on.
-    """
+    """Return the start options of a run."""
     if not is_amount(delay_s):
         raise invalid("delay_s", delay_s, "a number of seconds from 0 on")
     if time.time() + delay_s > MAX_TIME_S:

@@ -1,8 +1,8 @@
-"""What a driver, a worker and a page need of anything that can be called, and the functions that drive it.
+"""The base of everything that can be called, and the functions that drive it.
 
-An agent, a conversation, a flow and an orchestrator are each a `Runnable`.  Each verb of theirs is one line over the
-functions here: `begin` makes a process and claims its run, `run` and `stream` drive it, in this thread or, as `arun`
-and `astream`, under asyncio.
+An agent, a conversation, a flow and an orchestrator are each a `Runnable`.  Their methods use the functions of this
+module: `begin` makes a process and claims its run, `run` and `stream` drive it in this thread, `arun` and `astream`
+under asyncio.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.validation import require, safe_repr
 
 Sink: TypeAlias = Callable[[Event], Any]
-# The usage of processes that a program drives, for the call that the program answers.
+# The usage of processes that a program drives, for the call of the program.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 
 
@@ -45,7 +45,7 @@ class _BoundRuns(Protocol):
 
 
 class AnyAgent(Protocol):
-    """What its calls take from an agent, as `Agent` has it."""
+    """The parts of an agent that its calls use."""
 
     @property
     def name(self) -> str: ...
@@ -100,12 +100,12 @@ class AnyAgent(Protocol):
 
 
 class Runnable(ABC):
-    """An agent, a conversation, a flow or an orchestrator, as those see it who drive its processes.
+    """An agent, a conversation, a flow or an orchestrator, as its drivers see it.
 
     Attributes:
-        name: The name by which its runs in a store find it.
+        name: The name under which its runs are found in a store.
         _process_type: The class of its processes.
-        _reads_store: Whether `prepare` reads the store, as that of a conversation does.
+        _reads_store: Whether `prepare` reads the store, as for a conversation.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Runnable(ABC):
 
     @property
     def _sub_runnables(self) -> Sequence[Runnable]:
-        """This runnable, and those inside it that may have runs of their own in a store."""
+        """This runnable, and inner runnables that may have their own runs in a store."""
         return (self,)
 
     @abstractmethod
@@ -127,51 +127,51 @@ class Runnable(ABC):
 
     @abstractmethod
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Return a process that has not begun, for a function of the process around it.
+        """Return a process that has not begun, for a function of the outer process.
 
         Raises:
-            UsageError: It cannot be part of another.
+            UsageError: If it cannot be part of another process.
         """
 
     @abstractmethod
     def _environment_of(self, process: Any) -> Environment:
-        """Return the environment in which the effects of a process are performed."""
+        """Return the environment in which a process performs its effects."""
 
     @abstractmethod
     def _listener_to(self, process: Any) -> Sink | None:
-        """Return a callback that forwards the events of a process to the hooks; None: there are no hooks."""
+        """Return a callback that passes the events of a process to the hooks, or None without hooks."""
 
     @abstractmethod
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how its processes are rebuilt from a store, with these options of `resume`."""
+        """Return the factory that rebuilds processes from a store, with these options of `resume`."""
 
     @abstractmethod
     def _definition_of(self, process: Any) -> ProcessFactory:
-        """Return how a process is rebuilt from a store, with the options that it was prepared with."""
+        """Return the factory that rebuilds a process from a store, with the options of its `prepare`."""
 
     @abstractmethod
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        """Return how a `Worker` makes the process of a run.
+        """Return the factory with which a `Worker` makes the process of a run.
 
         Args:
             header: The header of the run's journal.
-            deps: As of `_check_deps`.
-            prompts: Prompts of tasks, by their paths.
+            deps: See `_check_deps`.
+            prompts: Prompts of tasks, by path.
         """
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        """Return the fingerprints of the code of runs that it can begin, with its own prompt or one of these."""
+        """Return the fingerprints of runs that can begin here, with the own prompt or one of these."""
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
-        """Refuse deps with which its runs cannot be driven.
+        """Refuse deps with which runs cannot be driven.
 
         Args:
             deps: A value, or a function of (agent, extra, user) that makes it, which is not called here.
 
         Raises:
-            UsageError: They are neither; or a value with which a function of an agent cannot do.
+            UsageError: If the function has other parameters, or a function of an agent cannot work with the value.
         """
 
     @abstractmethod
@@ -180,24 +180,24 @@ class Runnable(ABC):
 
     @abstractmethod
     def _check_resumed(self, claimed: Claimed) -> Claimed:
-        """Return a run that was claimed; give it back and raise an error if it cannot be driven here."""
+        """Return a claimed run, or release it and raise an error if it cannot be driven here."""
 
     @abstractmethod
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         """Return answers to the questions of a run as outcomes by key."""
 
 
-# The four that drive
+# The four functions that drive
 
 
 def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
-    """Drive a process in this thread, as far as it goes; return its result, or raise its failure.
+    """Drive a process in this thread until it ends or waits.  Return its result, or raise its failure.
 
     Args:
-        runnable: What made it.
+        runnable: The runnable that made the process.
         claimed: The process and its recorder, as `claim` returns them.
         sink: Receives every event, after the hooks.
-        is_shared: False: no one else holds the process.
+        is_shared: Whether other threads may hold the process.
     """
     process, recorder = claimed
     tell = _both(runnable._listener_to(process), sink)
@@ -212,7 +212,10 @@ async def arun(runnable: Runnable, claimed: Claimed, sink: Sink | None = None) -
 
 
 def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:
-    """Yield the events of a process, which is claimed when the first is asked for; raise its failure after the last."""
+    """Yield the events of a process, and raise its failure after the last event.
+
+    The process is claimed when the first event is requested.
+    """
     process, recorder = begun()
     tell = runnable._listener_to(process)
     with closing(drivers.drive(process, runnable._environment_of(process), recorder=recorder)) as events:
@@ -228,7 +231,7 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
     """`stream` for asyncio."""
     process, recorder = await begun()
     tell = runnable._listener_to(process)
-    # A loop that ends closes all async generators at once, so one that waited for `adrive` could be closed before it.
+    # A loop that ends closes all async generators at once, so this one could be closed before `adrive`.
     async with AsyncDriver(process, runnable._environment_of(process), is_streamed=True, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
@@ -245,7 +248,7 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
 
 
 def adrive_claimed(runnable: Runnable, claimed: Claimed, sink: Sink | None) -> Awaitable[Any]:
-    """Drive a process as far as it goes, whatever comes of it."""
+    """Drive a process until it ends or waits, and raise no failure."""
     process, recorder = claimed
     return drivers.arun(
         process, runnable._environment_of(process), _both(runnable._listener_to(process), sink), recorder
@@ -253,7 +256,7 @@ def adrive_claimed(runnable: Runnable, claimed: Claimed, sink: Sink | None) -> A
 
 
 def result_of(process: Any) -> Any:
-    """Return the result of a process that was driven; raise its failure, or what it waits for."""
+    """Return the result of a process that was driven, or raise its failure or suspension."""
     if (used := USED_INSIDE.get()) is not None:
         used.append(process.record.total_usage)
     return process.result()
@@ -263,12 +266,12 @@ def result_of(process: Any) -> Any:
 
 
 def begin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
-    """Make the process of a task, unless the task is one, and claim its run."""
+    """Make the process of a task, unless the task is a process, and claim its run."""
     return claim(runnable, _process_in(runnable, task, options) or runnable.prepare(task, **options))
 
 
 async def abegin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
-    """`begin` for asyncio: what may wait for a disk is done in a thread."""
+    """`begin` for asyncio.  Steps that may wait for a disk run in a thread."""
     process = _process_in(runnable, task, options)
     if process is None and _reads_disk(runnable):
         process = await asyncio.to_thread(partial(runnable.prepare, task, **options))
@@ -278,7 +281,7 @@ async def abegin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> C
 
 
 def claim(runnable: Runnable, process: Any) -> Claimed:
-    """Return a process and its recorder; if its run has begun before, the stored process."""
+    """Return a process and its recorder.  If its run has begun before, the process comes from the store."""
     if process.journal is None or not process.journal.header:
         return process, None
     return runnable.runs.all.claims.begin(process, runnable._definition_of(process))
@@ -295,12 +298,12 @@ async def aclaim_process(runnable: Runnable, process: Any) -> Claimed:
 
 
 def _reads_disk(runnable: Runnable) -> bool:
-    """Return whether to prepare a process reads a store on disk: the turns before it, of a conversation."""
+    """Return whether preparing a process reads a store on disk."""
     return runnable._reads_store and not runnable.runs.all.store.is_volatile
 
 
 def _process_in(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Any:
-    """Return the task if it is a process, which has its options already; else None."""
+    """Return the task if it is a process, which already has its options, or None."""
     if not isinstance(task, runnable._process_type):
         return None
     runnable._check_process(task, "run")
@@ -313,15 +316,15 @@ def _process_in(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> An
 
 
 def check_process(runnable: Runnable, process: Any, verb: str) -> None:
-    """Refuse to drive anything but a process of this kind.
+    """Refuse everything but a process of this kind.
 
     Args:
-        runnable: What would drive it.
-        process: What was given.
+        runnable: The runnable that would drive it.
+        process: The value that was passed.
         verb: The method that was called, ``run`` or ``arun``.
 
     Raises:
-        UsageError: It names the method to call.
+        UsageError: If it is refused; the message names the method to call.
     """
     if not isinstance(process, runnable._process_type):
         right = f"{'call' if verb == 'run' else 'acall'}({safe_repr(process)})"
@@ -344,7 +347,7 @@ def _a_process(runnable: Runnable) -> str:
 
 
 def _both(tell: Sink | None, sink: Sink | None) -> Sink | None:
-    """Return a listener that calls both, the hooks first; None: there is neither."""
+    """Return a listener that calls both, the hooks first, or None if there is neither."""
     if tell is None or sink is None:
         return tell or sink
 

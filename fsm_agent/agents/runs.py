@@ -1,4 +1,4 @@
-"""The runs of an agent or a flow in its store: the operations that need both the store and the code of the run."""
+"""The runs of an agent or a flow in its store: operations that need both the store and the code."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class BoundRuns:
-    """The runs of an agent, a flow or an orchestrator.  Each kind adds the types of its tasks and results.
-
-    Args:
-        runnable: The agent, flow or orchestrator.
-    """
+    """The runs of an agent, a flow or an orchestrator.  Each kind adds the types of its tasks and results."""
 
     def __init__(self, runnable: Any) -> None:
         self._runnable: Runnable = runnable
@@ -66,14 +62,7 @@ class BoundRuns:
         return runs_of(self._runnable)
 
     def _submit(self, task: Any, after: tuple[str, ...], start: tuple[float, int, str], options: Any) -> RunHandle[Any]:
-        """Put a task into the store.
-
-        Args:
-            task: The task.
-            after: The names of the runs that have to end first.
-            start: The delay in seconds, the priority and the service.
-            options: The options of `prepare`.
-        """
+        """Put a task into the store, with the names of the runs before it, its start and the options of `prepare`."""
         for name in ("clients", "model"):
             if (value := options.get(name)) is not None and not isinstance(value, str):
                 raise UsageError(
@@ -99,19 +88,19 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how processes are rebuilt from the store for reading, which needs no deps."""
+        """Return the factory that rebuilds processes for reading, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
         self, run_id: str, answers: Any, by: str, signal_id: str, options: Mapping[str, Any]
     ) -> Callable[[], Claimed]:
-        """Return a function that posts answers to a run and claims the run, so that it can continue."""
+        """Return a function that posts answers to a run and claims the run."""
         self._runnable._check_deps(options.get("deps"))
         definition = self._runnable._definition(options)
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
 
     def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
-        """Post the answers to a run, claim the run, and return its process and its recorder."""
+        """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)
             definition.check(definition.process_of(header, None))
@@ -125,20 +114,20 @@ class BoundRuns:
 
 
 async def aclaim_run(runnable: Runnable, run_id: str, options: Mapping[str, Any]) -> Claimed:
-    """Claim a run of a runnable's store, to be driven with `adrive_claimed`."""
+    """Claim a stored run, to be driven with `adrive_claimed`."""
     claimer = BoundRuns(runnable)._claimer(run_id, None, "", "", options)
     return await aclaim(claimer)
 
 
 def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return options with deps that only the driver of a run has, unless there are some."""
+    """Return options in which missing deps are left to the driver of the run."""
     return options if options.get("deps") is not None else {**options, "deps": LATER}
 
 
 class AgentRuns(BoundRuns, Generic[Deps, Out]):
-    """The runs of an agent or a conversation in its store; ``agent.runs``.
+    """The runs of an agent or a conversation in its store, as ``agent.runs``.
 
-    A run is a call that the store keeps, step by step: any OS process can follow it, answer it and continue it.
+    A run is a call that the store keeps, step by step.  Any OS process can follow it, answer it and continue it.
 
     Attributes:
         all: The runs of the whole store, as `Runs`.
@@ -179,30 +168,26 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         """Put the task into the store for a `Worker` to do, and return the handle of its run.
 
         If the store has a run with this ``run_id`` and the same task, that run is returned unchanged.  A worker makes
-        its own ``deps``, and finds a prompt of the task by its path.  The ``deps`` given here are for a function that
-        makes the system prompt; no store keeps them.
+        its own ``deps``, and finds a prompt of the task by its path.  The ``deps`` given here are only for a function
+        that makes the system prompt, and are not stored.
 
         Args:
-            task: The task; see `Agent.call` for it and for the options not described here.
-            after: The runs that have to end (in success or failure) or be deleted first, as names or handles.  Or what
-                the task continues, as for a call: the result of a call, a dialog, or messages.
-            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier;
-                a cancellation ends it at once.
-            priority: From -100 to 100.  Workers take a due run with the highest priority.  It holds until the run has
-                ended.
-            service: The name of the `RunFollower` that drives the run like its own, or empty for workers.
-            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
-                record keeps them, so JSON must be able to hold them.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
-                and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            task: The task; see `Agent.call`.
+            after: The runs that have to end (in success or failure) or be deleted first, as names or handles.  Or, as
+                for a call, the result, dialog or messages that the task continues.
+            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier.
+                A cancellation ends it at once.
+            priority: From -100 to 100.  Workers take a due run with the highest priority first.
+            service: The name of the `RunFollower` that drives the run, or empty for workers.
+            args: See `Agent.call`.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
+            extra: See `Agent.call`.
+            by: See `Agent.call`.
             run_id: The name of the run in the agent's store, or None for a new name.
-            system_args: The values for the variables of the agent's system prompt, or None for the values of the
-                earlier dialog.
-            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
+            system_args: See `Agent.call`.
+            keep_system: See `Agent.call`.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
@@ -270,13 +255,12 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
 
         Args:
             run_id: The name of the run.
-            args: The settings of the call.  For this and the next options, None keeps what the run began with.
-            parser_args: See `Agent.call`.
-            deps: See `Agent.call`.
-            model: See `Agent.call`.
-            prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
-                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
+            args: See `resume`.
+            parser_args: See `resume`.
+            deps: See `resume`.
+            model: See `resume`.
+            prompt: See `resume`.
+            on_change: See `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -315,32 +299,32 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
-        """Continue a stored run from its last rest and return its result.  If it has ended, just return the result.
+        """Continue a stored run and return its result.  If the run has ended, just return the result.
 
         Args:
             run_id: The name of the run.
             answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``; or a single outcome,
                 such as ``Approved()``, if one question is open.
             by: The person who answers; shown to people.
-            signal_id: An id for a single answer.  An answer that is repeated with its id, as after `RunBusy`, counts
-                once.
+            signal_id: An id for a single answer, which then counts once even if it is sent again, for example after
+                `RunBusy`.
             sink: Receives every event.
             args: The settings of the call.  For this and the next options, None keeps what the run began with.
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
             model: See `Agent.call`.
             prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
-                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
+            on_change: The reaction to a changed prompt.  ``"report"`` logs the change and sets the result's
+                ``prompt_change``.  ``"error"`` raises an error and leaves the run unchanged.
 
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
             RunUnknown: If no run has this name.
-            RunBusy: If another holder drives the run.  The answers reach it nevertheless.
-            NotAsked: If the run asks no such question.
+            RunBusy: If another process drives the run.  The answers reach it nevertheless.
+            NotAsked: If the run does not ask this question.
             OutcomeError: If the run asks several questions and a single outcome was given; the error lists their keys.
             AlreadyAnswered: If another answer came first.
-            ReplayError: If the code has changed and now decides differently from the last rest on.
+            ReplayError: If the code has changed and decides differently since the last rest.
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for an answer again.
         """
@@ -418,21 +402,20 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Return the call of a stored run, rebuilt from its whole journal.  Each entry is verified.
+        """Rebuild the call of a stored run from its whole journal, verify each entry, and return the call.
 
         Args:
             run_id: The name of the run.
-            args: The settings of the call.  For this and the next options, None keeps what the run began with.
-            parser_args: See `Agent.call`.
-            deps: See `Agent.call`.
-            model: See `Agent.call`.
-            prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
-                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
+            args: See `resume`.
+            parser_args: See `resume`.
+            deps: See `resume`.
+            model: See `resume`.
+            prompt: See `resume`.
+            on_change: See `resume`.
 
         Raises:
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and now decides differently.
+            JournalError: If the journal is damaged or forged, or belongs to another agent.
+            ReplayError: If the code has changed and decides differently.
         """
         call: AgentCall[Out] = self.all.replay(
             run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -453,26 +436,25 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Return the call of a stored run as it was after a step, to read its ``state``, ``record`` or ``outcome``.
 
-        The run does not change, and another driver may continue it meanwhile.  The returned call takes no steps.  To
-        continue from it, use `fork`.
+        Another process may drive the run meanwhile.  The returned call takes no steps.  To continue from it, use
+        `fork`.
 
         Args:
             run_id: The name of the run.
-            step: The number of a journal entry, as ``fsm-agent runs show`` counts them, with 0 before the first; or
-                None for the run as it is stored.
-            args: The settings of the call.  For this and the next options, None keeps what the run began with.
-            parser_args: See `Agent.call`.
-            deps: See `Agent.call`.
-            model: See `Agent.call`.
-            prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
-                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
+            step: The number of a journal entry, as in ``fsm-agent runs show``, with 0 before the first; or None for the
+                run as it is stored.
+            args: See `resume`.
+            parser_args: See `resume`.
+            deps: See `resume`.
+            model: See `resume`.
+            prompt: See `resume`.
+            on_change: See `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and now decides differently up to this step.
+            JournalError: If the journal is damaged or forged, or belongs to another agent.
+            ReplayError: If the code has changed and decides differently up to this step.
         """
         call: AgentCall[Out] = self.all.at(
             run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -495,28 +477,27 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> str:
         """Make another run that continues from a step of a stored run, and return its name.
 
-        ``resume(name)`` drives the fork.  It may belong to another agent of the same name, with another model or other
-        functions.  Earlier steps are not repeated; later steps are.  The fork of a turn belongs to no conversation.
+        ``resume(name)`` drives the fork.  Another agent of the same name may drive it, with another model or other
+        functions. Earlier steps are not repeated; later steps are.  The fork of a turn belongs to no conversation.
 
         Args:
             run_id: The name of the run, which stays unchanged.
             step: The step; see `at`.
             new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
             by: The person who forks the run; shown to people.
-            args: The settings of the call.  For this and the next options, None keeps what the run began with.
-            parser_args: See `Agent.call`.
-            deps: See `Agent.call`.
-            model: See `Agent.call`.
-            prompt: The prompt of the task, if it had its own.
-            on_change: What to do if the prompt has changed since the run began: ``"report"`` logs the change and sets
-                the result's ``prompt_change``; ``"error"`` raises and leaves the run unchanged.
+            args: See `resume`.
+            parser_args: See `resume`.
+            deps: See `resume`.
+            model: See `resume`.
+            prompt: See `resume`.
+            on_change: See `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
             RunExists: If another run has the name of the fork.
             UsageError: If the run has no such step, or is in the middle of a function that must not run twice.
-            JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and now decides differently up to this step.
+            JournalError: If the journal is damaged or forged, or belongs to another agent.
+            ReplayError: If the code has changed and decides differently up to this step.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
@@ -530,13 +511,13 @@ def read_options(
     prompt: Prompt[Any] | None,
     on_change: OnChange,
 ) -> dict[str, Any]:
-    """Return the options with which the call of a run is made."""
+    """Return the options for rebuilding the call of a run."""
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "prompt": prompt}
     return {**named, "on_change": on_change}
 
 
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
-    """Return the runs that ``after`` names, and what the task continues.  Only one of them is given."""
+    """Return the runs that ``after`` names, and what the task continues.  At most one of them is given."""
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
 

@@ -1,4 +1,4 @@
-"""The methods by which agents and conversations do tasks, with the types of tasks, options and results."""
+"""The methods of agents and conversations that do tasks, such as `call` and `stream`."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from fsm_agent.store.claiming import ProcessFactory
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
-    """The methods by which agents and conversations do tasks.
+    """The methods of agents and conversations that do tasks.
 
-    In the overloads, a prompt whose output is text gives the agent's output type, and every other prompt its own.  The
-    type of a dialog does not tell which prompt governs it.
+    In the overloads, a prompt whose output is text gives the agent's output type, and every other prompt gives its own.
+    The type of a dialog does not tell its prompt.
     """
 
     approve: Approve[Deps] | None
@@ -90,23 +90,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Return a call that has not begun.  You can drive it with `run`, or step by step.
 
         Args:
-            task: Plain text, a `Payload` of texts and images, a prompt, a prompt with values for its variables
-                (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog` or a list
-                of messages.  For a conversation, the task is the next turn.
-            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
-                record keeps them, so JSON must be able to hold them.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
-                and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
-            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
-                name and the same task, the call continues that run or returns its result.
-            system_args: The values for the variables of the agent's system prompt, or None for the values of the
-                earlier dialog.
-            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
-            after: What the task continues: the result of a call, a dialog, or messages.
+            task: See `call`.
+            args: See `call`.
+            parser_args: See `call`.
+            deps: See `call`.
+            model: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
+            system_args: See `call`.
+            keep_system: See `call`.
+            after: See `call`.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
@@ -146,24 +140,27 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Do the task and return the result.  This also works inside a running event loop.
 
         Args:
-            task: Text, a `Payload`, a prompt, a message or a dialog; see `prepare`.
+            task: A text, a `Payload` of texts and images, a prompt, a prompt with values for its variables
+                (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog` or a list of
+                messages.  For a conversation, the task is the next turn.
             args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
-                record keeps them, so JSON must be able to hold them.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            parser_args: Keyword arguments for the prompt's parser, or the validation context of its output type.  The
+                record keeps them as JSON.
+            deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
             model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
-                and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
+            extra: JSON data of yours, such as a ticket number.  It is in ``result.extra``, in snapshots and in the
+                messages that the call adds to the dialog.  The model does not see it.
+            by: The user who asks, as named by your login.  The record keeps it, and a function of ``deps`` receives it.
             run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
                 name and the same task, the call continues that run or returns its result.
             system_args: The values for the variables of the agent's system prompt, or None for the values of the
                 earlier dialog.
-            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
-            after: What the task continues: the result of a call, a dialog, or messages.
+            keep_system: Whether to keep the system message of the dialog, in place of the agent's.
+            after: The result, dialog or messages that the task continues.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
+            UsageError: If an option is wrong or unknown; see `prepare`.
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for a person who is not here; see ``error.call``.
         """
@@ -232,20 +229,16 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
         Args:
             task: The task, as for `call`; or a prepared or restored call, which already has its options.
-            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
-                record keeps them, so JSON must be able to hold them.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
-                and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
-            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
-                name and the same task, the call continues that run or returns its result.
-            system_args: The values for the variables of the agent's system prompt, or None for the values of the
-                earlier dialog.
-            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
-            after: What the task continues: the result of a call, a dialog, or messages.
+            args: See `call`.
+            parser_args: See `call`.
+            deps: See `call`.
+            model: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
+            system_args: See `call`.
+            keep_system: See `call`.
+            after: See `call`.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
@@ -316,24 +309,19 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
         Args:
             tasks: The tasks.  Each is read when it begins.
-            concurrency: How many tasks are done at a time.
-            progress: True for a progress bar on stderr, or a function of the number of finished tasks and of all
-                tasks.
-            fail_fast: Whether the first error is raised.  Then no further task begins, and the others are interrupted.
-            args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context of the validators of its output.  The
-                record keeps them, so JSON must be able to hold them.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: Data of yours that JSON can hold, such as a ticket number.  It is in ``result.extra``, in snapshots
-                and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The user who asks, as your login names them: kept in the record, and passed to a function of ``deps``.
-            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
-                name and the same task, the call continues that run or returns its result.
-            system_args: The values for the variables of the agent's system prompt, or None for the values of the
-                earlier dialog.
-            keep_system: Whether the system message of the dialog is kept, in place of the agent's.
-            after: What the task continues: the result of a call, a dialog, or messages.
+            concurrency: How many tasks run at a time.
+            progress: True for a progress bar on stderr, or a function of the number of finished tasks and of all tasks.
+            fail_fast: Whether to raise the first error.  No further task then begins, and the others are interrupted.
+            args: See `call`.
+            parser_args: See `call`.
+            deps: See `call`.
+            model: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
+            system_args: See `call`.
+            keep_system: See `call`.
+            after: See `call`.
             unknown: Unknown options, which are refused with a suggestion.
         """
         check_known(unknown, tasks, MapOptions.__optional_keys__)
@@ -378,7 +366,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Drive a prepared or restored call from its present state.  A sink receives every event.
 
         Raises:
-            UsageError: If the argument is not an agent call, or the call is being driven already.
+            UsageError: If the argument is not an agent call, or is already being driven.
         """
         self._check_process(process, "run")
         check_sink(sink)
@@ -397,7 +385,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """The runs of this agent in its store.  You can submit, follow, resume, read and fork them."""
         return AgentRuns(self)
 
-    # What `Runnable` asks
+    # The methods that `Runnable` needs
 
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
         raise NotImplementedError
@@ -409,17 +397,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return answers
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Do a task as part of the call around, and return its result."""
+        """Do a task as part of the outer call, and return its result."""
         return call_inside(self, task, options, around)
 
     async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
         return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.
+        """Refuse everything but an agent call, and a call whose functions would bypass this agent's approver.
 
         Raises:
-            UsageError: If the call is refused; the message says what was expected.
+            UsageError: If the call is refused.
         """
         check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
