@@ -51,10 +51,6 @@ _ELSEWHERE = {  # attributes that would be ignored in a class, and their right p
 def check_attributes(cls: type, base: type) -> None:
     """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries.
 
-    Args:
-        cls: A class of agents.  Its mixins are also checked.
-        base: `AgentBase`.
-
     Raises:
         ConfigError: If there is one; the message names the attribute and suggests the right one.
     """
@@ -461,11 +457,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a sub-agent.
 
-        Args:
-            each: Its name in the group.
-            owner: The name of this agent.
-            client: Replaces the client of the configuration.
-            of_class: The arguments from the class.  With several sub-agents, its prompt and output are left out.
+        ``of_class`` are the arguments from the class.  With several sub-agents, its prompt and output are left out.
         """
         options = dict(of_class)
         if hasattr(self, "answer"):

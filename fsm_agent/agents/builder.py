@@ -35,17 +35,7 @@ from fsm_agent.validation import invalid, require, safe_repr
 
 
 class PromptResolver:
-    """Adds the functions and the output of an agent to the prompts of its calls.
-
-    Args:
-        functions: The agent's functions and sources of functions.  Sources are asked again for each call.
-        prompt: The agent's prompt, for tasks in plain text.
-        output: The agent's output type.
-        finalizer: The agent's finalizer.
-
-    Attributes:
-        is_fixed: Whether the functions are the same in every call.
-    """
+    """Adds the functions and the output of an agent to the prompts of its calls."""
 
     __slots__ = ("_finalizer", "_functions", "_output", "_prompt", "_resolved", "is_fixed")
 
@@ -92,11 +82,7 @@ class PromptResolver:
 
 
 def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
-    """Refuse parser arguments that a prompt cannot use.
-
-    Raises:
-        UsageError: If the prompt has neither a parser nor an output type whose validators could use them.
-    """
+    """Refuse parser arguments that a prompt cannot use."""
     if prompt.parser is None and prompt.output is str:
         raise UsageError(
             f"parser_args: expected a prompt with a parser or a type as output, got neither, for {parser_args!r:.200}"
@@ -104,11 +90,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse deps with which a function cannot work: None, or a builtin type.
-
-    Raises:
-        UsageError: If a function is affected; the message names the first one.
-    """
+    """Refuse deps with which a function cannot work: None, or a builtin type."""
     if deps is LATER:
         return
     for function in functions:
@@ -138,11 +120,7 @@ System: TypeAlias = str | Prompt | Callable[[Any], str] | Callable[[], str]
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt that is a function of anything but the deps.
-
-    Raises:
-        UsageError: If it is refused; the message names the function.
-    """
+    """Refuse a system prompt that is a function of anything but the deps."""
     if isinstance(system, str | Prompt):
         return
     right = "a function of the deps of a call, such as def system(deps: Shop) -> str"
@@ -169,11 +147,7 @@ def is_of_deps(system: System) -> bool:
 
 
 def check_system_needs(system: System, agent: str, deps: object) -> None:
-    """Refuse a call without deps if its system prompt needs them.
-
-    Raises:
-        UsageError: If deps are missing; the message names the agent.
-    """
+    """Refuse a call without deps if its system prompt needs them."""
     if deps is None and is_of_deps(system) and not _takes(system, ()):
         raise UsageError(
             f"deps=: expected some, got None: system of the agent {agent!r} is a function of them; pass deps=…, or give"
@@ -182,15 +156,7 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
 
 
 class SystemPrompt:
-    """The options of a call that concern its system prompt.
-
-    Args:
-        system: The agent's system prompt.
-        agent: The agent's name, for errors.
-        args: The values for the variables, or None for the values from the dialog.
-        keep: Whether to keep a system message at the start of the dialog.
-        deps: The deps of the call.
-    """
+    """The options of a call that concern its system prompt."""
 
     __slots__ = ("_agent", "_args", "_deps", "_keep", "_system")
 
@@ -250,11 +216,7 @@ class SystemPrompt:
         return self._deps is LATER and not is_kept and is_of_deps(self._system)
 
     def text(self) -> str:
-        """Return the system prompt that the driver makes.
-
-        Raises:
-            UsageError: If there are no deps, or the function of the deps does not return a text.
-        """
+        """Return the system prompt that the driver makes."""
         return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
@@ -350,13 +312,9 @@ def call_without_result(dialog: Dialog) -> str | None:
 class ResolvedTask(NamedTuple):
     """The messages of a task, and the prompt that governs the answer.
 
-    Attributes:
-        messages: The dialog, beginning with the system prompt.
-        system_args: The values for the variables of the system prompt, or None if the system prompt is not the agent's.
-        prompt: The prompt.
-        governed_by: The path of handoffs to the agent that has taken over the dialog.
-        summary: The summary that stands for the beginning of the dialog in requests.
-        is_system_late: Whether the driver makes the system prompt, which is an empty message until then.
+    ``system_args`` are the values for the variables of the agent's system prompt, or None if the dialog has another
+    system prompt.  ``governed_by`` is the path of handoffs to the agent that has taken over the dialog.  With
+    ``is_system_late``, the system prompt is an empty message until the driver makes it.
     """
 
     messages: Vector[Message]

@@ -89,7 +89,6 @@ def filled(value: Any) -> Any:
 
 
 def _texts(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
-    """Yield the texts in a value, each with the keys that lead to it."""
     if isinstance(value, str):
         yield keys, value
     elif isinstance(value, list | tuple | Mapping):
@@ -206,11 +205,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Table:
-    """The type of a table whose keys are the fields of a value, each checked separately.
-
-    Args:
-        kind: The class of the value.
-    """
+    """The type of a table whose keys are the fields of a value, each checked separately."""
 
     def __init__(self, kind: type[Value]) -> None:
         self.kind = kind
@@ -356,12 +351,7 @@ class AgentConfig(SubAgentConfig):
             raise _error(file, {}, [((), "expected a flatter configuration, got one nested too deep")]) from None
 
     def error(self, keys: Keys, text: str) -> ConfigError:
-        """Return the error for a mistake in this configuration, without values of variables.
-
-        Args:
-            keys: The keys that lead to the mistake.
-            text: The text after the keys: ": expected 0 or more, got -1".
-        """
+        """Return the error for a mistake in this configuration, without values of variables."""
         return _error(self._file, self._given(), [(keys, text)])
 
     @property
@@ -389,7 +379,6 @@ def keys_of(kind: type[BaseModel]) -> list[str]:
 
 
 def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with changes, table by table."""
     changed = dict(values)
     for key, change in changes.items():
         known = changed.get(key)
@@ -467,13 +456,7 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
 
 
 class SubAgent:
-    """The configuration of one sub-agent: its own keys, then the agent's keys, then ``global``.
-
-    Args:
-        config: The configuration.
-        name: The name of the sub-agent.
-        in_code: The options from the class, which the configuration overrides.
-    """
+    """The configuration of one sub-agent: its own keys, then the agent's keys, then ``global``."""
 
     def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
         self._config = config
@@ -488,10 +471,6 @@ class SubAgent:
 
     def arguments(self, owner: str, client: Client | None) -> dict[str, Any]:
         """Return the arguments of the sub-agent.
-
-        Args:
-            owner: The name of the agent that has the sub-agent.
-            client: Replaces the client of the configuration.
 
         Raises:
             ConfigError: If the configuration names something that is missing or wrong.
@@ -567,11 +546,6 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
     """Return the prompt of a path: ``root/name``, or a file that ends in ``.jinja``.
 
     Without a folder of prompts, ``prompts`` next to the configuration file is used if it holds the root.
-
-    Args:
-        config: The configuration.
-        path: The path.
-        prompts: The folder of prompts, if the configuration names none.
 
     Raises:
         PromptError: If there is no such prompt.

@@ -41,11 +41,7 @@ TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse arguments with which an agent could make no call.
-
-    Raises:
-        UsageError: If an argument is refused; the message names it and its value.
-    """
+    """Refuse arguments with which an agent could make no call."""
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
@@ -60,11 +56,7 @@ def check_agent(agent: Any) -> None:
 
 
 def check_prices(agent: Any) -> None:
-    """Refuse values that are not prices, and a budget in dollars for a model without a known price.
-
-    Raises:
-        UsageError: If a value is refused; the message names the model.
-    """
+    """Refuse values that are not prices, and a budget in dollars for a model without a known price."""
     models = (agent.model,) if isinstance(agent.model, str) else models_of(agent.model)
     prices = PriceList(agent.prices, models)
     if agent.limits.cost_usd is not None:
@@ -86,8 +78,7 @@ def _check_environment(environment: Any) -> None:
 def context_window(model: Any) -> int | None:
     """Return the most tokens that a model reads and writes together, or None if this is unknown.
 
-    Args:
-        model: ``"provider:model"``, or a client.  The smallest window of a client with several models counts.
+    For a client with several models, this is the smallest window.
     """
     if isinstance(model, str):
         return window_of(model)
@@ -100,11 +91,6 @@ def context_window(model: Any) -> int | None:
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
     """Return the context plan for a model, by its context window.
-
-    Args:
-        plan: The plan of the agent.
-        model: ``"provider:model"``, or a client.
-        agent: The name of the agent, for the error.
 
     Raises:
         UsageError: If a `Budget` takes its limit from the window, and the window is not known.
@@ -231,20 +217,6 @@ def call_options(
 ) -> dict[str, Any]:
     """Return the options of a call by name.
 
-    Args:
-        task: The task, or a list of tasks, to recognise variables of a prompt among the unknown options.
-        args: See `Agent.call`.
-        parser_args: See `Agent.call`.
-        deps: See `Agent.call`.
-        model: See `Agent.call`.
-        extra: See `Agent.call`.
-        by: See `Agent.call`.
-        run_id: See `Agent.call`.
-        system_args: See `Agent.call`.
-        keep_system: See `Agent.call`.
-        after: See `Agent.call`.
-        unknown: Options that a call does not have.
-
     Raises:
         UsageError: If an option is unknown; the message suggests the nearest option.
     """
@@ -254,16 +226,7 @@ def call_options(
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
-    """Refuse options that a call does not have.
-
-    Args:
-        options: The names of the options.
-        task: The task, or a list of tasks.
-        known: The options of the method.
-
-    Raises:
-        UsageError: If an option is unknown; the message suggests the nearest option.
-    """
+    """Refuse options that a call does not have."""
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
         return

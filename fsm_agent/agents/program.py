@@ -45,15 +45,8 @@ PROGRAM = "program:"  # prefix for the names of clients that are code of the use
 class Program(SyncVerbs):
     """A client that replies with the return value of a function.
 
-    Args:
-        name: The name of the agent.
-        function: A plain or coroutine function of the newest user message.  It receives a text, or a `Payload` if there
-            is more than text, and the call's `Context` if it takes two arguments.
-        output: The type of the return value.
-
-    Attributes:
-        raised: The exception of the function, or None.
-        used: The tokens of the agent calls that the function made.
+    The function takes the newest user message, as a text, or as a `Payload` if there is more than text.  It may take
+    the call's `Context`, too.  ``raised`` is its exception, if any, and ``used`` are the tokens of its agent calls.
     """
 
     takes_images = True
@@ -158,11 +151,6 @@ LIMITS = Limits(recalls=0, parse_retries=0)  # a program is not asked again
 def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
     """Return an agent that calls a function once.
 
-    Args:
-        name: The name of the agent.
-        function: The function of the task.
-        output: The output type, if the function has no return annotation.
-
     Raises:
         UsageError: If the function cannot be called with only a task.
     """
@@ -172,11 +160,7 @@ def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any,
 
 
 def check_program(name: str, function: Callable[..., Any]) -> None:
-    """Refuse a function that cannot be called with a task, or with a task and a `Context`.
-
-    Raises:
-        UsageError: If the function is refused.
-    """
+    """Refuse a function that cannot be called with a task, or with a task and a `Context`."""
     arguments = (None, None) if _takes_context(function) else (None,)
     try:
         inspect.signature(function).bind(*arguments)
