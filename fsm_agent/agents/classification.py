@@ -238,11 +238,7 @@ class Scores(Value, frozen=True, kw_only=True):
 
 
 class ClassNames:
-    """Finds the names of classes in a model's answer.
-
-    Args:
-        names: The names.  Case matters only if two of them differ in nothing else.
-    """
+    """Finds the names of classes in a model's answer."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -269,11 +265,7 @@ class ClassNames:
         return max([_shared(*pair) for pair in pairwise(keys)], default=0)
 
     def scores(self, tokens: Sequence[TokenLogprob]) -> Scores:
-        """Return the probability of each class as the answer.
-
-        Args:
-            tokens: The tokens of the answer, each with its alternatives.
-        """
+        """Return the probability of each class as the answer."""
         masses, shared = dict.fromkeys(self.names, 0.0), dict[str, float]()
         floor, before, reach = 1.0, "", 1.0
         for index, token in enumerate(tokens):

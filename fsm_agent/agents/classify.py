@@ -57,10 +57,8 @@ class Classifier(Protocol):
 class ClassParser(Parser[Scores]):
     """The parser of a reply that names one of several classes.
 
-    Args:
-        names: The names of the classes.
-        on_missing: With ``"zero"``, a class that was not reported has the probability 0.  With ``"error"``, the model
-            is asked again.
+    If ``on_missing`` is ``"zero"``, a class that was not reported has the probability 0.  If it is ``"error"``, the
+    model is asked again.
     """
 
     def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
@@ -101,13 +99,7 @@ def quoted(names: Sequence[str]) -> str:
 def classifier(
     classes: Sequence[str], prompt: str | Prompt[Any] = QUESTION, on_missing: OnMissing = "zero"
 ) -> Prompt[Scores]:
-    """Return a prompt that asks for one of several classes, with log probabilities.
-
-    Args:
-        classes: The names of the classes.
-        prompt: The question, in which ``{{ text }}`` and ``{{ classes }}`` are replaced.
-        on_missing: See `ClassParser`.
-    """
+    """Return a prompt that asks for one of several classes, with log probabilities."""
     asked = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     shared = ClassNames(classes).longest_shared()
     settings = {"temperature": 0, "top_logprobs": TOP, "max_tokens": min(shared + 2, _MAX_TOKENS) if shared else 1}
@@ -267,17 +259,6 @@ def planned(
     options: Mapping[str, Any],
 ) -> Plan:
     """Return the plan of one classification.
-
-    Args:
-        agent: The agent that is asked.
-        what: A text, a payload or a dialog.
-        classes: The classes.
-        question: The question, if there is no prompt.
-        prompt: See `Agent.classify`.
-        calibration: See `Agent.classify`.
-        votes: See `Agent.classify`.
-        on_missing: See `Agent.classify`.
-        options: The options of the calls.
 
     Raises:
         UsageError: If an argument is wrong.

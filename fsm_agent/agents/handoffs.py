@@ -42,12 +42,7 @@ _ELSEWHERE = {
 
 
 class AgentDelegate:
-    """An agent as a function of another agent; see `fsm_agent.functions.context`.
-
-    Args:
-        agent: The agent.
-        timeout_s: The seconds for each call, in addition to the agent's own limit, or None.
-    """
+    """An agent as a function of another agent; see `fsm_agent.functions.context`."""
 
     is_handoff = False
     hears_inside = False
@@ -192,12 +187,7 @@ def _hand_over(reason: str = "") -> str:
 
 
 class HandoffDelegate(AgentDelegate):
-    """An agent that takes dialogs over; see `fsm_agent.functions.context`.
-
-    Args:
-        agent: The agent, or a function that returns it.
-        passes: Passes that choose the part of the earlier dialog that the agent sees.
-    """
+    """An agent that takes dialogs over; see `fsm_agent.functions.context`."""
 
     is_handoff = True
 
@@ -269,12 +259,8 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
     """Refuse agents that cannot work as functions of another agent.
 
     A pipeline of results may wait, but calls of agents end within a step.  So their results pass through no pipeline.
-    An agent that takes over the dialog must answer with the requested type.
-
-    Args:
-        agent: The agent that asks them.
-        prompt: The prompt that governs its call.
-        is_late: Whether all agents exist by now, including agents that hand over to each other.
+    An agent that takes over the dialog must answer with the requested type.  With ``is_late``, all agents exist by now,
+    including agents that hand over to each other.
 
     Raises:
         UsageError: If an agent is refused; the message names it.
@@ -311,13 +297,7 @@ def _is_subclass(one: Any, other: Any) -> bool:
 
 
 def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
-    """Return the shortest path of existing handoffs to the agent to which a path leads.
-
-    Args:
-        agent: The agent at the start of the path.
-        prompt: The prompt that governs its call.
-        path: The path.
-    """
+    """Return the shortest path of existing handoffs to the agent to which a path leads."""
     names, passed = list[str](), [agent]
     for name in path.split(SEPARATOR):
         delegate = dict(_handoffs(prompt)).get(name)

@@ -125,11 +125,6 @@ def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callab
     """Return the listener that passes events of a call to the hooks of its agent and of inner agents.
 
     Return None without hooks.
-
-    Args:
-        hooks: The hooks of the agent.
-        call: The call.
-        name: The name of the agent.
     """
     prompt = call.prompt
     if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):

@@ -31,14 +31,7 @@ READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  
 def attach_journal(
     agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
-    """Give a call that has not begun a journal, so that driving the call stores its run.
-
-    Args:
-        agent: The agent.
-        call: The call.
-        options: The `CallOptions` of the call.
-        turn: The place of the call in a conversation.
-    """
+    """Give a call that has not begun a journal, so that driving the call stores its run."""
     is_offer_late = call.deps is LATER and decides_per_call(agent)
     header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
     call.journal = Journal(call.record, run_name(options), header)
@@ -76,13 +69,7 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
 
 
 def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
-    """Return the factory that rebuilds the agent's calls from a store.
-
-    Args:
-        agent: The agent.
-        options: The `READ_OPTIONS`, which replace options in the header.
-        keep: The passes of a conversation, or None for the passes of the agent.
-    """
+    """Return the factory that rebuilds the agent's calls from a store."""
     for name in options:
         if name not in READ_OPTIONS:
             raise UsageError(f"unknown option {name!r} of a stored run{hint(name, READ_OPTIONS)}")
@@ -116,11 +103,7 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
 
 
 def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Return a call that has no driver yet, with new parser arguments or a new model, if given.
-
-    Raises:
-        UsageError: If JSON cannot hold the arguments, or there is no such model.
-    """
+    """Return a call that has no driver yet, with new parser arguments or a new model, if given."""
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
     model = options.get("model")

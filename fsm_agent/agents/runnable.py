@@ -153,10 +153,7 @@ class Runnable(ABC):
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         """Return the factory with which a `Worker` makes the process of a run.
 
-        Args:
-            header: The header of the run's journal.
-            deps: See `_check_deps`.
-            prompts: Prompts of tasks, by path.
+        ``prompts`` are prompts of tasks, by path.
         """
 
     @abstractmethod
@@ -191,14 +188,7 @@ class Runnable(ABC):
 
 
 def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
-    """Drive a process in this thread until it ends or waits.  Return its result, or raise its failure.
-
-    Args:
-        runnable: The runnable that made the process.
-        claimed: The process and its recorder, as `claim` returns them.
-        sink: Receives every event, after the hooks.
-        is_shared: Whether other threads may hold the process.
-    """
+    """Drive a process in this thread until it ends or waits.  Return its result, or raise its failure."""
     process, recorder = claimed
     tell = _both(runnable._listener_to(process), sink)
     drivers.run(process, runnable._environment_of(process), tell, recorder, is_shared=is_shared)
@@ -316,16 +306,7 @@ def _process_in(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> An
 
 
 def check_process(runnable: Runnable, process: Any, verb: str) -> None:
-    """Refuse everything but a process of this kind.
-
-    Args:
-        runnable: The runnable that would drive it.
-        process: The value that was passed.
-        verb: The method that was called, ``run`` or ``arun``.
-
-    Raises:
-        UsageError: If it is refused; the message names the method to call.
-    """
+    """Refuse everything but a process of this kind."""
     if not isinstance(process, runnable._process_type):
         right = f"{'call' if verb == 'run' else 'acall'}({safe_repr(process)})"
         raise UsageError(f"{verb}: expected {_a_process(runnable)}, got {safe_repr(process)}; use {right}")
