@@ -43,7 +43,7 @@ class RunUnknown(StoreError):
 
 
 class RunExists(StoreError):
-    """Another run has this name already.
+    """Another run already has this name.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
@@ -66,8 +66,8 @@ class RunBusy(StoreError):
         until_s: Unix time at which the lease ends, unless it is renewed.
 
     Attributes:
-        is_answered: The answers that came with the request were posted, and reach the holder: to give them again would
-            be a second answer.
+        is_answered: Whether the answers passed with the request were posted.  They will reach the holder, so do not
+            pass them again.
 
     Examples:
         >>> RunBusy("refund-17", "host:42", since_s=0.0, until_s=15.0).holder
@@ -87,7 +87,7 @@ class RunBusy(StoreError):
 
 
 class LeaseLost(StoreError):
-    """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry.
+    """Another claim superseded the lease of a run, or the entries do not follow the last stored entry.
 
     Examples:
         >>> store = MemoryStore()
@@ -103,7 +103,7 @@ class LeaseLost(StoreError):
 
 
 class NotAsked(StoreError):
-    """The run has no such open question.
+    """The run does not have this open question.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
@@ -122,7 +122,7 @@ class AlreadyAnswered(StoreError):
     Args:
         run: The name of the run.
         key: The key of the question.
-        by: Who answered it.
+        by: The person who answered.
         at_s: Unix time of the answer.
 
     Examples:
@@ -140,7 +140,7 @@ class AlreadyAnswered(StoreError):
 
 
 class SignalExists(StoreError):
-    """Another signal to the run has this id.
+    """The run already has a different signal with this id.
 
     Args:
         run: The name of the run.
@@ -163,12 +163,14 @@ class SignalExists(StoreError):
 
 
 class Conflict(StoreError):
-    """A turn of a conversation was not begun: the conversation has moved on, or its newest turn has not ended.
+    """The next turn of a conversation could not begin.
+
+    Either the conversation has moved on, or its newest turn has not ended.
 
     Args:
         conversation: The name of the conversation.
         run: The name of its newest run.
-        what: Why no turn can begin yet, and the remedy; empty: the conversation has moved on.
+        what: Why no turn can begin yet, and the remedy.  Empty if the conversation has moved on.
 
     Examples:
         >>> Conflict("customer-17", "run-2").run
@@ -189,7 +191,7 @@ class Conflict(StoreError):
 
 
 class ReadOnly(StoreError):
-    """The store was opened for reading only.
+    """The store is open for reading only.
 
     Args:
         store: Its path or address, without a password.
@@ -213,7 +215,7 @@ class ReadOnly(StoreError):
 
 
 class StoreClosed(StoreError):
-    """The store was closed here, and stays so; another `Store` on the same runs works.
+    """The store is closed for good.  To continue, open another `Store` on the same runs.
 
     Args:
         store: Its path or address, without a password.
@@ -239,5 +241,5 @@ class StoreClosed(StoreError):
 def _moment(at_s: float) -> str:
     try:
         return datetime.datetime.fromtimestamp(at_s, datetime.UTC).isoformat(" ", "seconds")
-    except (ValueError, OverflowError):  # beyond the calendar
+    except (ValueError, OverflowError):  # outside the calendar
         return f"the Unix time {at_s:g}"

@@ -1,31 +1,30 @@
-r"""The protocol of stores: journals, signals and leases, and the queue of the runs that are due.
+r"""The `Store` protocol: runs with their journals, leases and signals, and the queue of due runs.
 
 Rules
 =====
 
-- *Time never decides.*  Only the pair (fence, number of the last entry) does: `Store.append` is refused unless the
-  fence is that of the newest lease and the entries follow the last one.  A holder whose lease has expired may continue
-  until another holder claims the run.  Leases are timed by the store's clock, due times are Unix time.
-- *Only the holder appends; all others send signals.*  An answer, a cancellation, an injection or a late outcome is a
-  signal to
-  the run.  It takes neither a lease nor the agent's code.  The holder removes a signal in the append that contains its
-  entry.  The first signal under the key of an open question answers it; a later one is refused, with the name of who
-  answered, and when.
-- *The store is the queue.*  A run is due from the time that its last suspension set.  It is due at once while its lease
-  was not given back, and while it has pending signals that its suspension is woken by.  So the death of a holder is
-  always followed by another claim.  A run that is due at once counts as due since it was created, posted to or given
-  back, or since its lease expired.
-- *Priority comes first.*  Of the runs that are due, one of the highest priority is claimed, and of these the one that
-  has been due longest.  Nothing else lets a run of a low priority pass: it waits as long as others are due.
-- *An append may be repeated*, since a commit whose connection broke may have happened or not.  A holder that was
-  superseded may not repeat it: the new holder has read the journal as it was.
+- *Time never decides who may write.*  `Store.append` checks the fence and the number of the last entry: the lease must
+  be the newest, and the entries must follow the last stored entry.  A holder whose lease has expired may continue until
+  another holder claims the run.  Leases use the store's clock.  Due times are Unix time.
+- *Only the holder appends.  Everyone else sends signals.*  An answer, a cancellation, an injection or a late outcome is
+  a signal to the run.  Sending one needs neither a lease nor the agent's code.  The holder removes a signal in the
+  append that contains its entry.  The first signal under the key of an open question answers it.  A later one is
+  refused with the name of the person who answered, and the time.
+- *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
+  not given back, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  In the
+  queue, a run that is due at once counts as due since it was created, posted to or given back, or since its lease
+  expired.
+- *Priority comes first.*  Of the due runs, those of the highest priority are claimed first, and of these the one that
+  has been due longest.  A run of low priority waits as long as others are due.
+- *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
+  happened.  A superseded holder may not repeat an append, because the new holder has already read the journal.
 
-All methods block, except `submit`, and are safe to call from many threads.  Lines, headers, bodies and names are
-strings without half surrogate pairs.  A line or a header holds no line break (``"\n"``), and the name of a run is not
-empty.  Other arguments are a `UsageError`, and nothing is written.
+All methods except `submit` block.  All are safe to call from many threads.  Lines, headers, bodies and names are
+strings without lone surrogates.  A line or a header contains no line break (``"\n"``), and the name of a run is not
+empty.  Other arguments raise `UsageError`, and nothing is written.
 
-A lease is the newest if its fence, its holder and the time of its claim are those of the run.  The time tells it from
-the lease of a run that was deleted and created again: that run counts its fences from 1 again.
+A lease is the newest if the run has the same fence, holder and claim time.  The claim time matters when a run was
+deleted and created again: its fences restart at 1.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost
 
-FIRST_FENCE = 1  # of the lease that `Store.create` gives
+FIRST_FENCE = 1  # the fence of a lease from `Store.create`
 MAX_PRIORITY = 100
-MAX_NAME_BYTES = 1000  # of names, states and kinds of questions, in UTF-8: an index of Postgres holds no longer ones
-MAX_KEY_BYTES = 2000  # of the key of a question, which has the path of the process that asks
-MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second that calendars have: the end of the year 9999
+MAX_NAME_BYTES = 1000  # of names, states and kinds of questions, in UTF-8; a Postgres index cannot hold longer ones
+MAX_KEY_BYTES = 2000  # of the key of a question, which includes the path of a process
+MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second of the year 9999, where calendars end
 
 
 class Lease(Value, frozen=True):
@@ -58,13 +57,13 @@ class Lease(Value, frozen=True):
     """
 
     run: str
-    agent: str  # of the run, as passed to `Store.create`
-    holder: str  # the name of a driver, of which an OS process may have many
-    fence: int  # one more than that of the lease before; from 1
+    agent: str  # as passed to `Store.create`
+    holder: str  # the name of a driver; an OS process may have many
+    fence: int  # starts at 1 and increases with each claim
     since_s: float  # Unix time of the claim
-    until_s: float  # Unix time at which others may claim the run
-    n: int  # how many entries there were at the claim
-    tries: int  # claims, this one included, since the last entry, or suspension that was not due at once or in vain
+    until_s: float  # Unix time from which others may claim the run
+    n: int  # number of entries at the claim
+    tries: int  # claims in a row without progress, including this one; see `Store.append`
 
 
 class Suspension(Value, frozen=True, kw_only=True):
@@ -76,18 +75,18 @@ class Suspension(Value, frozen=True, kw_only=True):
     """
 
     state: str
-    due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a signal
+    due_s: float | None = None  # Unix time when the run is due; 0.0 or less: at once; None: only after a signal
     is_ended: bool = False
-    is_failed: bool = False  # it has ended in a failure
-    questions: tuple[Question, ...] = ()  # the open questions from now on
-    wakes_on: str | None = None  # the key of the only question whose answer makes the run due; None: any signal does
-    is_in_vain: bool = False  # its driver failed: `Lease.tries` goes on counting, although it is not due at once
+    is_failed: bool = False  # the run has ended in a failure
+    questions: tuple[Question, ...] = ()  # all open questions
+    wakes_on: str | None = None  # only an answer to the question with this key makes the run due; None: any signal
+    is_in_vain: bool = False  # the driver failed, so `Lease.tries` is not reset
 
 
 class Start(Value, frozen=True, kw_only=True):
-    """When a run without a holder is first due, and how it is queued.
+    """When a run without a holder is first due, and its place in the queue.
 
-    Signals do not make the run due earlier.  Claiming it by its name starts it.
+    Signals do not make the run due earlier.  Claiming the run by name starts it at once.
 
     Examples:
         >>> Start(priority=10).after
@@ -95,8 +94,8 @@ class Start(Value, frozen=True, kw_only=True):
     """
 
     due_s: float = 0.0  # Unix time; 0.0 or less: at once
-    after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
-    service: str = ""  # the name of the `RunFollower` that goes on with it when it is left behind, for `list`
+    after: tuple[str, ...] = ()  # runs of this store that must have ended, or been deleted, before this one is due
+    service: str = ""  # the name of the `RunFollower` that picks the run up if its caller is gone, for `list`
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
 
 
@@ -109,12 +108,12 @@ class Head(Value, frozen=True):
     """
 
     conversation: str
-    version: int = 0  # the number of its runs
+    version: int = 0  # the number of runs in the conversation
     run: str = ""  # the newest run; empty before the first
 
 
 class Signal(Value, frozen=True):
-    """A message to a run, for its next holder to read.
+    """A message to a run, which its holder reads.
 
     Examples:
         >>> store = MemoryStore()
@@ -125,15 +124,15 @@ class Signal(Value, frozen=True):
         [('hello', 'ann')]
     """
 
-    id: int  # unique in the store, and greater than those of earlier signals
-    key: str  # of the question that it answers; empty: it answers none
+    id: int  # unique in the store; later signals have greater ids
+    key: str  # the key of the question that it answers; empty if it answers no question
     body: str
-    by: str  # who posted it, for people
+    by: str  # the sender, for people
     at_s: float
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """The row of a run: what a store knows about it without its journal.
+    """What a store knows about a run without reading its journal.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
@@ -144,18 +143,18 @@ class Run(Value, frozen=True, kw_only=True):
 
     id: str
     agent: str
-    n: int  # entries
+    n: int  # number of entries
     state: str  # at the last suspension; "" before the first
     is_ended: bool
-    due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or pending signals that wake it
-    holder: str | None  # None: it has no lease, or its lease has expired
+    due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or a pending signal that wakes it
+    holder: str | None  # None: no lease, or an expired one
     created_s: float
     updated_s: float  # the time of the last entry or suspension
     waits: tuple[Question, ...]  # open questions, by key
     priority: int = 0  # as in `Start`
     service: str = ""  # as in `Start`
-    title: str = ""  # what it is about, in a few words; empty: not known
-    is_failed: bool = False  # it has ended in a failure
+    title: str = ""  # a few words about the run; empty: unknown
+    is_failed: bool = False  # the run has ended in a failure
 
 
 class RunFilter(TypedDict, total=False):
@@ -166,12 +165,12 @@ class RunFilter(TypedDict, total=False):
         state: The state of the last suspension.
         ended: Whether the run has ended.
         failed: Whether the run has ended in a failure.
-        asked: Whether the run has open questions.
+        asked: True for runs with open questions only.
         waiting_for: The kind of an open question, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
         due_before: The run is due before this Unix time, with or without a holder.
         changed_before: The last change of the run was before this Unix time.
         changed_after: The last change of the run was at or after this Unix time.
-        text: A text that the name or the title contains; upper and lower case do not matter.
+        text: Text in the name or the title, in any case.
         prefix: The beginning of the name.
         service: The name of the service, as in `Start`.
     """
@@ -191,7 +190,7 @@ class RunFilter(TypedDict, total=False):
 
 
 class Page(list[Run]):
-    """A page of runs, and where the next page begins.
+    """A page of runs, with the position of the next page.
 
     Attributes:
         next: The argument ``after`` of `Store.list` for the next page, or None on the last page.
@@ -206,7 +205,7 @@ class Page(list[Run]):
 
 
 class RunCount(Value, frozen=True, kw_only=True):
-    """How many runs of an agent are in a state and wait for the same kinds of answers.
+    """The number of runs of an agent that share a state and the kinds of their open questions.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
@@ -219,20 +218,20 @@ class RunCount(Value, frozen=True, kw_only=True):
     state: str
     is_ended: bool
     is_failed: bool
-    waits_for: tuple[str, ...]  # the kinds of their open questions
+    waits_for: tuple[str, ...]  # kinds of open questions
     count: int
-    oldest_s: float  # Unix time of the last suspension of the one that has changed least recently
+    oldest_s: float  # Unix time of the last suspension of the run that has gone longest without one
 
 
 class RunsHealth(Value, frozen=True, kw_only=True):
-    """The health of the runs of a store.
+    """Counts of the runs of a store that need attention.
 
     Attributes:
-        due: How many runs wait for a driver: they are due and have no holder.
-        oldest_due_s: For how many seconds the longest waiting of them has been due, or 0.0 if no run is due.
-        held: How many runs have a holder.
-        asked: How many runs have open questions, as `Store.list` finds them with ``asked=True``.
-        stuck: How many of these could not be driven by the code of their workers.
+        due: Number of runs that are due and have no holder.
+        oldest_due_s: How long the oldest due run has waited, in seconds, or 0.0 if no run is due.
+        held: Number of runs with a holder.
+        asked: Number of runs with open questions, as `Store.list` finds them with ``asked=True``.
+        stuck: Number of these runs that the code of their workers could not drive.
 
     Examples:
         >>> MemoryStore().health().due
@@ -259,8 +258,8 @@ class Loaded(Value, frozen=True, kw_only=True):
     """
 
     header: str
-    snapshot: tuple[int, bytes] | None  # the number of the entry that it follows, and the newest snapshot
-    lines: tuple[str, ...]  # the entries after the number that was passed
+    snapshot: tuple[int, bytes] | None  # the newest snapshot, after the number of its last entry
+    lines: tuple[str, ...]  # the entries after the requested number
     signals: tuple[Signal, ...]  # the pending signals, the oldest first
     run: Run
 
@@ -269,7 +268,8 @@ class Store(Protocol):
     """A place where runs are kept.
 
     Attributes:
-        is_volatile: Whether nothing outlives the OS process, and no method waits for a disk or a server.
+        is_volatile: Whether runs are lost when the OS process ends.  The methods of a volatile store never wait for a
+            disk or a server.
 
     Examples:
         >>> store: Store = MemoryStore()
@@ -292,25 +292,26 @@ class Store(Protocol):
         lines: Sequence[str] = (),
         start: Start | None = None,
     ) -> Lease | bool:
-        """Create a run, which is due at once.  With a holder, claim it in the same commit, before a worker can.
+        """Create a run.  With a holder, claim it in the same commit, before a worker can.
 
-        The run is on disk when this returns.  A lease without entries, here or from `claim`, may reach the disk with
-        its first entry.
+        The run is on disk when this returns, with one exception: a lease without entries, here or from `claim`, may
+        reach the disk with its first entry.
 
         Args:
             run: The name of the run, which must not be empty.
             header: The first line of its journal.
             agent: The name of the agent that can drive it; see `claim`.
             title: A few words about the run, for people.
-            follows: The head of a conversation as it was read.  The run becomes its next head in the same commit.
+            follows: The head of a conversation, as the caller has read it.  The run becomes the next head in the same
+                commit.
             holder: The name of the holder of the new run, or None for no holder.
-            for_s: How many seconds the lease lasts.
-            lines: The first entries of the holder, in the same commit.  Only with a holder.
+            for_s: How long the lease lasts, in seconds.
+            lines: The first entries, in the same commit.  Only with a holder.
             start: When the run is due, and its priority.  None for at once, with priority 0.  Not with a holder.
 
         Returns:
-            The lease, or True without a holder.  False if the run exists already with the same header; it is then not
-            claimed and not changed.
+            The lease, or True without a holder.  False if the run already exists with the same header; nothing is
+            changed then.
 
         Raises:
             RunExists: If the run exists with another header.
@@ -330,11 +331,11 @@ class Store(Protocol):
     ) -> Lease | None:
         """Take the lease of a run.  Each claim raises its fence, even a claim by the same holder.
 
-        An ended run can only be claimed by its name.  It is never due, not even after that lease has expired.
+        A run that has ended is never due, so it can only be claimed by name.
 
         Args:
             holder: The name of the holder.
-            for_s: How many seconds the lease lasts; a finite number.
+            for_s: How long the lease lasts, in seconds; a finite number.
             run: The name of the run.  With None, a due run without a holder is claimed: one of the highest priority,
                 and of these the one that has been due longest.
             agents: With ``run=None``, only runs of these agents are claimed.  Empty for all agents.
@@ -351,17 +352,17 @@ class Store(Protocol):
         """
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
-        """Extend a lease to ``for_s`` seconds from now; return the number of pending signals.
+        """Extend a lease to ``for_s`` seconds from now, and return the number of pending signals.
 
         Raises:
             LeaseLost: If the lease was superseded by another claim or given back, or the run was deleted.
         """
 
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
-        """`renew` many leases in one commit.  Return the result or the error of each, in the order of the leases."""
+        """Renew many leases in one commit.  Return the result or the error for each lease, in order."""
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
-        """Return the names of the given runs that have pending signals."""
+        """Return which of these runs have pending signals."""
 
     def append(
         self,
@@ -377,21 +378,21 @@ class Store(Protocol):
 
         Without a suspension, the lease and the questions stay.  A suspension gives the lease back in the same commit,
         and its questions replace the open ones.  A question whose key is already open stays unchanged, answered or not.
-        A question whose answer was used up, in this append or before, is asked again.
+        Once an answer is used up, in this append or before, its question can be asked again.
 
         A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
-        An ended run is never due.  Entries reset `Lease.tries`, and so does a suspension that is neither due at once
-        nor in vain.
+        A run that has ended is never due.  Entries reset `Lease.tries`.  So does a suspension, unless it is due at once
+        or in vain.
 
-        A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
-        the same lines, and it has a suspension exactly if the first append had one.
+        A repeated append changes nothing if no other claim came in between.  It has the same lease, ``n`` and lines as
+        the first, and also a suspension if the first had one.
 
         Args:
             lease: The lease.
             n: The number of the last entry.
             lines: The new entries; may be empty.
             suspension: The state in which the run is given back, or None if the holder keeps the run.
-            took: Ids of signals that are used up.
+            took: The ids of used-up signals, which are removed.
             snapshot: The compressed record after these entries, which replaces the earlier snapshot.
 
         Returns:
@@ -403,9 +404,9 @@ class Store(Protocol):
         """
 
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
-        """Replace the open questions of a run that keeps its holder, so that they can be answered meanwhile.
+        """Replace the open questions of a run while its holder keeps it, so that people can answer in the meantime.
 
-        The questions are kept like the questions of a suspension.  The lease stays, and nothing else changes.
+        The questions follow the same rules as those of a suspension; see `append`.
 
         Args:
             lease: The lease.
@@ -425,30 +426,30 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        """Append without blocking.  The work of many threads becomes one commit.  See `append`."""
+        """Append without blocking; see `append`.  Appends from many threads share one commit."""
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         """Return a run with its entries and pending signals.
 
         Args:
             run: The name of the run.
-            after: The number of the entry after which the lines begin, or None for the number of the snapshot.
+            after: Return only entries after this number.  None for the entries after the snapshot.
 
         Raises:
             RunUnknown: If the run does not exist.
         """
 
     def signal(self, run: str, key: str, body: str, *, by: str = "", signal_id: str = "", content: str = "") -> None:
-        """Add a signal to a run.  If the signal wakes the run, it becomes due at once.
+        """Add a signal to a run.  A run that the signal wakes becomes due at once.
 
         Args:
             run: The name of the run.
             key: The key of the open question that the signal answers, or empty if it answers no question.
             body: The text of the signal.
             by: The person who sends it; shown to people.
-            signal_id: An id, or empty.  A signal with an id is made once in the life of the run.  Repeating it changes
-                nothing and raises none of the errors below.
-            content: What a repeated signal must have in common with the first; by default, the body.
+            signal_id: An id, or empty.  A run accepts one signal with each id.  Repeating it changes nothing and raises
+                none of the errors below.
+            content: The text to compare when a signal is repeated; by default, the body.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -458,14 +459,14 @@ class Store(Protocol):
         """
 
     def signalled(self, run: str, signal_id: str) -> str | None:
-        """Return the content of the signal with this id, even if it is used up, or None if no signal has it.
+        """Return the content of the signal with this id, even if it is used up, or None if no signal has this id.
 
         Raises:
             RunUnknown: If the run does not exist.
         """
 
     def get(self, run: str) -> Run:
-        """Return the row of a run, without reading its journal or its snapshot.
+        """Return what the store knows about a run, without reading its journal or its snapshot.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -474,10 +475,10 @@ class Store(Protocol):
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         """Return a page of runs, the last changed first.
 
-        The cost of a page depends on its runs, not on the size of the store, with three exceptions.
-        `RunFilter.prefix` and `RunFilter.service` look at all runs that have them.  `RunFilter.due_before` looks at all
-        runs.  `RunFilter.text` looks at a limited number, so a page may be short or empty although a next one exists.
-        A run that changes meanwhile moves to the front, so that later pages do not have it.
+        The cost depends on the size of the page, not of the store, with three exceptions.  `RunFilter.prefix` and
+        `RunFilter.service` look at all runs that have them.  `RunFilter.due_before` looks at all runs.
+        `RunFilter.text` looks at a limited number, so a page may be short or empty although a next one exists.  A run
+        that changes between two pages moves to the front, so the later pages do not include it.
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.
@@ -486,10 +487,10 @@ class Store(Protocol):
         """
 
     def stats(self) -> builtins.list[RunCount]:
-        """Return the number of runs by agent, state and what they wait for.  This looks at all runs."""
+        """Count the runs by agent, state and kinds of open questions.  This looks at all runs."""
 
     def health(self) -> RunsHealth:
-        """Return the health of the runs.  The cost depends on the due, held and asked runs, not on the ended ones."""
+        """Count the runs that need attention.  The cost does not depend on the number of ended runs."""
 
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation.  Its version is 0 if the conversation has no runs."""
@@ -497,7 +498,7 @@ class Store(Protocol):
     def delete(self, run: str) -> None:
         """Delete a run with its journal, signals and questions.  A conversation keeps its head.
 
-        Runs that start after it start as if it had ended.
+        Runs that wait for its end start as if it had ended.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -505,25 +506,25 @@ class Store(Protocol):
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a run may be due, for at most ``timeout_s`` seconds.  It may return earlier without a reason."""
+        """Wait until a run may be due, for at most ``timeout_s`` seconds.  This may return early for no reason."""
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
         """Wait until a run may have been given back, for at most ``timeout_s`` seconds.
 
-        It may return earlier without a reason, and it may miss changes by other processes.  Therefore a caller that
-        waits for a run must also look now and then.
+        This may return early for no reason, and may miss changes by other processes.  A caller that waits for a run
+        must also look at it from time to time.
 
         Args:
-            seen: The result of the previous call, so that nothing in between is missed.  With -1, return at once.
-            timeout_s: The most seconds to wait.
+            seen: The result of the previous call, so that no change is missed.  -1 to return at once.
+            timeout_s: The longest time to wait, in seconds.
 
         Returns:
             A number that changes with each suspension.
         """
 
     def close(self) -> None:
-        """Close files and connections.  It is safe to repeat this.
+        """Close files and connections, after submitted work is finished.  Safe to repeat.
 
-        Submitted work is finished first.  After that, methods that read or write raise a `StoreError`, unless the store
-        is volatile.  Leases of this store expire at their time, or at once if other stores can tell that it closed.
+        Methods that read or write raise a `StoreError` from then on, unless the store is volatile.  Leases of this
+        store expire at their time, or at once if other stores can tell that it closed.
         """
