@@ -1,10 +1,10 @@
 """Runs: processes whose journals are kept in a store.
 
-`Runs` is a store together with the rules for keeping runs in it: keys, redaction, leases.  It knows processes, headers
-and signals.  Its `Journals` are the content of the store; its `Claims` say who drives a run.
+`Runs` adds keys, redaction and leases to a store.  Its `Journals` read the journals, and its `Claims` decide who drives
+a run.
 
-A retry undoes the failure and nothing else.  A run cannot be retried if its last entry is a success after which a row
-of its flow ended it in a failure.  The journal keeps the undone entries and says who retried the run.
+A retry undoes the failure and nothing else.  A run cannot be retried if its last entry is a success that led its flow
+to a failure.  The journal keeps the undone entries and says who retried the run.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import require
 
-RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
+RETRIED_STATE = "Retried"  # the state of a retried run without a driver since, if its real state is unknown
 
 
 class Runs:
     """The runs of agents, in a store.
 
     Args:
-        store: A `Store`, or the path of a file of SQLite.
-        signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged
-            without it.
-        redact: A pure function that is applied to each outcome before it is taken.  It returns an outcome of the same
+        store: A `Store`, the path of an SQLite file, or a ``postgresql://`` URL.
+        signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged without
+            it.
+        redact: A pure function that is applied to each outcome before it is used.  It returns an outcome of the same
             kind.  What it removes reaches neither the store nor the model.
-        lease_s: How many seconds a lease lasts.  A live holder renews it.
-        patience_s: How many seconds a driver waits for a time, for example for the next attempt at a model, before it
-            gives the run back.  None for no limit.
-        read_only: Whether the store is only read.  It is then not created, and each write raises `ReadOnly`.
+        lease_s: How long a lease lasts, in seconds.  A live holder renews it.
+        patience_s: How long a driver waits, for example before the next attempt at a request, before it gives the run
+            back.  In seconds; None for no limit.
+        read_only: Whether to open the store for reading only.  It is not created then, and each write raises
+            `ReadOnly`.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=Runs(MemoryStore()))
@@ -87,16 +88,17 @@ class Runs:
 
         Raises:
             RunUnknown: If the run does not exist.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or from another run.
             ReplayError: If the code has changed and takes other steps than the journal.
         """
         return fold_run(self.journals, self.store.load(run, after=None), factory)
 
     def replay(self, run: str, factory: ProcessFactory) -> Any:
-        """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
+        """Replay the whole journal of a run and verify each entry.  Return the process, without claiming the run.
 
         Raises:
-            JournalError: If the journal is damaged, foreign or forged.
+            RunUnknown: If the run does not exist.
+            JournalError: If the journal is damaged, forged, or from another run.
             ReplayError: If the code has changed and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
@@ -109,15 +111,14 @@ class Runs:
 
         Args:
             run: The name of the run.
-            step: The number of the entry, with 0 before the first; or the name of the step to which the entry led, if
-                the process names its steps; or None for the run as it is stored.  A store in memory is written when
-                the run rests.
+            step: The number of the entry, with 0 before the first, or the name of the step that it led to, if steps
+                have names.  None for the run as it is stored; a store in memory may lag behind until the run rests.
             factory: How the process is made.
 
         Raises:
             RunUnknown: If the run does not exist.
             UsageError: If the run has no such entry.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or from another run.
             ReplayError: If the code has changed and takes other steps than the journal up to this entry.
         """
         return past_of(self.journals, run, step, factory)
@@ -134,9 +135,8 @@ class Runs:
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a factory, the fork rests as its run did there.  It is due when one of its questions is answered, when
-        one of its times has come, or when it is resumed.  Without a factory, the entries are copied unchanged, and
-        the fork is due only once it is resumed.
+        With a factory, the fork waits for whatever the run waited for after that entry: an answer or a time.  Without a
+        factory, the entries are copied unchanged, and the fork is due only once it is resumed.
 
         Making the same fork again changes nothing.
 
@@ -170,28 +170,29 @@ class Runs:
         signal_id: str = "",
         content: str = "",
     ) -> None:
-        """Post answers to open questions, by key.  The key ``""`` is for outcomes that answer no question: `Cancelled`.
+        """Post answers to open questions, by key.
 
-        An answer must fit the schema in its question.  A key like ``inbox:review`` belongs to a state of a flow that
-        takes answers before it asks.  Since it has no question yet, only the driver checks such an answer.
+        The key ``""`` is for outcomes that answer no question, such as `Cancelled`.  A key like ``inbox:review``
+        belongs to a state of a flow that accepts answers before it asks.  Only the driver checks such an answer, since
+        there is no question yet.  Other answers must fit the schemas of their questions.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
             by: The person who answers; shown to people.
-            at_s: The Unix time for answers without a time of their own, or None for now.
-            typed: The keys of answers that the types of their states have written.  Their schemas are not checked.
+            at_s: The Unix time for answers without a time, or None for now.
+            typed: Keys of answers that the types of their states have already encoded.  Their schemas are not checked.
             signal_id: An id for a single answer, such as the id of a payment, or empty.  Posting the answer again under
-                this id changes nothing, no matter how often or what has become of the run.
-            content: What a repeated answer has in common with the first; by default, its key and its outcome.
+                this id changes nothing, even after the run has ended.
+            content: The text to compare when an answer is repeated; by default, its key and its outcome.
 
         Raises:
             RunUnknown: If the run does not exist.
             NotAsked: If the run has no such open question, or has ended.
             AlreadyAnswered: If the question was answered before.
             SignalExists: If another answer was posted under ``signal_id``.
-            UsageError: If ``answers`` is not a mapping, or if a value is not an outcome that its question accepts, or
-                does not fit its schema.  Nothing is posted.
+            UsageError: If ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
+                not fit its schema.  Nothing is posted.
         """
         right = "a mapping of question keys to outcomes, such as {'ask:2.0': Approved()}"
         require(
@@ -219,7 +220,7 @@ class Runs:
         RENEWER.ring(run)
 
     def is_posted(self, run: str, signal_id: str, content: str) -> bool:
-        """Return whether a signal with this id was made, even if it is used up.
+        """Return whether the run has a signal with this id, even if it is used up.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -229,7 +230,7 @@ class Runs:
         return checks.is_repeated_signal(run, signal_id, self.store.signalled(run, signal_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation.  The present or the next driver of the run ends it.
+        """Post a cancellation.  The current or next driver of the run ends it.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -242,13 +243,15 @@ class Runs:
     # For operators
 
     def retry(self, run: str, *, by: str = "", at_s: float | None = None) -> int:
-        """Continue a failed run under its name, and return the number of the last entry that counts.
+        """Continue a failed run under the same name, and return the number of the last entry that counts.
 
-        Only the failure is undone.  Earlier steps are not repeated; a failed request to a model is made again, with all
-        its attempts.  A function that must not run twice and had begun is not run; the run asks what became of it, as
-        after a crash.  Deadlines and the times of states start again, and a past moment ``until`` fails no state.
+        Only the failure is undone; earlier steps are not repeated.  A failed model request is made again, with all its
+        attempts.  A function that must not run twice and had begun is not run again; the run asks what became of it, as
+        after a crash.
+
+        Deadlines and the times of states start again, and no state fails because its ``until`` has passed.
         Cancellations that the failed run has not read are dropped.  The journal keeps the undone entries and says who
-        retried the run.  The run is due at once.  This method does not need the code of the agent.
+        retried the run.  The run is due at once.  The code of the agent is not needed.
 
         Args:
             run: The name of the run.
@@ -274,7 +277,7 @@ class Runs:
             self.claims.give_back(lease, loaded)
             raise
         entry = Entry("", to_json(Retried(step=step, at_s=time.time() if at_s is None else at_s)), "[]", None, by)
-        late = [signal.id for signal in loaded.signals if is_end_request(signal)]  # they meant the run that has failed
+        late = [signal.id for signal in loaded.signals if is_end_request(signal)]  # meant for the failed run
         self.store.append(
             lease, lease.n, chain.written([entry], lease.fence), Suspension(state=state, due_s=0.0), took=late
         )
@@ -284,8 +287,8 @@ class Runs:
     def requeue(self, run: str, *, by: str = "") -> bool:
         """Make a resting or stuck run due now.  Return False if it was due already.
 
-        A stuck run is tried again.  If a run waits for a person or a time, the next driver looks at it, and it rests
-        again.
+        A stuck run is tried again.  A run that waits for a person or a time is only looked at by the next driver, and
+        rests again.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -307,10 +310,10 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run due that was to start later, since no signal does that; its driver then ends it."""
+        """Make a run that has not started due, so that a driver ends it; signals do not make it due."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
-            with suppress(LeaseLost, RunBusy, RunUnknown):  # then it has a driver, or it is gone
+            with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone
                 lease = self.claims.claim(run)
                 self.claims.give_back(lease, self.store.load(run, after=lease.n))
 
@@ -336,9 +339,9 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Return how many runs are due, held, asked and stuck, and how long the first due run has waited for a driver.
+        """Count the due, held, asked and stuck runs, and tell how long the oldest due run has waited for a driver.
 
-        A run that has been due for long has no worker: no worker has its agent, or no worker is running.
+        If a run has been due for a long time, no worker that has its agent is running.
 
         Raises:
             StoreError: If the store failed.
@@ -359,7 +362,7 @@ class Runs:
 
         Args:
             max_age_s: Delete runs that ended more than this many seconds ago.
-            keep: Delete all but this many of the newest runs.
+            keep: Delete all but this many of the newest ended runs.
             now_s: The Unix time from which ages are counted, or None for now.
             is_dry: Whether to return the runs without deleting them.
 
@@ -385,7 +388,7 @@ class Runs:
         return _Needed(self.journals)(self.store.get(run))
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
-        """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
+        """Yield the stored journal of a run as lines of JSON: its header, then its entries.
 
         Args:
             run: The name of the run.
@@ -412,11 +415,7 @@ def _digest(content: str) -> str:
 
 
 def _check_failed(store: Store, run: Run) -> None:
-    """Refuse to retry a run that has not failed, or whose conversation has continued.
-
-    Raises:
-        UsageError: If the run is refused; the message says what was expected.
-    """
+    """Refuse to retry a run that has not failed, or whose conversation has continued."""
     if not run.is_ended:
         raise UsageError(f"the run {run.id!r} has not ended; call requeue({run.id!r}), or answer its questions")
     if not run.is_failed:
@@ -431,13 +430,13 @@ def _check_failed(store: Store, run: Run) -> None:
 
 
 def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[int, str]:
-    """Return the number of the last entry that counts, and the state after it.
+    """Return the number of the last entry that a retry keeps, and the state after it.
 
     Raises:
         UsageError: If the run cannot be retried.
     """
     run = loaded.run
-    if run.state == STUCK_STATE:  # it was cancelled without its code: no entry is a failure
+    if run.state == STUCK_STATE:  # cancelled without its code, so no entry is a failure
         return run.n, RETRIED_STATE
     if saved is not None and saved.before is not None and loaded.snapshot is not None and loaded.snapshot[0] == run.n:
         return saved.before.step, saved.before.state
@@ -453,18 +452,14 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
 
 
 class _Needed:
-    """Finds out whether a conversation is read from a run.  Each conversation is read once.
-
-    Args:
-        journals: The journals of the runs.
-    """
+    """Finds the conversation that needs a run.  Each conversation is read once."""
 
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
         self._by_conversation: dict[str, set[str]] = {}
 
     def __call__(self, run: Run) -> str:
-        """Return the conversation that is read from a run, or empty if there is no such conversation."""
+        """Return the conversation that cannot be read without this run, or empty if there is none."""
         try:
             name = header_of(self._journals.store.load(run.id, after=run.n).header).conversation
         except (RunUnknown, JournalError):
@@ -475,7 +470,7 @@ class _Needed:
 
 
 def _try_delete(store: Store, run: str) -> bool:
-    """Delete a run; return False if it was deleted meanwhile, has a holder, or was retried since it was listed."""
+    """Delete a run.  Return False if it is gone, has a holder, or was retried since it was listed."""
     try:
         if not store.get(run).is_ended:
             return False
@@ -486,11 +481,7 @@ def _try_delete(store: Store, run: str) -> bool:
 
 
 def _redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
-    """Yield the journal of a run as lines of JSON, each outcome as ``redact`` returns it; see `Runs.export`.
-
-    Raises:
-        JournalError: The run is not that of an agent call.
-    """
+    """Yield the redacted journal of a run; see `Runs.export`."""
     header = to_json(_redact_header(header_of(loaded.header), redact))
     yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
     for text in loaded.lines:
@@ -507,7 +498,7 @@ def _redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Ite
 
 
 def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
-    """Return a header without the caller's data and a summary, and with its messages and its edit redacted."""
+    """Return a header with redacted messages, and without the caller's data and the summary."""
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))
     if not isinstance(dialog, Injected):
@@ -519,7 +510,7 @@ def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Head
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
-    """Return a given store, or open the store at a path or an address of Postgres, perhaps only for reading.
+    """Return a given store, or open the store at a path or a Postgres address.
 
     Raises:
         UsageError: If ``store`` is anything else.  The error does not quote a URL, which may hold a password.
@@ -547,6 +538,6 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
 
 
 def opened(store: Any) -> Runs:
-    """Return the runs that a store, a path, or the runs of an agent stand for."""
-    found = getattr(store, "all", store)  # those of an agent have all of its store
+    """Return the `Runs` for a store, a path, or the runs of an agent."""
+    found = getattr(store, "all", store)  # the runs of an agent have those of its whole store here
     return found if isinstance(found, Runs) else Runs(found)
