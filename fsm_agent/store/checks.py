@@ -1,6 +1,7 @@
-"""Check the arguments of stores, and answers before they are posted; word the errors that all stores raise.
+"""Checks of the arguments of stores, and of answers before they are posted; errors that all stores share.
 
-Who answers a question does not hear what a driver refuses later, or tells the model.
+Each check raises `UsageError` if the value cannot be stored.  Answers are checked early because the person who posts
+one cannot see what the driver later refuses.
 """
 
 from __future__ import annotations
@@ -32,22 +33,18 @@ from fsm_agent.store.store import (
 )
 from fsm_agent.validation import require, safe_repr
 
-UNTIL_DUE = "start"  # what a run waits for that is due later: the key of no question, so that no signal makes it due
+UNTIL_DUE = "start"  # `wakes_on` of a run that is due later; no question has this key, so no signal wakes the run
 _AT_ONCE = Start()
 _NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}
 
 
 def keeps_real_time(store: Store) -> bool:
-    """Return whether runs outlive the OS process, timed by the clock of the system or of the server."""
+    """Return whether runs outlive the OS process and use the real time."""
     return not store.is_volatile and not getattr(store, "has_own_clock", False)
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse a text that cannot be encoded.
-
-    Raises:
-        UsageError: It is not a string, or it holds half a surrogate pair.
-    """
+    """Check that a text is a string without lone surrogates."""
     require(what, text, isinstance(text, str), "a string")
     if text.isascii():
         return
@@ -61,33 +58,21 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
-    """Refuse a text that cannot be stored as a name: indexes hold names, and databases bound what an index holds.
-
-    Raises:
-        UsageError: It is no text, holds half a surrogate pair, or has more than ``limit`` bytes.
-    """
+    """Check that a text fits in the index of a database: at most ``limit`` bytes, without lone surrogates."""
     check_text(what, name)
     if len(name) * 4 > limit and (size := len(name.encode())) > limit:
         raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {safe_repr(name)}; name it by its hash")
 
 
 def check_time(what: str, at_s: float) -> None:
-    """Refuse what is no time that every store and engine can hold.
-
-    Raises:
-        UsageError: It is not finite, or after `MAX_TIME_S`.
-    """
+    """Check that a Unix time is finite and not after `MAX_TIME_S`, so that every store and engine can hold it."""
     require(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for now")
     if at_s > MAX_TIME_S:
         raise UsageError(f"{what}: expected a time up to {MAX_TIME_S:.0f} (the end of the year 9999), got {at_s!r}")
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that no system accepts.
-
-    Raises:
-        UsageError: It holds a character that no path can hold.
-    """
+    """Check that a path contains no characters that every system rejects."""
     try:
         is_right = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
@@ -96,11 +81,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def check_line(what: str, line: str) -> None:
-    """Refuse a line of a journal that is not one line.
-
-    Raises:
-        UsageError: It is not a string, or it holds a line break or half a surrogate pair.
-    """
+    """Check that a line of a journal is one line of text."""
     check_text(what, line)
     if "\n" in line:
         raise UsageError(f"{what}: expected one line, got a line break at {line.index(chr(10))}; write it as \\n")
@@ -111,7 +92,7 @@ class _Begun(msgspec.Struct):
 
 
 def fingerprint_in(header: str) -> str:
-    """Return the fingerprint of the code that began a run, from its header; empty: the header holds none."""
+    """Return the fingerprint of the code that began a run, from its header, or empty if the header has none."""
     try:
         begun: _Begun = decoder_of(_Begun).decode(header)
     except (msgspec.DecodeError, RecursionError):
@@ -130,12 +111,7 @@ def check_create(
     lines: Sequence[str],
     start: Start | None,
 ) -> Start:
-    """Check the arguments of `Store.create`; return the start with a negative due time as ``0.0``.
-
-    Raises:
-        UsageError: The name of the run is empty, a text cannot be stored, a number is out of range, or there are both a
-            holder and a start.
-    """
+    """Check the arguments of `Store.create`.  Return the start, with ``0.0`` for a negative due time."""
     if not run:
         raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
     check_run(run)
@@ -166,17 +142,13 @@ def _checked_start(start: Start) -> Start:
 
 
 def check_priority(priority: int) -> None:
-    """Refuse what is no priority."""
+    """Check that a priority is a whole number from ``-MAX_PRIORITY`` to `MAX_PRIORITY`."""
     is_right = is_whole(priority, -MAX_PRIORITY) and priority <= MAX_PRIORITY
     require("priority", priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
-    """Check the arguments of `Store.claim`.
-
-    Raises:
-        UsageError: A name cannot be stored, or ``for_s`` is not finite.
-    """
+    """Check the arguments of `Store.claim`."""
     check_for_s(for_s)
     check_text("the name of a holder", holder)
     if run is not None:
@@ -186,48 +158,40 @@ def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str
 
 
 def check_run(run: str) -> None:
-    """Refuse a text that cannot name a run."""
+    """Check the name of a run."""
     check_name("the name of a run", run)
 
 
 def check_after(after: int | None) -> None:
-    """Refuse what is no number of an entry."""
+    """Check the number of an entry, or None."""
     is_right = after is None or (isinstance(after, int) and after >= 0)
     require("after", after, is_right, "a whole number from 0 on, or None")
 
 
 def check_agent(agent: str) -> None:
-    """Refuse a text that cannot name an agent."""
+    """Check the name of an agent."""
     check_name("the name of an agent", agent)
 
 
 def check_conversation(name: str) -> None:
-    """Refuse a text that cannot name a conversation."""
+    """Check the name of a conversation."""
     check_name("the name of a conversation", name)
 
 
 def check_for_s(for_s: float) -> None:
-    """Refuse a duration that a lease cannot have.
-
-    Raises:
-        UsageError: It is not a finite number.
-    """
+    """Check that the duration of a lease is a finite number."""
     require("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
 def check_lines(lines: Sequence[str]) -> None:
-    """Refuse entries that cannot be stored."""
+    """Check the lines of new entries."""
     for line in lines:
         if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
 
 
 def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:
-    """Refuse entries and a suspension that cannot be stored; return it with a due time from 0.0 to `MAX_TIME_S`.
-
-    Raises:
-        UsageError: A line holds a line break, or a text holds half a surrogate pair.
-    """
+    """Check entries and a suspension.  Return the suspension with a due time from 0.0 to `MAX_TIME_S`."""
     check_lines(lines)
     if suspension is None:
         return None
@@ -236,16 +200,12 @@ def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspens
     check_questions(suspension.questions)
     if suspension.due_s is None or 0.0 <= suspension.due_s <= MAX_TIME_S:
         return suspension
-    # So far ahead, an earlier look does no harm.
+    # So far ahead, looking too early does no harm.
     return suspension.changed(due_s=max(0.0, min(suspension.due_s, MAX_TIME_S)))
 
 
 def check_questions(questions: Sequence[Question]) -> None:
-    """Refuse questions that cannot be stored.
-
-    Raises:
-        UsageError: A text holds half a surrogate pair, or is too long for an index.
-    """
+    """Check the texts of questions, and that their keys and kinds fit in an index."""
     for question in questions:
         check_name("the key of a question", question.key, MAX_KEY_BYTES)
         check_name(f"the kind of the question {question.key!r}", question.kind)
@@ -254,11 +214,7 @@ def check_questions(questions: Sequence[Question]) -> None:
 
 
 def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") -> None:
-    """Refuse a signal that cannot be stored.
-
-    Raises:
-        UsageError: A text holds half a surrogate pair.
-    """
+    """Check the arguments of `Store.signal`."""
     check_run(run)
     check_text("the key", key)
     check_text("the body", body)
@@ -267,15 +223,21 @@ def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") ->
 
 
 def check_signal_id(signal_id: str) -> None:
-    """Refuse a text that cannot name a signal."""
+    """Check the id of a signal."""
     check_name("signal_id", signal_id)
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return whether the run has a signal of this id, whose content is ``there``.
+    """Return whether a signal repeats an earlier one with the same id.
+
+    Args:
+        run: The name of the run.
+        signal_id: The id.
+        there: The content of the earlier signal, or None if there is none.
+        content: The content of the new signal.
 
     Raises:
-        SignalExists: It is another content.
+        SignalExists: If the contents differ.
     """
     if there is not None and there != content:
         raise SignalExists(run, signal_id)
@@ -334,12 +296,12 @@ def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
 
 
 def no_store(place: str) -> StoreError:
-    """Return the error for a place at which there is no store."""
+    """Return the error for a place without a store."""
     return StoreError(f"expected a store at {place}, got none")
 
 
 def newer_store(place: str, version: int, newest: int) -> StoreError:
-    """Return the error for a store of a version that this release does not know."""
+    """Return the error for a store whose version this release does not know."""
     return StoreError(
         f"the store {place}: expected a version up to {newest}, which this release of fsm_agent supports, got"
         f" {version};"
@@ -348,7 +310,7 @@ def newer_store(place: str, version: int, newest: int) -> StoreError:
 
 
 def older_store(place: str, version: int, newest: int) -> StoreError:
-    """Return the error for a store that would have to be migrated before it can be read."""
+    """Return the error for a store that must be migrated before it can be read."""
     return StoreError(
         f"the store {place}: expected version {newest} or newer, which can be read, got {version}; open it once for"
         " writing, which brings it there"
@@ -358,18 +320,18 @@ def older_store(place: str, version: int, newest: int) -> StoreError:
 def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[str] = ()) -> None:
     """Refuse answers that the open questions of a run do not accept.
 
-    Whether a question is open at all is checked by the store, in the transaction that posts the answer.  The code of
-    the run is not needed: a question has the schema of what answers it.
+    This does not need the code of the run, since each question has the schema of its answer.  Whether a question is
+    open is checked later, in the transaction that posts the answer.
 
     Args:
         answers: Outcomes by the keys of questions.
         run: The run.
-        typed: The keys of answers that were written by the types of their states, which may write what their schemas
-            do not describe.
+        typed: Keys of answers that the types of their states have already encoded.  Their schemas are not checked.
 
     Raises:
-        UsageError: An answer is of another kind, or is an error or no JSON where a state of a flow wants some; or, an
-            `OutcomeError`, it does not fit the schema of its question.
+        UsageError: If an answer is of the wrong kind, or a state of a flow expects JSON and the answer is an error or
+            not JSON.
+        OutcomeError: If an answer does not fit the schema of its question.
     """
     for question in run.waits:
         outcome = answers.get(question.key)
@@ -386,11 +348,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
 
 
 def check_one_answer(answers: Any) -> None:
-    """Refuse an id for what is not one answer under a key.
-
-    Raises:
-        UsageError: There are several, or none, or it has no key.
-    """
+    """Refuse a ``signal_id`` unless there is exactly one answer, with its key."""
     if not isinstance(answers, Mapping) or len(answers) != 1:
         given = f"{len(answers)} answers" if isinstance(answers, Mapping) else "an answer without its key"
         raise UsageError(f"signal_id=: expected one answer by its key, got {given}; post each answer alone")

@@ -1,8 +1,8 @@
-"""Claim runs, and make their processes.
+"""Claims runs, and makes their processes.
 
-Only the holder of a run's lease drives it.  `begin` claims a new run, `resume` one by its name, and `claim_due` the run
-that a worker advances next.  A run whose process the present code cannot make is given back, with a question about it.
-The `ProcessFactory` of an agent makes a process of a header.
+Only the holder of a run's lease drives it.  `Claims.begin` claims a new run, `Claims.resume` a run by name, and
+`Claims.claim_due` the next due run for a worker.  If the code cannot make the process of a run, the run is given back
+with a question about it.  The `ProcessFactory` of an agent makes a process from a header.
 """
 
 from __future__ import annotations
@@ -49,44 +49,44 @@ from fsm_agent.store.recorder import Posted, StoreRecorder
 from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Run, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
-MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
-MAX_PROBLEM_CHARS = 2000  # of the exception in the question about a stuck run
-BEHIND_S = 1.0  # by which a clock may be behind that of the store without being told from one that is right
-STUCK_STATE = "Stuck"  # the state of such a run
+MAX_TRIES = 5  # claims in a row without a new entry before the run is stuck
+MAX_PROBLEM_CHARS = 2000  # longest exception text in the question about a stuck run
+BEHIND_S = 1.0  # a clock that is less than this behind the store's counts as right
+STUCK_STATE = "Stuck"  # the state of a stuck run
 _holders = count(1)
 
 OnChange: TypeAlias = Literal["report", "rest", "stop"]
 
 
 class Stuck(Value, frozen=True):
-    """The subject of the question about a stuck run."""
+    """What the question about a stuck run tells."""
 
     problem: str
-    fingerprint: str = ""  # the fingerprint of the code that could not drive it; empty: unknown
+    fingerprint: str = ""  # of the code that could not drive the run; empty: unknown
 
 
 class ProcessFactory(NamedTuple):
     """How an agent makes and saves its processes."""
 
     agent: str  # the name of the agent
-    # Takes a header, the document that `save` returned or None, and the messages of earlier turns if there are any.
+    # Takes a header, the document from `save` or None, and the messages of earlier turns if there are any.
     make: Callable[..., Any]
     save: Callable[[Any], str]
     new_id: Callable[[], str]  # returns a name for a run without one
-    # Returns the arguments in which two headers differ, as words for an error; a change of code is no difference.
+    # Returns the arguments that differ between two headers, as words for an error.  A change of code is ignored.
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
-    clock: Clock = SystemClock()  # that of the drivers, if the store is not kept; see `Claims.clock_of`
+    clock: Clock = SystemClock()  # the drivers' clock, if the store does not outlive them; see `Claims.clock_of`
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
-    # Takes a process, all entries of its journal and the name of a step; returns the number of the entry by which the
-    # process came there.  None: its steps have no names.
+    # Takes a process, all entries of its journal and the name of a step.  Returns the number of the entry that led to
+    # the step.  None: steps have no names.
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
-        """Return the process of a run: as its snapshot says, or without one, as it began.
+        """Return the process of a run, from its snapshot or, without one, from its beginning.
 
         Raises:
-            UsageError: The run is of another agent.
-            JournalError: Its header or its snapshot cannot be used.
+            UsageError: If the run belongs to another agent.
+            JournalError: If its header or its snapshot cannot be used.
         """
         if header.agent != self.agent:
             raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
@@ -101,13 +101,13 @@ Taken = TypeVar("Taken", bound=Claimed | None)
 
 
 class Claims:
-    """Claims runs, makes their processes, and gives back what cannot be driven.
+    """Claims runs, makes their processes, and gives back runs that cannot be driven.
 
     Args:
         journals: The journals of the runs.
-        redact: See `Runs`, as the other arguments.
-        lease_s: How many seconds a lease lasts.
-        patience_s: How many seconds a driver idles before it gives the run back.
+        redact: See `Runs`.
+        lease_s: How long a lease lasts, in seconds.
+        patience_s: How long a driver waits idly before it gives the run back, in seconds.
     """
 
     def __init__(
@@ -123,19 +123,19 @@ class Claims:
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
-        self._is_behind = False  # the clock of this machine, as the last claim has shown
+        self._is_behind = False  # whether this machine's clock is, as the last claim has shown
 
     def begin(self, process: Process, factory: ProcessFactory) -> Claimed:
-        """Claim the run that the journal of a process names; create it if it is new.
+        """Claim the run that the journal of a process names, and create it if it is new.
 
-        A run that exists with the same header is resumed.  One with a random name is created with its first entries,
-        in one commit, as soon as the driver has taken the first step.
+        A run that exists with the same header is resumed.  A run with a random name is created after the first step, in
+        one commit with its first entries.
 
         Raises:
-            RunExists: Another run has this name.
-            RunBusy: Another holder drives the run.
-            UsageError: The process is one of `Runs.at`, to be read; or it is timed by the clock of a test, and the
-                store outlives this OS process.
+            RunExists: If another run has this name.
+            RunBusy: If another holder drives the run.
+            UsageError: If the process is for reading only (`Runs.at`), or uses the clock of a test although the store
+                outlives this OS process.
         """
         journal = process.journal
         assert journal is not None
@@ -167,30 +167,29 @@ class Claims:
         return process, self._make_recorder(lease, process, factory, create=create)
 
     def is_instant(self, process: Process, factory: ProcessFactory) -> bool:
-        """Return whether `begin` waits neither for a disk nor for a server."""
+        """Return whether `begin` returns without waiting for a disk or a server."""
         journal = process.journal
         assert journal is not None
         return self.store.is_volatile or self._is_created_later(journal, factory)
 
     def _is_created_later(self, journal: Journal, factory: ProcessFactory) -> bool:
-        """Return whether the first write is to create the run: it has not begun, and its name cannot be taken."""
+        """Return whether the first write creates the run: it is new, and its random name cannot be taken."""
         return not journal.run and journal.chain is None and factory.new_id is random_id
 
     def _create_with(self, journal: Journal, agent: str, head: Head | None, lines: Sequence[str]) -> Lease:
-        """Create and claim a run with its first entries."""
         lease = self.create_claimed(journal.run, journal.header, agent, head, lines)
         assert lease is not None  # its name is random
         return lease
 
     def submit(self, process: Process, factory: ProcessFactory, start: Start) -> str:
-        """Create the run of a process, for a worker to drive; return its name.
+        """Create the run of a process for a worker to drive, and return its name.
 
         A run that exists with the same header stays as it is.
 
         Raises:
-            RunExists: Another run has this name.
-            RunUnknown: A run of ``start.after`` does not exist.
-            Conflict: The conversation has moved on.
+            RunExists: If another run has this name.
+            RunUnknown: If a run of ``start.after`` does not exist.
+            Conflict: If the conversation has moved on.
         """
         journal = process.journal
         assert journal is not None
@@ -220,7 +219,7 @@ class Claims:
     def create_claimed(
         self, run: str, header: str, agent: str, follows: Head | None = None, lines: Sequence[str] = ()
     ) -> Lease | None:
-        """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
+        """Create a run and claim it in one commit, before a worker can.  Return None if it already exists."""
         lease = self.store.create(
             *(run, header),
             agent=agent,
@@ -234,7 +233,7 @@ class Claims:
         return lease or None
 
     def _create_named(self, journal: Journal, factory: ProcessFactory) -> Lease | None:
-        """Create and claim the run that a journal names; return None if it exists already."""
+        """Create and claim a run under the name in its journal.  Return None if it already exists."""
         try:
             return self.create_claimed(journal.run, journal.header, factory.agent, _head_before(journal))
         except RunExists:
@@ -242,13 +241,12 @@ class Claims:
             return None
 
     def _check_same(self, run: str, header: str, factory: ProcessFactory) -> None:
-        """Refuse a run that was begun with other arguments; if only the code differs, it is the same run."""
+        """Refuse a run that was begun with other arguments.  A change of code alone is no difference."""
         there = header_of(self.store.load(run, after=None).header)
         if differs := factory.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None
 
     def _create_unnamed(self, journal: Journal, factory: ProcessFactory) -> Lease:
-        """Create and claim a run under a new name."""
         head = _head_before(journal)
         for journal.run in new_names(factory, head):
             with suppress(RunExists):
@@ -258,7 +256,7 @@ class Claims:
         raise AssertionError("there is always another name")
 
     def _reclaim(self, process: Process, chain: Chain, factory: ProcessFactory) -> Claimed:
-        """Claim the run of a process that was driven before; refuse a process that is behind its run."""
+        """Claim the run of a process that was driven before.  Refuse a process that is behind its run."""
         journal = process.journal
         assert journal is not None
         lease = self.claim(journal.run)
@@ -272,13 +270,13 @@ class Claims:
         return process, self._make_recorder(lease, process, factory, loaded.signals, waits=loaded.run.waits)
 
     def resume(self, run: str, factory: ProcessFactory) -> Claimed:
-        """Claim a run and make its process, from its last snapshot on.
+        """Claim a run and make its process, starting from its last snapshot.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: Another holder drives the run.
-            JournalError: Its journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and takes other steps than the journal since the last rest.
+            RunUnknown: If the run does not exist.
+            RunBusy: If another holder drives the run.
+            JournalError: If the journal is damaged, forged, or from another run.
+            ReplayError: If the code has changed and takes other steps than the journal since the last rest.
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
@@ -287,28 +285,27 @@ class Claims:
         return self.load_claimed(self.claim(run), factory)
 
     def load_claimed(self, lease: Lease, factory: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
-        """Make the process of a run that was claimed, and its recorder.
+        """Make the process and the recorder of a claimed run.
 
-        If that fails with one of these errors, the run is given back with a question, and is not due before it is
-        answered.
+        On one of these errors, the run is given back with a question, and is not due until it is answered.
 
         Args:
             lease: The lease.
             factory: How the process is made.
-            on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
-                is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
+            on_change: What a worker does if the code has changed since the run last rested.  "report" continues.
+                "rest" raises `ReplayError`.  "stop" gives a run that fails back unchanged.  None if a person resumes
                 the run.
 
         Raises:
-            JournalError: As `resume` does.
-            ReplayError: As `resume` does.
+            JournalError: See `resume`.
+            ReplayError: See `resume`.
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [signal for signal in loaded.signals if signal.key == STUCK]
-        # The order of these checks is a protocol.  A run that has ended is never asked about, so no check may come
-        # before that.  The last three find why a process that could be made is not driven, and one is told: that
-        # drivers died comes before what the code lacks, since a driver that found the latter would have asked, not
-        # died; and an approval that is lost comes before a change that explains it.
+        # The order of these checks matters.  Nobody is asked about a run that has ended, so that check comes first.
+        # The last three find why a process that could be made is not driven, and the question tells only one reason.
+        # Dead drivers come before code that lacks something: a driver that noticed the latter would have asked instead
+        # of dying.  A lost approval comes before the change that explains it.
         try:
             if loaded.run.is_ended:
                 self.give_back(lease, loaded)
@@ -338,10 +335,10 @@ class Claims:
     def _fail(
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], factory: ProcessFactory
     ) -> None:
-        """Give back a run whose process could not be made; ask about it if the failure is permanent."""
+        """Give back a run whose process could not be made.  If the failure is permanent, ask about it."""
         is_cancelled = any(map(_read_cancellation, answers))
         if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
-            # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
+            # The fault may lie with this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
             self.give_back(lease, loaded)
         else:
@@ -349,7 +346,8 @@ class Claims:
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
-        """Return, in words, that the code is not that under which the run last rested; None: it is, or may be."""
+        """Describe how the code has changed since the run last rested, or return None if it has not, as far as known.
+        """
         if on_change == "report":
             return None
         saved = self.journals.read_snapshot(loaded)
@@ -362,27 +360,27 @@ class Claims:
         )
 
     def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
-        """Give back a run unchanged: due at once, or ended as it was.
+        """Give back a run unchanged.  It is due at once, unless it has ended.
 
         Args:
             lease: The lease.
             loaded: The run.
-            counts: Whether the claim counts as a try: after too many, the run is stuck.
+            counts: Whether the claim counts as a try.  After too many tries, the run is stuck.
         """
         run = loaded.run
-        due_s = 0.0 if counts else max(lease.since_s, 1.0)  # a time that has passed resets the tries
+        due_s = 0.0 if counts else max(lease.since_s, 1.0)  # any due time except 0.0 resets the tries
         rest = Suspension(state=run.state, due_s=due_s, questions=run.waits)
         if run.is_ended:
             rest = Suspension(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
 
     def give_up(self, lease: Lease, loaded: Loaded, error: Exception, factory: ProcessFactory) -> None:
-        """Give back a run that driver after driver has failed at, with a question that says why.
+        """Give back a run after too many drivers have failed, with a question that says why.
 
         Args:
             lease: The lease.
-            loaded: The run as it is now.
-            error: What the last driver raised.
+            loaded: The run, as it is now.
+            error: The error of the last driver.
             factory: How its process is made.
         """
         problem = (
@@ -392,7 +390,7 @@ class Claims:
         self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
-        """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.
+        """Give back a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
 
         Other signals stay in the store for a driver that can read them, and do not make the run due.
         """
@@ -400,34 +398,34 @@ class Claims:
         is_ended = any(map(_read_cancellation, answers))
         question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
-        if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
+        if took:  # in a separate append, since a question with an unread answer cannot be asked again
             self.store.append(lease, lease.n, (), None, took=took)
         rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, wakes_on=STUCK)
         self.store.append(lease, lease.n, (), rest)
 
     def fingerprint(self, header: str, factory: ProcessFactory) -> str:
-        """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
+        """Return the fingerprint of the code that would drive a run, or empty if that code cannot make its process."""
         with suppress(Exception):
             fingerprint: str = factory.process_of(header_of(header), None).fingerprint
             return fingerprint
         return ""
 
     def claim(self, run: str) -> Lease:
-        """Claim a run.
+        """Claim a run by name.
 
         Raises:
-            RunUnknown: The run does not exist.
-            RunBusy: Another holder drives the run.
+            RunUnknown: If the run does not exist.
+            RunBusy: If another holder drives the run.
         """
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
 
     def claim_due(self, agents: list[str], fingerprints: Sequence[str] | None = None) -> Lease | None:
-        """Claim the run of these agents that is to be driven next; return None if none is due.
+        """Claim the next due run of these agents, or return None if no run is due.
 
-        If the clock of this machine is behind that of the store, a run that rests until a time is left to others before
-        the time has come here.
+        If this machine's clock is behind the store's, a run that rests until a time is left to others until that time
+        has come on this machine.
         """
         now_s = time.time() if self._is_behind else None
         lease = self.store.claim(
@@ -464,16 +462,16 @@ class Claims:
         )
 
     def clock_of(self, factory: ProcessFactory) -> Clock:
-        """Return the clock that times a run: the drivers', but never a test's if the run outlives the OS process.
+        """Return the clock for a run: the drivers' clock, but never a test's clock if the run outlives the OS process.
 
         Raises:
-            UsageError: A test has asked for its clock, and no other.
+            UsageError: If a test requires its own clock for this run.
         """
         return lasting(factory.clock) if checks.keeps_real_time(self.store) else factory.clock
 
 
 def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
-    """Yield a new name for a run, then the same with numbers."""
+    """Yield a new name for a run, then the same name with numbers."""
     name = factory.new_id()
     if head is not None:
         name = f"{head.conversation}:{head.version + 1}-{name}"
@@ -483,7 +481,7 @@ def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
 
 
 def fold_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any:
-    """Return the process of a run, with a journal that continues that of the run."""
+    """Return the process of a run, with a journal that can be continued."""
     journals.check_key(loaded)
     header = header_of(loaded.header)
     saved, n = journals.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
@@ -493,7 +491,7 @@ def fold_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any
     process = factory.process_of(header, document, *turns)
     chain = Chain(loaded.header, journals.key, n, None if saved is None else saved.digest)
     before = None
-    if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
+    if saved is not None and saved.before is not None and loaded.lines:  # it failed and was retried
         before = saved.before.step, factory.process_of(header, saved.before.document, *turns).record
     replay(process, loaded.lines, chain, header.fingerprint, before)
     if chain.n != loaded.run.n:
@@ -507,17 +505,17 @@ def fold_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any
 
 
 def is_of_code(error: BaseException) -> bool:
-    """Return whether the present code cannot drive a run, for as long as it is as it is."""
+    """Return whether an error means that the current code cannot drive the run."""
     return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 
 def stuck_under(run: Run) -> str | None:
-    """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
+    """Return the fingerprint of the code under which a run got stuck, or None if it is not stuck."""
     return None if (stuck := _stuck(run)) is None else stuck.fingerprint
 
 
 def stuck_problem(run: Run) -> str | None:
-    """Return why a run is stuck; None: it is not."""
+    """Return why a run is stuck, or None if it is not."""
     return None if (stuck := _stuck(run)) is None else stuck.problem
 
 
@@ -531,7 +529,7 @@ def _stuck(run: Run) -> Stuck | None:
 
 
 def _read_cancellation(answer: Signal) -> Signal | None:
-    """Return the answer to the question about a stuck run as a cancellation of the run; None: it is no cancellation."""
+    """Turn the answer about a stuck run into a cancellation of the run, or return None if it is none."""
     with suppress(ValueError):
         posted = from_json(answer.body, Posted)
         if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
@@ -540,7 +538,7 @@ def _read_cancellation(answer: Signal) -> Signal | None:
 
 
 def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | None:
-    """Return why the code cannot act on an approval that is in the journal or posted; None: it can act on all."""
+    """Describe an approval, posted or in the journal, that this code cannot act on.  Return None if there is none."""
     found = lost_approval(process)
     for signal in signals if found is None else ():
         with suppress(ValueError):  # the signal cannot be read; the driver refuses it later
@@ -550,18 +548,18 @@ def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | No
 
 
 def _head_before(journal: Journal) -> Head | None:
-    """Return the head that the conversation of a run had before it; None: the run is no turn of a conversation."""
+    """Return the head of the conversation before a run, or None if the run is not a turn of a conversation."""
     return None if journal.earlier is None else head_before(header_of(journal.header))
 
 
 def typed(error: BaseException) -> str:
-    """Return an exception as a text that every store can hold, with its type."""
+    """Return the type and message of an exception, as text that every store can hold."""
     text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS]
     return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def holder_name() -> str:
-    """Return a new name for a holder: host, OS process, number."""
+    """Return a new name for a holder: the host, the OS process and a number."""
     return f"{_process_name()}:{next(_holders)}"
 
 
@@ -578,7 +576,7 @@ async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) ->
 
     Args:
         claim: Claims the run, if there is one.
-        threads: Whose thread does it; None: one of the event loop's.
+        threads: The executor to use, or None for that of the event loop.
     """
     pending = _PendingClaim(claim)
     run = partial(copy_context().run, pending.make)
@@ -591,11 +589,7 @@ async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) ->
 
 
 class _PendingClaim(Generic[Taken]):
-    """A claim that is made in another thread, and given back if its task was cancelled.
-
-    Args:
-        claim: Claims the run, if there is one.
-    """
+    """A claim in another thread.  Its run is given back if the waiting task was cancelled."""
 
     def __init__(self, claim: Callable[[], Taken]) -> None:
         self._claim = claim
@@ -604,7 +598,7 @@ class _PendingClaim(Generic[Taken]):
         self._claimed: Taken | None = None
 
     def make(self) -> Taken:
-        """Claim the run; give it back if the claim was abandoned meanwhile."""
+        """Claim the run, and give it back if the claim was abandoned meanwhile."""
         claimed = self._claim()
         with self._lock:
             self._claimed = claimed
@@ -614,7 +608,7 @@ class _PendingClaim(Generic[Taken]):
         return claimed
 
     def abandon(self) -> Claimed | None:
-        """Record that the task was cancelled; return a claim that was made already, to be given back."""
+        """Record that the task was cancelled.  Return a finished claim, to be given back."""
         with self._lock:
             self._is_abandoned = True
             return self._claimed
