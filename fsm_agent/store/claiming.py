@@ -346,8 +346,7 @@ class Claims:
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
-        """Describe how the code has changed since the run last rested, or return None if it has not, as far as known.
-        """
+        """Describe how the code has changed since the run last rested.  Return None if no change is known."""
         if on_change == "report":
             return None
         saved = self.journals.read_snapshot(loaded)

@@ -1,6 +1,6 @@
-"""Follow the journal of a run: the events that its driver told, made again from what it wrote.
+"""Follows a run by reading its journal: replays its entries to make the events that the driver reported.
 
-Where the code takes other steps by now, they are told as the journal has them.
+Entries that the current code cannot replay are reported as they were written.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Follower:
         runs: The runs.
         run: The name of the run.
         factory: How its process is made.
-        has_functions: Whether `FunctionEnded` is told as well, with the result that the model got.
+        has_functions: Whether to include `FunctionEnded`, with the result that the model got.
 
     Raises:
-        RunUnknown: The run does not exist.
-        JournalError: As `Runs.resume` does.
+        RunUnknown: If the run does not exist.
+        JournalError: If the journal is damaged, forged, or from another run.
     """
 
     def __init__(self, runs: Runs, run: str, factory: ProcessFactory, has_functions: bool = False) -> None:
@@ -48,12 +48,12 @@ class Follower:
         self._has_functions = has_functions
         first = runs.store.load(run, after=0)
         self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
-        self.run = first.run  # as it was read last
-        self.problem: ReplayError | None = None  # why entries are told as they were written
-        self._n_told = 0  # the last of these
+        self.run = first.run  # as last read
+        self.problem: ReplayError | None = None  # why entries are reported as written
+        self._n_told = 0  # the last entry that was reported as written
 
     def _begin(self, loaded: Loaded) -> None:
-        """Begin with a process that has no entries yet but those before its snapshot."""
+        """Start from a loaded run, at its snapshot if it has one."""
         self.process = fold_run(self._runs.journals, loaded, self._factory)
         self._chain = self.process.journal.chain
 
@@ -63,22 +63,22 @@ class Follower:
         return int(self._chain.n) if self.problem is None else self._n_told
 
     def is_news(self, run: Run) -> bool:
-        """Return whether there is more to tell than what was read."""
+        """Return whether there is more to report than was read."""
         return run.n != self.n or is_settled(run)
 
     def load(self) -> Loaded:
-        """Return the run with the entries after those that were read."""
+        """Return the run with the entries that were not read yet."""
         return self._runs.store.load(self.run.id, after=self.n)
 
     def events(self, loaded: Loaded) -> Iterator[Event]:
-        """Yield the events of entries that `load` has returned.
+        """Yield the events of the entries that `load` returned.
 
-        Entries that the present code cannot take are told as they were written: their steps, replies and results of
-        functions, without those of agents inside, and without `HistoryChanged`.  `Runs.resume` passes over them if a
-        rest came after them.
+        Entries that the current code cannot replay are reported as they were written: their steps, replies and function
+        results.  Function results inside agents and `HistoryChanged` are missing then.  If the run has rested since,
+        the current code continues after that rest, as `Runs.resume` does.
 
         Raises:
-            JournalError: The journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or from another run.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
@@ -90,7 +90,7 @@ class Follower:
             yield from self._as_written(loaded.run.n)
 
     def _replayed(self, lines: Sequence[str]) -> Iterator[Event]:
-        """Yield the events of entries; end at the first that the present code cannot take."""
+        """Yield the events of entries, and stop at the first one that the current code cannot replay."""
         for line in lines:
             told = self._chain.n
             try:
@@ -100,11 +100,11 @@ class Follower:
                 return
 
     def _as_written(self, end: int) -> Iterator[Event]:
-        """Yield the events of entries as the journal has them; those after a later rest as the code makes them."""
+        """Yield the events of entries as written, then replay the entries after a later rest."""
         while self.problem is not None and self._n_told < end:
             loaded = self._runs.store.load(self.run.id, after=None)
             rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
-            is_back = self._n_told < rest_n <= end  # behind the entry that the code cannot take
+            is_back = self._n_told < rest_n <= end  # the run has rested since, so replaying can go on from there
             told, self._n_told = self._n_told, rest_n if is_back else end
             has_functions = self._has_functions
             yield from written_events(self._runs, self.run.id, told, self._n_told, has_functions=has_functions)
@@ -125,7 +125,7 @@ class Follower:
             replay(process, [line], self._chain)
             return
         reply = returned = None
-        with suppress(UsageError, ValueError):  # which `replay` refuses by its name
+        with suppress(UsageError, ValueError):  # `replay` raises a better error below
             reply = self._reply(entry.key, bytes(entry.outcome))
             returned = self._returned(entry.key, bytes(entry.outcome)) if self._has_functions else None
         replay(process, [line], self._chain)
@@ -139,20 +139,20 @@ class Follower:
             if (ended := _function_ended(process, event, returned)) is not None:
                 yield ended
             if not isinstance(event.event if isinstance(event, Inside) else event, FunctionEnded):
-                yield event  # without those of agents, which would come once more
+                yield event  # `FunctionEnded` was reported above
 
     def last(self) -> Event:
-        """Return the last event of a run that has ended, or that rests.
+        """Return the last event of a run that has ended or rests.
 
         Raises:
-            ReplayError: The code has changed, and takes other steps since the last rest.
+            ReplayError: If the code has changed and takes other steps than the journal since the last rest.
         """
         if self.problem is not None:
             raise self.problem
         return last_event(self.process)
 
     def _returned(self, key: str, document: bytes) -> FunctionEnded | None:
-        """Return the end of a function that is a state of a flow; None: the outcome is another."""
+        """Return the event for the end of a function that is a state of a flow, or None for other outcomes."""
         if prefix_of(key) != RunFunction.prefix or b'"returned"' not in document:
             return None
         outcome: Any = self.process.decode(key, document)
@@ -162,8 +162,8 @@ class Follower:
         return FunctionEnded(id, id.partition("#")[0], outcome.text, outcome.is_error, 0.0)
 
     def _reply(self, key: str, document: bytes) -> Event | None:
-        """Return the event of a model's reply; None: the outcome is another."""
-        if b'"replied"' not in document or prefix_of(key) != CallModel.prefix:  # listeners hear of no summary
+        """Return the event for a model's reply, or None for other outcomes."""
+        if b'"replied"' not in document or prefix_of(key) != CallModel.prefix:  # summaries are not reported
             return None
         outcome: Any = self.process.decode(key, document)
         if type(outcome) is not Replied:
@@ -174,12 +174,12 @@ class Follower:
 
 
 def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) -> Event | None:
-    """Return the event of the function whose end a step took; None: the step took none.
+    """Return the event for a function whose end a step recorded, or None if it recorded none.
 
     Args:
         process: The process after the step.
         event: The step.
-        returned: What the entry itself says, in case the function is a state.
+        returned: The event from the entry itself, if the function is a state of a flow.
     """
     path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
     if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
@@ -187,7 +187,7 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
     for inner, _ in along(process, path):
         process = inner.process
     id = step.key.partition(":")[2]
-    record = process.record  # calls of a round that is still open are in it alone
+    record = process.record  # calls of an open round are only in `round`
     for call in chain(getattr(record, "round", ()), reversed(getattr(record, "function_calls", ()))):
         if call.id == id:
             text = call.result if call.error is None else call.error
@@ -199,19 +199,20 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
 
 
 def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions: bool) -> Iterator[Event]:
-    """Yield steps, replies and, if asked for, results of functions, of the entries behind ``after`` up to ``end``.
+    """Yield the events of the entries after ``after`` up to ``end``, as they were written, without replaying them.
 
-    There are as many steps as the code took then.  What an agent inside returned is not in the journal.
+    These are the steps that the code of that time took, the replies and, if asked for, the results of functions.  The
+    journal does not hold what an agent inside returned.
 
     Raises:
-        JournalError: The journal is damaged, or was begun anew.
+        JournalError: If the journal is damaged, or the run was deleted and begun again.
     """
     found = read(runs, run)
     if not found.is_sound or len(found.entries) < end:
         raise JournalError(f"the journal of the run {run!r} is unreadable before entry {end}: {found.verdict}")
     asked: dict[str, Sequence[FunctionCall]] = {}  # by path, in its last reply
     for entry in found.entries[:end]:
-        reply = None  # of a model; listeners hear of no summary
+        reply = None  # of a model; summaries are not reported
         if isinstance(entry.outcome, Replied) and prefix_of(entry.key) == CallModel.prefix:
             reply = entry.outcome.reply
             asked[entry.path] = [part for part in reply.message.parts if isinstance(part, FunctionCall)]
@@ -232,11 +233,11 @@ def _inside(path: str, event: Event) -> Event:
 
 
 def _ended(entry: HistoryEntry, asked: Sequence[FunctionCall]) -> FunctionEnded | None:
-    """Return the end of a function; None: the entry is of something else.
+    """Return the event for the end of a function, or None for other entries.
 
     Args:
         entry: The entry.
-        asked: What the model had asked for; a state of a flow was asked for by none.
+        asked: The calls in the model's last reply.  It does not contain the states of a flow.
     """
     outcome = entry.outcome
     if not isinstance(outcome, Returned | FunctionFailed) or prefix_of(entry.key) != RunFunction.prefix:

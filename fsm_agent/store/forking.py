@@ -1,7 +1,7 @@
 """Reads runs as they were, and forks them; see `Runs.at` and `Runs.fork`.
 
-A fork is an independent run with its own name.  It has the first entries of another run and continues from there.  Its
-header names that run and may hold an *edit*: an outcome that a person has put after the common entries.
+A fork is an independent run with its own name.  It starts with the first entries of another run and continues from
+there.  Its header names that run, and may hold an *edit*: an outcome that a person has added after the common entries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsm_agent.store.recorder import packed_snapshot, suspension_of
 from fsm_agent.store.store import FIRST_FENCE, Lease, Loaded, Suspension
 from fsm_agent.store.turns import messages_before
 
-_UNEDITED = defaults_of(Header)["edit"]  # which is left out of JSON by its identity
+_UNEDITED = defaults_of(Header)["edit"]  # JSON leaves out this very object
 
 
 def past_of(journals: Journals, run: str, step: int | str | None, factory: ProcessFactory) -> Any:
@@ -86,7 +86,7 @@ def fork(
         return name
     past = _past(journals, until, factory)
     check_forkable(past, f"the run {run!r} cannot be forked at step {n}")
-    past.journal = None  # by which messages of earlier turns would be left out
+    past.journal = None  # with it, `save` would leave out the messages of earlier turns
     document = factory.save(past) if past.record.id else ""
     if name is not None:
         _store_fork(claims, name, loaded.run.agent, header, document, common, factory)
@@ -107,11 +107,11 @@ def _store_fork(
     common: Sequence[Line],
     factory: ProcessFactory,
 ) -> bool:
-    """Store a fork at rest; return False if it was made before."""
+    """Store a fork at rest.  Return False if it was made before."""
     line, key = to_json(header), claims.journals.key
     process = factory.process_of(header, with_id(document, name) if document else None)
     process.journal = Journal(process.record, name, line)
-    if edit := bytes(header.edit):  # a step that a person has put behind the common entries
+    if edit := bytes(header.edit):
         now_s = claims.clock_of(factory).now()
         process.advance("", process.decode("", edit).changed(at_s=now_s))
     lease, digest = _create(claims, name, agent, line, common, process.journal.entries)
@@ -126,14 +126,18 @@ def _store_fork(
 def _create(
     claims: Claims, name: str, agent: str, header: str, common: Sequence[Line], added: Sequence[Entry] = ()
 ) -> tuple[Lease | None, str]:
-    """Create a fork with its entries, in one commit; return its lease, or None if it exists, and the last digest."""
+    """Create and claim a fork with its entries, in one commit.
+
+    Returns:
+        The lease, or None if the fork already exists, and the digest after the last entry.
+    """
     chain = Chain(header, claims.journals.key)
     lines = chain.written([*[_renamed(entry, name) for entry in common], *added], FIRST_FENCE)
     return claims.create_claimed(name, header, agent, lines=lines), chain.digest
 
 
 def _renamed(line: Line, name: str) -> Entry:
-    """Return an entry for the copy of a run: its start holds the name of the copy."""
+    """Return an entry for the copy of a run.  The first entry holds the name of the run, which is replaced."""
     entry = entry_of(line)
     if line.key == Begin.prefix:
         return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))
@@ -141,7 +145,7 @@ def _renamed(line: Line, name: str) -> Entry:
 
 
 def _until(loaded: Loaded, step: int | str | None) -> Loaded:
-    """Return a loaded run without anything that came after an entry.
+    """Return a loaded run without the entries after a step.
 
     Raises:
         UsageError: If the run has no such entry.

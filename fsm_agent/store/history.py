@@ -6,8 +6,8 @@ For example, list the approvals in a run::
         if entry.kind in ("approved", "denied", "modified"):
             print(entry.by, entry.key, entry.kind)
 
-A run holds processes: itself, under the path ``""``, and the agents, flows and members inside of it, under paths such
-as ``run:2.0`` and ``drafting#1/warmly``.  The states that each went through are in the journal.
+A run consists of processes: the run itself, under the path ``""``, and the agents, flows and members inside it, under
+paths such as ``run:2.0`` and ``drafting#1/warmly``.  The journal holds the states that each process went through.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from fsm_agent.store.journals import title_of
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Run, Signal
 
-UNKNOWN = "?"  # a state that a damaged journal does not tell
-RETRIED = "retried"  # the kind of the entry by which a failed run continues
-_FAR_S = 1e15  # Unix time that no clock has
+UNKNOWN = "?"  # a state that is missing from a damaged journal
+RETRIED = "retried"  # the kind of the entry that continues a failed run
+_FAR_S = 1e15  # Unix times from here on are damaged
 _SEEDED = str(State.SEEDED)
-_STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers by which a flow stays in its step
-_FINAL = frozenset(map(str, FINAL))  # also those of members
-_MOMENTS = frozenset({"at_s", "delay_s", "duration_s"})  # which differ in any two runs
-_NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
-Difference: TypeAlias = tuple[str, Any, Any]  # where, and the two values, each None if it is missing
+_STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers after which a flow is in the same step
+_FINAL = frozenset(map(str, FINAL))  # members have the same final states
+_MOMENTS = frozenset({"at_s", "delay_s", "duration_s"})  # these differ between any two runs
+_NAMES = frozenset({"id"})  # of a run, a reply or a function call
+Difference: TypeAlias = tuple[str, Any, Any]  # the path, and the two values; None for a missing value
 Kind: TypeAlias = Literal["call", "flow", "members"]
 
 
 class Move(NamedTuple):
     """A step of one process."""
 
-    n: int  # of the entry
-    path: str  # of the process
-    step: Stepped  # with the states before and after it; `UNKNOWN`: the journal is damaged
+    n: int  # the number of the entry
+    path: str  # the path of the process
+    step: Stepped  # with the states before and after it; `UNKNOWN` if the journal is damaged
 
 
 class HistoryEntry(NamedTuple):
     """An entry of a journal."""
 
     line: Line
-    data: Any  # the outcome, as it is in JSON
-    outcome: Outcome | None  # None: it is of a kind that agent calls do not have
-    moves: tuple[Move, ...]  # the steps that were taken by it
-    since_s: float  # Unix time since when it was waited for; 0.0: not known
+    data: Any  # the outcome as JSON data
+    outcome: Outcome | None  # None: a kind of outcome that agent calls do not have
+    moves: tuple[Move, ...]  # the steps that it caused
+    since_s: float  # Unix time when the process began to wait for it; 0.0: unknown
 
     @property
     def n(self) -> int:
@@ -69,17 +69,17 @@ class HistoryEntry(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of the effect that the entry answers."""
+        """The key of the effect whose outcome the entry holds."""
         return self.line.key
 
     @property
     def path(self) -> str:
-        """The path of the process that waited for it."""
+        """The path of the process that waited for the entry."""
         return self.line.key.rpartition(SEPARATOR)[0]
 
     @property
     def by(self) -> str:
-        """The person who posted it, or empty if it was not posted or the person is unknown."""
+        """The person who posted the outcome, or empty if it was not posted or the person is unknown."""
         by = self.data.get("by") if isinstance(self.data, dict) else None
         return self.line.by or (by if isinstance(by, str) else "")
 
@@ -95,22 +95,22 @@ class HistoryEntry(NamedTuple):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of the reply."""
+        """The tokens of the reply, if the entry holds one."""
         return self.outcome.reply.usage if isinstance(self.outcome, Replied) else UNUSED
 
     @property
     def why(self) -> str:
-        """The message to the model about a refused reply, or the reason if the call failed, or empty."""
+        """Why a reply was refused, as the model was told, or why the call failed.  Otherwise empty."""
         return self.line.why
 
     @property
     def triggers(self) -> str:
-        """The steps that were taken, in words."""
+        """The triggers of the steps that the entry caused, separated by spaces."""
         return " ".join([f"{path}: {trigger}" if path else trigger for path, trigger in self.line.steps])
 
     @property
     def undoes_to(self) -> int | None:
-        """For a `RETRIED` entry, the number of the entry from which the run continues.  Otherwise None."""
+        """For a `RETRIED` entry, the number of the last entry that the retry keeps.  Otherwise None."""
         step = self.data.get("step") if self.kind == RETRIED else None
         return step if isinstance(step, int) else None
 
@@ -120,9 +120,9 @@ class ProcessView(NamedTuple):
 
     path: str
     kind: Kind
-    name: str  # of its agent or flow; empty: not known
-    task: str  # what it began with, cut; empty: not known, or the dialog of the process around it
-    n: int  # of the entry by which it began
+    name: str  # the name of its agent or flow; empty: unknown
+    task: str  # what it began with, shortened; empty: unknown, or the dialog of the enclosing process
+    n: int  # the number of the entry with which it began
     moves: tuple[Move, ...]
 
     @property
@@ -137,7 +137,7 @@ class ProcessView(NamedTuple):
 
     @property
     def around(self) -> str:
-        """The path of the process around it."""
+        """The path of the enclosing process."""
         return self.path.rpartition(SEPARATOR)[0]
 
 
@@ -145,8 +145,8 @@ class Moment(NamedTuple):
     """A run as it was after an entry."""
 
     n: int
-    at_s: float  # Unix time of the entry; 0.0: not known
-    states: Mapping[str, str]  # of the processes that had begun and not ended, by path
+    at_s: float  # Unix time of the entry; 0.0: unknown
+    states: Mapping[str, str]  # the states of the processes in progress, by path
     usage: Usage  # the tokens of all replies so far
 
 
@@ -155,24 +155,24 @@ class RunHistory(NamedTuple):
 
     run: Run
     header: Header
-    seed: Any  # what it began with, in JSON
+    seed: Any  # what it began with, as JSON data
     title: str
     entries: tuple[HistoryEntry, ...]
-    processes: Mapping[str, ProcessView]  # by path, in the order of their beginnings; "" is the run itself
-    tables: Mapping[str, FlowTable]  # of its flows, by name
-    signals: tuple[Signal, ...]  # that no driver has taken yet
+    processes: Mapping[str, ProcessView]  # by path, in the order in which they began; "" is the run itself
+    tables: Mapping[str, FlowTable]  # the tables of its flows, by name
+    signals: tuple[Signal, ...]  # pending signals
     uses: Mapping[str, ContextUse]  # what requests showed the model, by key, up to the last rest of an agent call
-    verdict: str  # on the digests
-    is_sound: bool  # False: the journal is damaged
+    verdict: str  # the result of verifying the digests, in words
+    is_sound: bool  # False if the journal is damaged
 
     @property
     def process(self) -> ProcessView:
-        """The run itself."""
+        """The process of the run itself."""
         return self.processes[""]
 
     @property
     def kind(self) -> Kind:
-        """Whether it is an agent call or a run of a flow."""
+        """Whether the run is an agent call (``"call"``) or a run of a flow (``"flow"``)."""
         return self.process.kind
 
     @property
@@ -181,7 +181,7 @@ class RunHistory(NamedTuple):
         return sum([entry.usage for entry in self.entries], UNUSED)
 
     def table(self, path: str = "") -> FlowTable | None:
-        """Return the table of a process that is a run of a flow, or None for other processes and unknown tables."""
+        """Return the table of a flow inside the run, or None if the process is not a flow or its table is unknown."""
         process = self.processes[path]
         return self.tables.get(process.name) if process.kind == "flow" else None
 
@@ -209,7 +209,7 @@ class RunHistory(NamedTuple):
         return Moment(n, at_s, going, sum([entry.usage for entry in self.entries[:n]], UNUSED))
 
     def is_over(self, path: str, state: str) -> bool:
-        """Return whether a state is one in which a process ends."""
+        """Return whether a process ends in a state."""
         process = self.processes[path]
         if process.kind == "flow":
             table = self.table(path)
@@ -217,19 +217,19 @@ class RunHistory(NamedTuple):
         return state in _FINAL
 
     def _is_over(self, process: ProcessView, taken: Mapping[str, Sequence[Move]]) -> bool:
-        """Return whether a process inside has ended by these steps, or the one around it has left it behind."""
+        """Return whether a process inside has ended by these steps, or the enclosing process has moved on."""
         first, last, around = taken[process.path][0], taken[process.path][-1], taken[process.around]
         if self.is_over(process.path, last.step.to) or (around and self.is_over(process.around, around[-1].step.to)):
             return True
         later = [move.step for move in around if move.n > first.n]
-        if self.processes[process.around].kind != "flow":  # the result of what is inside is a step under its name
+        if self.processes[process.around].kind != "flow":  # the result of a process inside is a step with its name
             name = process.path.rpartition(SEPARATOR)[2]
             return any(step.key == name for step in later)
         return any(step.trigger.partition(" ")[0] not in _STAYS for step in later)
 
 
 def read(runs: Runs, run: str) -> RunHistory:
-    """Return a run.  A damaged run is returned as far as it can be read.
+    """Return the history of a run.  A damaged run is returned as far as it can be read.
 
     Args:
         runs: The runs and their store.  If they have a signing key, signatures are verified.
@@ -273,7 +273,7 @@ def _tables(header: Header) -> Mapping[str, FlowTable]:
 
 
 def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
-    """Return the entries before the first unreadable one, and what is wrong with that one."""
+    """Return the entries before the first unreadable one, and what is wrong with it."""
     found: list[tuple[Line, Any]] = []
     for text in texts:
         try:
@@ -287,7 +287,7 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
 
 
 def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
-    """Return what the requests of a run showed the model, or empty if it is not an agent call or cannot be read."""
+    """Return what requests showed the model, or empty if this is unknown or the run is not an agent call."""
     try:
         saved = runs.journals.read_snapshot(loaded)
         record = None if saved is None else record_of(saved.document)
@@ -301,7 +301,7 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessView]
     for process in processes:
         for move in process.moves:
             moves.setdefault(move.n, []).append(move)
-    moved_s: dict[str, float] = {}  # by path: when the process took its last step
+    moved_s: dict[str, float] = {}  # when each process took its last step, by path
     for line, data in lines:
         outcome = None
         with suppress(ValueError):
@@ -322,7 +322,7 @@ def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> 
 
     Args:
         header: The header.
-        seed: The seed in it.
+        seed: The seed in the header.
         lines: The entries and their outcomes.
     """
     taken: dict[str, list[Move]] = {"": []}
@@ -392,8 +392,8 @@ def _own_key(key: str, path: str) -> str:
 
 
 def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
-    """Yield the steps of a process with their states.  A `RETRIED` step returns to the state of an earlier entry."""
-    reached = [(0, _SEEDED)]  # the states that were not undone, by their entries
+    """Yield the steps of a process with their states.  A `RETRIED` step returns to the state after an earlier entry."""
+    reached = [(0, _SEEDED)]  # entries that were not undone, with the states after them
     for move in taken:
         source, step = reached[-1][1], move.step
         if step.trigger != RETRIED:
@@ -401,7 +401,7 @@ def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
         else:
             reached = [one for one in reached if one[0] <= undone.get(move.n, move.n)]
             if source == reached[-1][1]:
-                continue  # a process inside that stood still
+                continue  # a process inside that did not move
         yield move._replace(step=step.changed(source=source, to=reached[-1][1]))
 
 
@@ -409,8 +409,8 @@ class Divergence(NamedTuple):
     """The place where two runs diverge."""
 
     beginning: list[Difference]  # in their headers
-    n: int | None  # the number of the first entry that differs, or None if none does
-    entry: list[Difference]  # in that
+    n: int | None  # the number of the first entry that differs; None: all are equal
+    entry: list[Difference]  # in that entry
 
 
 def divergence(a: RunHistory, b: RunHistory) -> Divergence:
@@ -439,7 +439,7 @@ def _content(entry: HistoryEntry | None) -> dict[str, Any]:
 
 
 def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
-    """Return the innermost values that differ, each with the path to it."""
+    """Return the innermost values that differ, each with its path."""
     if isinstance(a, dict) and isinstance(b, dict):
         names = [name for name in dict.fromkeys([*a, *b]) if name not in _MOMENTS | _NAMES]
         return [
@@ -454,7 +454,7 @@ def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
 
 
 def as_json(where: Divergence) -> dict[str, Any]:
-    """Return the place as data."""
+    """Return a divergence as data for JSON."""
     return {"beginning": _as_json(where.beginning), "n": where.n, "entry": _as_json(where.entry)}
 
 
