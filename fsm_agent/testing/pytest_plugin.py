@@ -29,14 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=0.0,
         metavar="PERCENT",
-        help="fail if fewer of the rows that users wrote in flows were taken",
+        help="fail if the tests took a smaller share of the rows that users wrote in flows",
     )
     group.addoption("--fsm-coverage-json", metavar="FILE", help="write the coverage of rows as JSON")
     group.addoption("--fsm-no-model-requests", action="store_true", help="refuse requests to real models")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "model_requests: may ask a real model, in spite of --fsm-no-model-requests")
+    config.addinivalue_line("markers", "model_requests: may ask a real model despite --fsm-no-model-requests")
     reports = ("--fsm-coverage", "--fsm-coverage-fail-under", "--fsm-coverage-json")
     if any(config.getoption(name) for name in reports):
         config.pluginmanager.register(_RowCoverage(), "fsm_row_coverage")
