@@ -49,7 +49,7 @@ from fsm_agent.messages.events import Event, Where
 from fsm_agent.named_objects import imported
 
 NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"
-app = typer.Typer(no_args_is_help=True, help="Agents of configurations: check them, run them, their schema.")
+app = typer.Typer(no_args_is_help=True, help="Agents in configuration files: check them, run them, print the schema.")
 
 Module = Annotated[Many, typer.Option("--module", help="A module to import, for the agents in it. Repeatable.")]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")]
@@ -62,7 +62,7 @@ def check(
     available: Annotated[bool, typer.Option("--available", help="Treat a missing key or address as an error.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Check configurations: keys, values, and everything that they name; no model is asked."""
+    """Check configurations: keys, values and everything they name. No model is asked."""
     with reporting(debug), Screen() as screen:
         problems = [error for file in files if (error := _check_config(file, module, available, screen))]
         for error in problems:
@@ -98,13 +98,13 @@ def run(
         typer.Option("--model", "-m", help="Ask this model, as provider:model."),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
-    var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
+    var: Annotated[Many, typer.Option(help="Another variable of the prompt, as name=value. Repeatable.")] = None,
     deps: Deps = None,
     approve: Approve = False,
     as_json: JsonLines = False,
     debug: Debug = False,
 ) -> None:
-    """Have the agent of a configuration do a task."""
+    """Run the agent of a configuration on a task."""
     lines = LineWriter(as_json)
     with reporting(debug, lines), Screen() as screen:
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}

@@ -49,7 +49,7 @@ def ask(
     task: Annotated[
         str | None,
         typer.Argument(
-            help="The question, after piped input; '-': piped input alone. With --prompt, its variable 'task'."
+            help="The question, added to piped input; '-' for piped input alone. With --prompt, its variable 'task'."
         ),
     ] = None,
     model: Model = EMBEDDED,
@@ -59,7 +59,7 @@ def ask(
     var: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="A variable of the prompt. Repeatable.")] = None,
     system: Annotated[str, typer.Option(metavar="TEXT", help="The system prompt.")] = "",
     output: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Its type, printed as JSON: int, or module:name.")
+        str | None, typer.Option(metavar="TYPE", help="The type of the answer, printed as JSON: int, or module:name.")
     ] = None,
     setting: SettingsAndLimits = None,
     deps: Deps = None,

@@ -184,7 +184,7 @@ def chat_lines(screen: Screen) -> Iterator[str]:
 
 
 def chat(
-    name: Annotated[str, typer.Argument(help="The conversation, which --store keeps under this name.")] = "chat",
+    name: Annotated[str, typer.Argument(help="The name of the conversation in the store.")] = "chat",
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
     function: Functions = None,

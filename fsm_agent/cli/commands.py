@@ -26,14 +26,16 @@ COMMANDS = {
     "chat": CommandLocation("chat", "chat", "Talk with a model: each line is a turn. /help shows the commands."),
     "diagram": CommandLocation("diagram", "diagram", "Draw the states of an agent call."),
     "runs": CommandLocation("runs", "app", "Runs in a store: see them, answer them, continue them."),
-    "worker": CommandLocation("worker", "worker", "Advance the runs in a store that are due, until it is stopped."),
-    "submit": CommandLocation("worker", "submit", "Put a task into a store, for a worker to do."),
+    "worker": CommandLocation("worker", "worker", "Advance the runs in a store that are due, until stopped."),
+    "submit": CommandLocation("worker", "submit", "Put a task into a store for a worker."),
     "serve": CommandLocation("servers", "serve", "Serve a chat page for an agent or a flow on this machine."),
     "inspect": CommandLocation("servers", "inspect", "Show the runs in a store in a browser, live."),
     "flows": CommandLocation("flows", "app", "Flows: check, draw and run them, answer their questions."),
-    "agents": CommandLocation("agents", "app", "Agents of configurations: check them, run them, their schema."),
-    "prompts": CommandLocation("prompts", "app", "Prompts in files: check all of them, show one."),
-    "models": CommandLocation("models", "models", "List the models on this machine, and those recommended."),
+    "agents": CommandLocation(
+        "agents", "app", "Agents in configuration files: check them, run them, print the schema."
+    ),
+    "prompts": CommandLocation("prompts", "app", "Prompts in files: check them all, or show one."),
+    "models": CommandLocation("models", "models", "List the models on this machine, and recommended ones."),
     "providers": CommandLocation("models", "providers", "List the providers of models: keys, wires and addresses."),
     "mcp": CommandLocation("servers", "mcp", "Functions, agents and flows as tools of an MCP server."),
 }

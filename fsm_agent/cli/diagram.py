@@ -29,7 +29,7 @@ AtLevel = Annotated[
     Level | None,
     typer.Option("--level", help="How much to draw; by default all rows, or an overview if there are 30 or more."),
 ]
-AsFormat = Annotated[Format | None, typer.Option("--format", help="By default what --output ends in, or mermaid.")]
+AsFormat = Annotated[Format | None, typer.Option("--format", help="By default the suffix of --output, or mermaid.")]
 Output = Annotated[Path | None, typer.Option("--output", help="The file; by default stdout.")]
 
 

@@ -67,7 +67,7 @@ Named = Annotated[
 
 @app.command()
 def check(module: Module, as_json: Json = False, debug: Debug = False) -> None:
-    """Import a module, which checks its flows; show their states and what each waits for, or what is wrong."""
+    """Check the flows of a module; show their states and what each waits for, or the errors."""
     with reporting(debug), Screen() as screen:
         rows = [_row(flow) for flow in option("module", load_flows, module)]
         if as_json:
@@ -84,10 +84,12 @@ def check(module: Module, as_json: Json = False, debug: Debug = False) -> None:
 def diagram(
     flow: Named,
     level: AtLevel = None,
-    around: Annotated[list[str] | None, typer.Option(help="A state: draw it and what is near it; repeatable.")] = None,
-    hops: Annotated[int, typer.Option(min=0, help="How many rows away from --around a state may be.")] = 1,
+    around: Annotated[
+        list[str] | None, typer.Option(help="A state to draw, with the states near it. Repeatable.")
+    ] = None,
+    hops: Annotated[int, typer.Option(min=0, help="How many rows a state may be away from --around.")] = 1,
     depth: Annotated[int | None, typer.Option(min=0, help="How many flows deep to draw; by default all.")] = None,
-    actions: Annotated[bool, typer.Option("--actions", help="Name the actions of rows.")] = False,
+    actions: Annotated[bool, typer.Option("--actions", help="Show the actions of rows.")] = False,
     defaults: Annotated[bool, typer.Option("--defaults", help="Also draw the rows that every flow has.")] = False,
     format: AsFormat = None,
     output: Output = None,
@@ -114,7 +116,7 @@ def diagram(
 def run(
     flow: Named,
     data: Annotated[
-        str | None, typer.Argument(help="What it works on, as JSON; without it, the run of --run-id is continued.")
+        str | None, typer.Argument(help="The data of the flow, as JSON. Without it, the run of --run-id is continued.")
     ] = None,
     store: OptionalStore = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
@@ -158,7 +160,7 @@ def answer(
         typer.Argument(metavar="STATE", help="The state that asks, or has early=True; or the key of its question."),
     ] = None,
     value: Annotated[
-        str | None, typer.Argument(metavar="JSON", help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")
+        str | None, typer.Argument(metavar="JSON", help="The answer as JSON; '[\"Type\", {…}]' also names its type.")
     ] = None,
     store: OptionalStore = None,
     by: By = None,

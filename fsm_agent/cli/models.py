@@ -26,7 +26,7 @@ def models(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the models on this machine, and those recommended, each with the command that fetches it."""
+    """List the models on this machine, and recommended ones with the commands that fetch them."""
     with reporting(debug), Screen() as screen:
         if name is not None:
             screen.line(str(hub.find_cached(option("name", _hub_model, name))))

@@ -50,14 +50,14 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 Many = list[str] | None
 Model = Annotated[
-    str, typer.Option("--model", "-m", metavar="MODEL", help="As provider:model; local: is the small embedded one.")
+    str, typer.Option("--model", "-m", metavar="MODEL", help="As provider:model; local: is the small embedded model.")
 ]
-BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="Where the provider listens.")]
+BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="The URL of the provider.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print each event as a JSON line.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
-    Many, typer.Option("--function", metavar="MODULE:NAME", help="What the model may call. Repeatable.")
+    Many, typer.Option("--function", metavar="MODULE:NAME", help="A function that the model may call. Repeatable.")
 ]
 NamedPrompt = Annotated[
     str | None, typer.Option("--prompt", metavar="PROMPT", help="A prompt, as root/name, or its file.")
@@ -72,8 +72,8 @@ _STORE = typer.Option("--store", metavar="STORE", envvar="FSM_AGENT_STORE", help
 StoreOption = Annotated[str, _STORE]
 OptionalStore = Annotated[str | None, _STORE]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
-AgentsModule = Annotated[str, typer.Option("--agents", metavar="MODULE", help="The agents; or module:name.")]
-By = Annotated[str | None, typer.Option(metavar="USER", help="Who does it; by default you.")]
+AgentsModule = Annotated[str, typer.Option("--agents", metavar="MODULE", help="The agents, or module:name.")]
+By = Annotated[str | None, typer.Option(metavar="USER", help="Who acts; by default you.")]
 
 
 @contextmanager

@@ -18,13 +18,15 @@ from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import safe_repr
 
-app = typer.Typer(no_args_is_help=True, help="Prompts in files: check all of them, show one.")
+app = typer.Typer(no_args_is_help=True, help="Prompts in files: check them all, or show one.")
 
 Directory = Annotated[
-    list[Path] | None, typer.Option("--directory", help="Where the files are; by default 'prompts'. Repeatable.")
+    list[Path] | None, typer.Option("--directory", help="The folder of the files; by default 'prompts'. Repeatable.")
 ]
 Package = Annotated[str | None, typer.Option(help="A package with a folder 'prompts'.")]
-NamesOption = Annotated[str | None, typer.Option("--names", help="A mapping of what files may name, as module:name.")]
+NamesOption = Annotated[
+    str | None, typer.Option("--names", help="A mapping of names that files may use, as module:name.")
+]
 _DEFAULTS = {kind: getattr(Prompt(""), f"on_{kind}") for kind in HANDLERS}
 
 
@@ -36,7 +38,7 @@ def check(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check all prompts, and what their files name; list those in order, and exit with 1 if anything is wrong."""
+    """Check all prompts and what their files name; list the valid ones, and exit with 1 on errors."""
     with reporting(debug), Screen() as screen, _open_prompts(directory, package, names) as prompts:
         found, problems = prompts.names(), prompts.problems()
         if not (found or problems):

@@ -90,21 +90,23 @@ RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="The names
 @app.command("list")
 def list_runs(
     store: StoreOption,
-    asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one on each line.")] = False,
+    asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one per line.")] = False,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
-    state: Annotated[str | None, typer.Option(metavar="STATE", help="Only those in this state.")] = None,
-    ended: Annotated[bool | None, typer.Option("--ended/--open", help="Only those that have, or have not.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
+    state: Annotated[str | None, typer.Option(metavar="STATE", help="Only runs in this state.")] = None,
+    ended: Annotated[
+        bool | None, typer.Option("--ended/--open", help="Only runs that have ended, or have not.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
     waiting_for: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Only those that ask: approval, answer …")
+        str | None, typer.Option(metavar="KIND", help="Only runs that ask: approval, answer …")
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Only those unchanged for: 90s, 12h, 30d.")
+        str | None, typer.Option(metavar="SPAN", help="Only runs unchanged for 90s, 12h, 30d …")
     ] = None,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="Only those with it in name or task.")] = "",
-    conversation: Annotated[str | None, typer.Option(metavar="NAME", help="Only its turns.")] = None,
+    text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this in name or task.")] = "",
+    conversation: Annotated[str | None, typer.Option(metavar="NAME", help="Only turns of this.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most this many.")] = 100,
-    after: Annotated[str | None, typer.Option(metavar="PLACE", help="The next page.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="PLACE", help="Show the next page.")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -170,12 +172,12 @@ def replay(
     agents: AgentsModule,
     step: Annotated[
         str | None,
-        typer.Option(help="Only up to this entry, a number; or up to where this step of a flow, as review#3, began."),
+        typer.Option(help="Stop after this entry, a number; or where this step of a flow, such as review#3, began."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Verify every entry with the present code; --step shows the run as it was."""
+    """Verify every entry with the current code; --step shows the run as it was."""
     with reporting(debug), Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
@@ -243,15 +245,15 @@ def fork(
     name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
     step: Annotated[
         str | None,
-        typer.Option(help="The last entry that both have, a number; or where this step of a flow, as review#3, began."),
+        typer.Option(help="The last common entry, a number; or where this step of a flow, such as review#3, began."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Other data of a flow: its state is entered again with them.")
+        str | None, typer.Option(metavar="JSON", help="New data of a flow, with which its state is entered again.")
     ] = None,
     agents: Annotated[
         str | None,
         typer.Option(
-            help="The module with the agent or flow, for --data, the name of a step, and questions of the fork.",
+            help="The module with the agent or flow, for --data, names of steps, and questions of the fork.",
         ),
     ] = None,
     by: By = None,
@@ -288,7 +290,8 @@ def diagram(
     format: AsFormat = None,
     output: Output = None,
     inside: Annotated[
-        str, typer.Option(metavar="PATH", help="An agent or flow inside of the run, as run:2.0; 'runs show' has them.")
+        str,
+        typer.Option(metavar="PATH", help="An agent or flow inside the run, such as run:2.0; 'runs show' lists them."),
     ] = "",
     debug: Debug = False,
 ) -> None:
@@ -316,7 +319,7 @@ def diff(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the first entry where two runs diverge."""
+    """Show the first entry at which two runs differ."""
     with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = divergence(a, b)
@@ -338,12 +341,12 @@ def export(
     store: StoreOption,
     run: RunName,
     redact: Annotated[
-        str | None, typer.Option(help="A function of an outcome that returns it without secrets, as module:name.")
+        str | None, typer.Option(help="A function that returns an outcome without secrets, as module:name.")
     ] = None,
     output: Output = None,
     debug: Debug = False,
 ) -> None:
-    """Write the journal of a run as lines of JSON."""
+    """Write the journal of a run as JSON lines."""
     with reporting(debug), open_store(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
             function = None if redact is None else option("--redact", load_callable, redact)
@@ -390,7 +393,7 @@ def answer(
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="It may be called with these arguments instead.")
+        str | None, typer.Option(metavar="JSON", help="The function may be called with these arguments instead.")
     ] = None,
     result: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the function returned; for a flow, the answer as JSON.")
@@ -401,11 +404,11 @@ def answer(
     run_again: Annotated[
         bool,
         typer.Option(
-            "--run-again", "--again", help="Run the function again, since it did nothing; or try a stuck run again."
+            "--run-again", "--again", help="Run the function again, because it had no effect; or retry a stuck run."
         ),
     ] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the run.")] = False,
-    reason: Annotated[str, typer.Option(help="Why, for --deny or --cancel.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, for --deny or --cancel.")] = "",
     by: By = None,
     debug: Debug = False,
 ) -> None:
@@ -489,7 +492,7 @@ def resume(
 def cancel(
     store: StoreOption,
     names: RunNames,
-    reason: Annotated[str, typer.Option(help="Why, for people.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, for people to read.")] = "",
     by: By = None,
     debug: Debug = False,
 ) -> None:
@@ -557,10 +560,10 @@ def stats(store: StoreOption, as_json: Json = False, debug: Debug = False) -> No
 @app.command()
 def backup(
     store: StoreOption,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a file that does not exist yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; the file must not exist yet.")],
     debug: Debug = False,
 ) -> None:
-    """Copy a store in SQLite, also while workers run."""
+    """Copy a SQLite store, even while workers run."""
     with reporting(debug):
         if "://" in store:
             right = "copy one in Postgres with pg_dump --schema=…, see docs/production.md"
@@ -577,11 +580,11 @@ def backup(
 def delete(
     store: StoreOption,
     names: RunNames,
-    force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete runs that have not ended without asking.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also delete runs that a conversation is read from.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about runs that have not ended.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Delete runs; asks about those that have not ended."""
+    """Delete runs, after asking about those that have not ended."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
         for name in names:
             conversation = runs.needed_by(name)
@@ -617,9 +620,9 @@ def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
 def prune(
     store: StoreOption,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Delete those that ended longer ago: 90s, 15m, 12h, 30d or 8w.")
+        str | None, typer.Option(metavar="SPAN", help="Delete runs that ended longer ago than 90s, 15m, 12h, 30d, 8w …")
     ] = None,
-    keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many, the newest.")] = None,
+    keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many of the newest runs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
     as_json: Json = False,
     debug: Debug = False,

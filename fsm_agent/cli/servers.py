@@ -52,13 +52,15 @@ def serve(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent or flow, as module:name.")],
     store: OptionalStore = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address; another machine needs --user.")] = HOST,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address; access from other machines needs --user.")
+    ] = HOST,
     user: Annotated[
         str | None,
-        typer.Option(help="A function of a request that returns who sends it, or None to refuse it, as module:name."),
+        typer.Option(help="A function that returns the user who sent a request, or None to refuse it, as module:name."),
     ] = None,
     token: Annotated[
-        bool, typer.Option("--token", help="Print an address with a token, against other users of this machine.")
+        bool, typer.Option("--token", help="Require a token, which keeps out other users of this machine.")
     ] = False,
     deps: Deps = None,
     debug: Debug = False,
@@ -116,10 +118,10 @@ def inspect(
     store: StoreOption,
     agents: Annotated[
         str | None,
-        typer.Option(help="The module with the agents or flows: dialogs and data are then known at each step."),
+        typer.Option(help="The module with the agents or flows, to show dialogs and data at each step."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0: any.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 for any.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show runs and change nothing.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -160,16 +162,16 @@ def serve_tools(
         str,
         typer.Argument(metavar="MODULE:NAME", help="A function, an agent, a flow, a list of these, or a ToolServer."),
     ],
-    name: Annotated[str | None, typer.Option(help="The name of the server; by default that of the module.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the server; by default the module's name.")] = None,
     store: OptionalStore = None,
     deps: Deps = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, on this machine; else over stdio.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of HTTP; 0: any that is free.")] = 8000,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on this machine, instead of stdio.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for HTTP; 0 for any free port.")] = 8000,
     debug: Debug = False,
 ) -> None:
-    """Serve functions, agents and flows as tools, over stdio or HTTP, until the client goes or Ctrl-C.
+    """Serve functions, agents and flows as tools, over stdio or HTTP, until the client leaves or Ctrl-C is pressed.
 
-    Without a store, calls that wait are lost when the server ends.
+    Without a store, waiting calls are lost when the server ends.
     """
     with reporting(debug), open_if_named(store) as runs:
         with redirect_stdout(sys.stderr):  # what modules print is not part of the protocol

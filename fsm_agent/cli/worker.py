@@ -59,31 +59,29 @@ def worker(
     store: StoreOption,
     agents: AgentsModule,
     deps: Deps = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Runs driven at a time; by default 1.")
-    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs driven at once; by default 1.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="The same, in one event loop.")] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="A longer wait is left to the store.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Longer waits are left to the store.")
     ] = PATIENCE_S,
     once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due.")] = False,
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="What decides what is due: dbos, temporal.",
+            help="What schedules runs: dbos or temporal.",
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
     only_known: Annotated[bool, typer.Option("--only-known", help="Leave runs of other code alone.")] = False,
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Ended runs to keep.")] = None,
-    max_age: Annotated[str | None, typer.Option(metavar="SPAN", help="How long to keep them, as 30d.")] = None,
+    max_age: Annotated[str | None, typer.Option(metavar="SPAN", help="How long to keep them: 30d.")] = None,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="How long a stop waits for steps."),
     ] = DRAIN_S,
     on_change: Annotated[
-        Change, typer.Option(metavar="HOW", help="If its code changed: report, rest, stop.")
+        Change, typer.Option(metavar="HOW", help="If its code changed: report, rest or stop.")
     ] = Change.REPORT,
     health_port: Annotated[
         int | None,
@@ -92,7 +90,7 @@ def worker(
     health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Its address.")] = "127.0.0.1",
     debug: Debug = False,
 ) -> None:
-    """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
+    """Advance due runs in a store, until stopped; start one for each processor."""
     if threads is not None and tasks is not None:
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")
@@ -197,21 +195,21 @@ def submit(
     task: Annotated[
         str | None, typer.Argument(help="The task, after piped input; for a flow, its data as JSON.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which of them does it.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent that does it.")] = None,
     run_id: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Its name; the same name is the same run."),
+        typer.Option(metavar="RUN", help="The name of the run; an existing name is the same run."),
     ] = None,
-    delay: Annotated[str | None, typer.Option(metavar="SPAN", help="Start it this much later: 90s, 12h.")] = None,
-    priority: Annotated[int, typer.Option(min=-100, max=100, metavar="N", help="Higher ones are first.")] = 0,
+    delay: Annotated[str | None, typer.Option(metavar="SPAN", help="Start it later, after 90s, 12h …")] = None,
+    priority: Annotated[int, typer.Option(min=-100, max=100, metavar="N", help="Higher priorities come first.")] = 0,
     after: Annotated[Many, typer.Option(metavar="RUN", help="A run that must end first. Repeatable.")] = None,
-    extra: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="Data of yours in the run. Repeatable.")] = None,
-    by: Annotated[str, typer.Option(metavar="USER", help="Who asks.")] = "",
+    extra: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="Your own data in the run. Repeatable.")] = None,
+    by: Annotated[str, typer.Option(metavar="USER", help="Who submits it.")] = "",
     deps: Deps = None,
     create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Put a task into a store, for a worker to do; print the name of the run."""
+    """Put a task into a store for a worker, and print the name of the run."""
     with (
         reporting(debug),
         Screen() as screen,
