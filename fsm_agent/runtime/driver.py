@@ -1,33 +1,33 @@
-"""The loop that drives a process, without its waits: the sync and the asyncio driver share it.
+"""The loop that drives a process.  The sync and the asyncio driver share it, and each adds its own way of waiting.
 
 Theory of operation
 ===================
 
-`Driver.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes
-one outcome, and reads again.  It is a generator: it yields events to report, in order, and None when there is nothing
-to do until something happens.  The driver then waits (`wait`), in its own way, and resumes the generator.
+`Driver.events` reads the effects that the process waits for.  It starts the new ones, drops those that are gone, takes
+one outcome, and reads again.  It is a generator: it yields the events to report, in order, and None when nothing can be
+done yet.  The driver then waits (`wait`) and resumes the generator.
 
 - *Activities.*  An effect that is being performed is an `Activity`.  It runs in a thread or a task; under asyncio, a
-  lone one may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The driver
-  takes them from there one at a time, so only the driver advances the process, and in one place (`step`).  Whatever is
-  particular to a kind of effect is in its activity.
-- *Cancellation.*  Requests to end the process, and its deadline, are checked before each start of an effect and before
-  each outcome is taken: after a cancellation or a stop, no later outcome counts.  Activities that the process no longer
-  waits for are dropped at once: a task is cancelled, a thread is notified (`fsm_agent.runtime.threads`) and left
-  behind.  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops everything and leaves the process
-  at rest.  Results that functions had returned by then are kept; otherwise those functions would run twice.
-- *Waits.*  A driver waits for the inbox, at most until the first of three limits: the deadline, the timeout of an
-  activity, the end of a sleep.  When a wait reaches its limit, `handle_limit` acts on it.  Streams may be so fast, or
-  listeners so slow, that the driver never waits, so deadlines and timeouts are checked at each event, too, behind the
-  outcomes that have arrived.  A sleep starts when nothing
-  else is active, or when a wait has lasted until its end: the clock of a test does not move while something runs.
-- *Order of events.*  A step is taken before it is reported, and so is the outcome that it belongs to.  A listener may
-  advance or cancel the process at any event; the loop checks for that before it starts anything.
-- *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
-- *The journal.*  With a recorder, the effects of a step are started, and its events are reported, only after its entry
-  was written.  Outcomes that arrive together are written together.  Posts are outcomes like any other.
+  lone activity may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The
+  driver takes them one at a time, so only the driver advances the process, and only in `step`.  Everything specific to
+  a kind of effect is in its activity.
+- *Cancellation.*  Before an effect starts and before an outcome is taken, the loop checks for a request to end the
+  process and for the deadline; after either, no later outcome counts.  Activities that the process no longer waits for
+  are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.threads`) and left behind.
+  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the process at
+  rest.  The results that functions have returned by then are kept, or those functions would run twice.
+- *Waits.*  A wait for the inbox has three limits: the deadline, the timeout of an activity, and the end of a sleep.
+  `handle_limit` acts on the first one reached.  With a fast stream or a slow listener the driver may never wait, so
+  deadlines and timeouts are also checked at each event, after the outcomes that have arrived.  A sleep starts when
+  nothing else is active, or when a wait has lasted until its end, because a test's clock does not move while something
+  runs.
+- *Order of events.*  A step and its outcome are taken before they are reported.  A listener may advance or cancel the
+  process at any event; the loop checks for that before it starts anything.
+- *One driver.*  A process that is being driven refuses a second driver, because both would perform the same effects.
+- *The journal.*  With a recorder, the effects of a step start, and its events are reported, only after its entry was
+  written.  Outcomes that arrive together are written together.  Posts are outcomes like any other.
 - *Nested processes.*  Their effects have prefixed keys.  An activity knows the process, the key and the environment of
-  its effect, and wraps its events in `Inside`; the loop itself treats all effects alike.
+  its effect, and wraps its events in `Inside`; the loop treats all effects alike.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
 
-_claiming = threading.RLock()  # a handler of a signal may claim another process meanwhile
+_claiming = threading.RLock()  # reentrant, because a signal handler may claim another process
 at_fork(before=_claiming.acquire, after_in_parent=_claiming.release, after_in_child=_claiming.release)
 
 
-# An item of the inbox: an activity with an event, and perhaps the gate for which its stream waits; or with None and its
-# outcome, or a future of it if it has a handle.
+# An item of the inbox: an activity with an event, and the gate that its stream waits for, if any; or with None and its
+# outcome, or a future of the outcome if the activity has a handle.
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
@@ -76,20 +76,20 @@ class Driver(ABC):
 
     Args:
         process: The process.
-        environment: The resources for its effects, but not for nested processes with their own environments.
-        has_listener: Whether there is a listener; without one, no events are made.
-        is_streamed: Whether events before an outcome are wanted, such as the deltas of a reply.
-        recorder: Writes the journal of the process; None without a journal.
+        environment: The resources for its effects.  Nested processes may have other environments.
+        has_listener: True if there is a listener; without one, no events are made.
+        is_streamed: True to report events before an outcome, such as the deltas of a reply.
+        recorder: Writes the journal of the process; None for no journal.
 
     Raises:
         UsageError: On entering, if the process has a driver already.
     """
 
     _limit: Deadline | Activity | None = None  # the limit of the present wait
-    _reached_deadline: Deadline | None = None  # the deadline that a wait has lasted until
-    _record: Any = None  # the record whose effects were taken up; None: read the effects again
-    is_to_write: bool = False  # the next wait is a write of the journal
-    _is_last_look: bool = False  # for answers to them, before their time is over
+    _reached_deadline: Deadline | None = None  # the deadline at which a wait ended
+    _record: Any = None  # the record whose effects were read; None: read the effects again
+    is_to_write: bool = False  # the next wait writes the journal
+    _is_last_look: bool = False  # the journal was written once more before the deadline, for late answers
     _deadline: Deadline | None = None
     _is_mixed: bool = False  # activities of several kinds are waiting
     is_timed: bool = False  # waits have a limit
@@ -110,51 +110,51 @@ class Driver(ABC):
             environment = environment.changed(clock=lasting(environment.clock))
         self.environment = environment
         self.recorder = recorder
-        self.begun: set[str] = set()  # keys of functions that must not run twice, and that this driver may run
+        self.begun: set[str] = set()  # keys of run-once functions that this driver may run
         self.has_listener = has_listener
         self.is_streamed = is_streamed and has_listener
         self.active: dict[str, Activity] = {}
         self.waiting: deque[Activity] = deque()  # activities that are not started yet
         self.inbox: deque[Item] = deque()
         self.left_behind: list[Any] = []  # handles of abandoned activities
-        self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of sleeps that are not started, by their ends
+        self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of sleeps not yet started, by their ends
         self._withdrawn: set[str] = set()  # keys in `waiting` or `_sleeps` whose effects are gone
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
-        self._open: dict[str, AnyEffect] = {}  # what it could not answer, and others can
-        self._asked: set[str] = set()  # keys of those that others have been asked while it drives
+        self._open: dict[str, AnyEffect] = {}  # effects that it could not answer, but others can
+        self._asked: set[str] = set()  # keys of the open effects that others have been asked about
         self.posts_inside = PostsInside(recorder)
         self._owners = Owners(process, environment)
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
-        self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
+        self._as_events = as_events  # adds events to the steps; None: the steps are the events
 
-    is_sync = False  # its steps are not taken in an event loop, and plain functions are kept out of one
+    is_sync = False  # True: steps are taken outside event loops, and plain functions run outside them
 
     # Implemented by each driver
 
     @abstractmethod
     def wake(self) -> None:
-        """Wake the driver from any thread, and interrupt what it performs itself."""
+        """Wake the driver from any thread, and interrupt any work of its own."""
 
     @abstractmethod
     def wake_for_post(self) -> None:
-        """Wake the driver from any thread for a post; what it performs itself continues."""
+        """Wake the driver from any thread for a post, without interrupting its work."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
-        """Perform an activity that has begun."""
+        """Perform an activity after its `begin`."""
 
     @abstractmethod
     def ring(self) -> None:
-        """End the driver's wait for the inbox, in the event loop in which its activities are performed."""
+        """End the driver's wait for the inbox; called in the event loop of the activities."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
         """Put an event of an activity into the inbox, from any thread."""
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        """Put an item into the inbox, in the event loop in which the activity is performed."""
+        """Put an item into the inbox; called in the event loop of the activity."""
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
@@ -178,18 +178,18 @@ class Driver(ABC):
             self.probe = probes.measured(self)
 
     def ends_elsewhere(self, end: Callable[[], object]) -> bool:
-        """Let another thread end the drive of a generator that the garbage collector closes; return whether it does.
+        """Return True if another thread will end the drive of a generator that is being garbage-collected.
 
-        The collector may run at any point under any lock, such as that of the store, and to end a drive takes locks.
+        The collector may run at any point under any lock, such as the store's, and ending a drive takes locks.
         """
         if not is_collecting() or sys.is_finalizing():
             return False
-        self.process.driver = weakref.ref(self)  # the collector has cleared the one before
+        self.process.driver = weakref.ref(self)  # the collector has cleared the earlier reference
         ThreadTask[object](lambda _: end()).start()
         return True
 
     def release(self, raised: object = None) -> None:
-        """Release the process for other drivers; ``raised`` is the exception that has ended the drive."""
+        """Release the process for other drivers.  ``raised`` is the exception that ended the drive, if any."""
         if self.probe is not None:
             self.probe.close(raised)
         self.process.driver = None
@@ -230,16 +230,16 @@ class Driver(ABC):
         yield from self._come_to_rest()
 
     def _idle(self) -> Generator[None, None, None]:
-        """Wait until something happens, or start the next sleep, since nothing is active."""
+        """Wait until something happens, or start the next sleep if nothing is active."""
         if self.active:
             yield None
         else:
             self._wake_next()
 
     def _is_to_ask(self, is_late: bool) -> bool:
-        """Return whether to write before a wait, since there are new questions; or a last time before one expires.
+        """Return whether to write before the wait: there are new questions, or the deadline has passed.
 
-        An answer in time counts, even if this driver has not heard of it.
+        An answer in time counts, even if this driver has not seen it yet.
         """
         assert self.recorder is not None
         if is_late:
@@ -253,14 +253,14 @@ class Driver(ABC):
         return True
 
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
-        """Write the last entries and give the run back, if there is a recorder."""
+        """Write the last entries, and give the run back."""
         if self.recorder is not None:
             self.posts_inside.refuse()
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
-        """Take the outcomes that have arrived, then write all of them; after a request to end, take none."""
+        """Take the outcomes that have arrived, then write them together.  After a request to end, take none."""
         is_ending = self.process.end_request is not None
         if self.inbox and not is_ending:
             self._unreported += self._take(*self.inbox.popleft())
@@ -284,9 +284,9 @@ class Driver(ABC):
         return bool(self.waiting) and self.waiting[0].is_instant
 
     def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
-        """Take the step of a posted outcome, or refuse one that does not fit.
+        """Take the step of a posted outcome, or refuse the post if it does not fit.
 
-        What a guard or an action raises at it ends the drive, and the post stays for a driver whose code is mended.
+        If a guard or an action raises, the drive ends, and the post stays for a driver whose code is fixed.
         """
         assert self.recorder is not None
         self._asked.discard(post.key)  # if it is refused, the question is asked again
@@ -294,7 +294,7 @@ class Driver(ABC):
             return ()
         try:
             outcome = self._redacted(self.process.decode(post.key, post.document))
-        except Exception as error:  # any, as a post that stayed would end each later driver, too
+        except Exception as error:  # of any kind: a post that stayed would end each later driver too
             self.recorder.mark_taken(post, error)
             return ()
         try:
@@ -311,7 +311,7 @@ class Driver(ABC):
         return steps
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
-        """Keep a post for the run that a function has begun, and run the function again; return whether it is one."""
+        """Return whether a post is for a run that a function has begun; if so, keep it and run the function again."""
         function = self.posts_inside.keep(post, self.process.effects)
         if function in self._unanswered:
             self._unanswered.discard(function)
@@ -319,7 +319,7 @@ class Driver(ABC):
         return function is not None
 
     def _reconcile(self) -> bool:
-        """Read all effects: take up the new ones, drop those that are gone; return False if the process has ended."""
+        """Read all effects, start new ones and drop those that are gone; return False if there are none."""
         process, active = self.process, self.active
         effects = process.effects
         if active:
@@ -340,7 +340,7 @@ class Driver(ABC):
         return True
 
     def _follow(self, change: Change) -> None:
-        """Take up and drop the effects of a `Change`, in time that does not depend on the number of other effects."""
+        """Apply a `Change` of the effects, in time that does not depend on the number of other effects."""
         if change.has_moved_deadline:
             self._deadline = self.process.deadline
         for key in change.gone:
@@ -350,7 +350,7 @@ class Driver(ABC):
         self.is_timed = self._deadline is not None or self._has_timeouts or self._sleeps != []
 
     def _withdraw(self, key: str) -> None:
-        """Drop an effect that is gone, whether or not its activity was started."""
+        """Drop an effect that is gone, whether its activity was started or not."""
         self._open.pop(key, None)
         if key in self.active:
             self.drop(key)
@@ -358,7 +358,7 @@ class Driver(ABC):
             self._withdrawn.add(key)
 
     def _take_up(self, effects: Iterable[AnyEffect]) -> None:
-        """Make activities of effects, except of active ones, and let them wait for their start."""
+        """Make activities for new effects, and queue them."""
         active, waiting = self.active, self.waiting
         for effect in effects:
             if effect.key in active:
@@ -383,13 +383,13 @@ class Driver(ABC):
                 self._may_run_inline = False
 
     def _wake_next(self) -> None:
-        """Move the sleep that ends first to the activities that wait for their start."""
+        """Queue the sleep that ends first."""
         activity = heappop(self._sleeps)[2]
         self._is_mixed |= bool(self.waiting)
         self.waiting.append(activity)
 
     def _can_join(self) -> bool:
-        """Move an activity that may run beside the active ones to the front; return False if none may."""
+        """Return whether a waiting activity may run beside the active ones, and move it to the front of the queue."""
         waiting = self.waiting
         for index, activity in enumerate(waiting):
             if self._may_join(activity):
@@ -397,7 +397,7 @@ class Driver(ABC):
                     del waiting[index]
                     waiting.appendleft(activity)
                 return True
-            if not self._is_mixed:  # all are of one kind, so no other may either
+            if not self._is_mixed:  # all are of the same kind, so the others may not join either
                 break
         return False
 
@@ -427,8 +427,8 @@ class Driver(ABC):
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
         yield from activity.wrap_events(activity.announcement())
         # A listener may have advanced or ended the process at these events.
-        if self.recorder is not None and self.recorder.is_behind:  # it has advanced it, or the run was lost
-            self._record = None  # if the effect is still there, it is taken up again after the write
+        if self.recorder is not None and self.recorder.is_behind:  # a listener has advanced it, or the run was lost
+            self._record = None  # if the effect is still there, it starts after the write
             return
         is_wanted = self.process.record is self._record or self._is_wanted(activity)
         if is_wanted and self.process.end_request is None:
@@ -438,8 +438,8 @@ class Driver(ABC):
             self.start(activity)
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
-        """Take the first item of the inbox; after the deadline, only if an outcome is in it, which still counts."""
-        if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # threads append to it meanwhile
+        """Take the first item of the inbox.  After the deadline, expire instead unless an outcome has arrived."""
+        if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # a copy: threads append to it
             returned = next((one for one in self.active.values() if one.returned_outcome() is not None), None)
             if returned is None:
                 return self._expire()
@@ -449,7 +449,7 @@ class Driver(ABC):
         return self._take(*self.inbox.popleft())
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
-        """Take an item of the inbox; return its events, none for an activity that was dropped."""
+        """Take an item of the inbox, and return its events; none if the activity was dropped."""
         if activity.is_dropped:
             return ()
         if event is not None:
@@ -469,7 +469,7 @@ class Driver(ABC):
                 return activity.finish(outcome)
             except (OutcomeError, IllegalTrigger):
                 raise
-            except Exception:  # of a guard or an action: what has been done need not be done again
+            except Exception:  # from a guard or an action: keep the outcome, so that the work is not repeated
                 if self.recorder is not None:
                     self.recorder.keep(activity.key, outcome)
                 raise
@@ -479,7 +479,7 @@ class Driver(ABC):
         return ()
 
     def step(self, key: str, outcome: Any) -> Sequence[Event]:
-        """Advance the process by an outcome; return the events of the step if there is a listener."""
+        """Advance the process by an outcome, and return the events of the step if there is a listener."""
         return self._advance(key, self._redacted(outcome))
 
     def _redacted(self, outcome: Any) -> Any:
@@ -507,7 +507,7 @@ class Driver(ABC):
     # Ending early
 
     def _end(self, request: EndRequest) -> Iterable[Event]:
-        # A flow may go on after it.  So a request that comes while the step is taken is another one.
+        # A flow may continue after this, so a request that comes during the step is a new one.
         self.process.end_request = None
         try:
             return self.step("", _ENDS[request.kind](reason=request.reason, at_s=self.environment.clock.now()))
@@ -519,7 +519,7 @@ class Driver(ABC):
         assert self._deadline is not None
         key = self._deadline.key
         steps = self.step(key, Expired(at_s=self.environment.clock.now()))
-        self._withdraw(key)  # it may be the key of an effect, and a `Change` does not list the one that was answered
+        self._withdraw(key)  # it may be an effect's key, and a `Change` does not list the effect that was answered
         return steps
 
     def drop(self, key: str) -> None:
@@ -527,13 +527,13 @@ class Driver(ABC):
         self.leave(self.active.pop(key))
 
     def leave(self, activity: Activity) -> None:
-        """Abandon an activity; what performs it is cancelled, and may take a while to end."""
+        """Abandon an activity.  It is cancelled, and may take a while to end."""
         activity.abandon()
         if activity.handle is not None:
             self.left_behind.append(activity.handle)
 
     def patience_s(self) -> float | None:
-        """Return how many seconds to wait at most, or None to wait without limit."""
+        """Return the longest wait in seconds, or None for no limit."""
         if not self.is_timed:
             return None
         while self._sleeps and self._sleeps[0][1] in self._withdrawn:
@@ -555,7 +555,7 @@ class Driver(ABC):
         return max(0.0, left_s)
 
     def handle_limit(self) -> None:
-        """Act on the limit that the wait has just reached."""
+        """Act on the limit that ended the wait."""
         limit = self._limit
         if isinstance(limit, Deadline):
             self._reached_deadline = limit
@@ -566,23 +566,23 @@ class Driver(ABC):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time of the earliest deadline of the process and its descendants, or None without a deadline."""
+        """Unix time of the earliest deadline of the process and its descendants, or None."""
         return None if self._deadline is None else self._deadline.at_s
 
     def ends_with_deadline(self, activity: Activity) -> bool:
-        """Return whether the deadline is the only limit, and ends the activity's process when it passes."""
+        """Return whether the deadline is the only limit, and ends the activity's process."""
         if self._deadline is None or self._has_timeouts or self._sleeps:
             return False
         path = self._deadline.key.rpartition(SEPARATOR)[0]
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")
 
     def reread(self) -> None:
-        """Read the effects again, although no step was taken."""
+        """Read the effects again, even without a step."""
         self._record = None
 
     @property
     def is_late(self) -> bool:
-        """True if the deadline has passed, by the clock or because a wait has lasted until then."""
+        """True once the deadline has passed, by the clock or by the length of a wait."""
         deadline = self._deadline
         return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 
@@ -590,13 +590,13 @@ class Driver(ABC):
         return max(0.0, until_s - self.environment.clock.now())
 
     def _check_timeout(self, activity: Activity) -> None:
-        """Let an activity that reports events time out behind what has arrived: the driver may never have to wait."""
+        """Put a timeout into the inbox if the activity has exceeded its limit, because the driver may never wait."""
         limit_s = activity.timeout_s
         if limit_s is not None and time.monotonic() >= activity.since_s + limit_s:
             self.inbox.append((activity, None, TIMED_OUT))
 
     def _handle_timeout(self, activity: Activity) -> Iterable[Event]:
-        """Drop an activity that exceeded its timeout, unless its outcome has arrived meanwhile."""
+        """Drop an activity that timed out, unless its outcome has arrived."""
         if self.active.get(activity.key) is not activity:
             return ()
         if self.probe is not None:
@@ -608,8 +608,8 @@ class Driver(ABC):
         return any(effect.key == activity.key for effect in self.process.effects)
 
     def keep_results(self) -> None:
-        """Take the results that functions had returned when the driver was stopped; otherwise they would run twice."""
-        for activity in [*self.active.values()]:  # a step may drop others
+        """Take the results that functions have returned, because otherwise these functions would run again."""
+        for activity in [*self.active.values()]:  # a copy, because a step may drop others
             if (outcome := activity.returned_outcome()) is not None and self._is_wanted(activity):
                 self.step(activity.key, outcome)
         self.active.clear()
@@ -619,7 +619,7 @@ class Driver(ABC):
         """Keep the results that have arrived, write the last entries, and give the run back, due at once.
 
         Raises:
-            Exception: If the run could not be given back, and no exception, ``raised``, has ended the drive.
+            Exception: If the run could not be given back, and no other exception ended the drive.
         """
         try:
             self.keep_results()
@@ -631,12 +631,10 @@ class Driver(ABC):
             self.add_cleanup_error(raised, error)
 
     def add_cleanup_error(self, raised: object, error: Exception) -> None:
-        """Add an error of the cleanup as a note to the exception that has ended the driver.
-
-        That exception, such as a Ctrl-C, has to reach the caller.
+        """Add an error of the cleanup as a note to the exception that ended the drive, such as a Ctrl-C.
 
         Raises:
-            Exception: The error itself, if no exception has ended the driver.
+            Exception: The error itself, if no exception ended the drive.
         """
         if not isinstance(raised, BaseException):
             raise error

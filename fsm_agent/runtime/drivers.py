@@ -1,4 +1,4 @@
-"""Drive a process: the sync and the asyncio driver, over one loop (`fsm_agent.runtime.driver`); see `run`."""
+"""The sync and the asyncio driver, and the functions that drive a process with them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.run_function import raise_own_cancellation
 from fsm_agent.runtime.threads import Aborted, abort_in_force
 
-_left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop has only weak references
+_left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop references them only weakly
 
 
 class AsyncDriver(Driver):
-    """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
+    """The asyncio driver.  Activities run in tasks; a lone activity may run in the driver's own task."""
 
     _loop: asyncio.AbstractEventLoop  # in which it drives
     _bell: asyncio.Future[None] | None = None  # ends the driver's wait
-    _waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
+    _waiting_task: asyncio.Task[Any] | None = None  # the driver's own task, while it performs a lone activity
     _is_interrupted: bool = False
     _alone: Activity | None = None  # performed in the driver's own task
 
@@ -74,7 +74,7 @@ class AsyncDriver(Driver):
             self.release(raised)
 
     def _end_without_loop(self, raised: object) -> None:
-        """End the drive of a coroutine that was left behind with its loop."""
+        """End the drive of a coroutine whose loop is gone."""
         try:
             self.keep_and_give_back(raised)
         finally:
@@ -86,7 +86,7 @@ class AsyncDriver(Driver):
             await self._write(recorder)
 
     def wait(self) -> Awaitable[Event | None]:
-        """Write the journal, or wait until something happens, for at most `patience_s` seconds.
+        """Write the journal, or wait up to `patience_s` seconds until something happens.
 
         Returns:
             An awaitable of an event of a lone activity, or of None.
@@ -102,7 +102,7 @@ class AsyncDriver(Driver):
     async def _write(self, recorder: Recorder) -> None:
         future = recorder.submit()
         while future is not None:
-            bell = self._loop.create_future()  # in place of the write, which no cancellation ends
+            bell = self._loop.create_future()  # awaited in place of the write, which a cancellation must not end
             future.add_done_callback(partial(self._ring_soon, bell))
             await bell
             future = recorder.complete_write(future)
@@ -153,12 +153,12 @@ class AsyncDriver(Driver):
         return None
 
     def _begin_again(self, alone: Activity) -> None:
-        """Drop an activity that was interrupted; if the process still waits for its effect, it starts again."""
+        """Drop an interrupted activity; it starts again if the process still waits for its effect."""
         self._record = None
         self.drop(alone.key)
 
     def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
-        """Return the event to report for one that has arrived; others follow in the inbox."""
+        """Return the first event to report for one that arrived; the others go into the inbox."""
         if self.process.end_request is not None:
             return None
         events = alone.events_of(arrived)
@@ -184,7 +184,7 @@ class AsyncDriver(Driver):
             self._loop.call_soon_threadsafe(_ring, bell)
 
     def _interrupt(self) -> None:
-        if self._waiting_task is not None and not self._is_interrupted:  # else it is ending already, and cleans up
+        if self._waiting_task is not None and not self._is_interrupted:  # otherwise it is ending already
             self._is_interrupted = True
             self._waiting_task.cancel()
         _ring(self._bell)
@@ -206,7 +206,7 @@ class AsyncDriver(Driver):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        Meanwhile the driver takes no posts, and a limit that the wait reaches ends the activity.
+        During that time the driver takes no posts, and a limit on the wait ends the activity.
         """
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed
@@ -229,7 +229,7 @@ class AsyncDriver(Driver):
 
 
 def _next_of(alone: Activity) -> Awaitable[Any]:
-    """Return an awaitable of an activity's outcome, or of the next item of its stream."""
+    """Return an awaitable of an activity's outcome, or of its stream's next item."""
     if alone.stream is None:
         work: Any = alone.perform()
         if not isinstance(work, AsyncGeneratorType):
@@ -239,9 +239,9 @@ def _next_of(alone: Activity) -> Awaitable[Any]:
 
 
 async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
-    """Return what `_next_of` gives, with the measurement of the activity as the place of the code that runs.
+    """Return the result of `_next_of`, with the activity's measurement as the place of the running code.
 
-    A stream yields between two calls of this, so its consumer never sees that place.
+    A stream yields between two calls, so its consumer never sees that place.
     """
     entered = probe.enter(alone)
     try:
@@ -254,12 +254,12 @@ async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
 
 
 def _one_cancellation() -> AbstractContextManager[Any]:
-    """Return a context whose awaits are not cancelled once more by anyio.
+    """Return a context that protects a cleanup from repeated cancellations by anyio.
 
-    asyncio cancels a task once, and lets it clean up.  A cancel scope of anyio, as around each response of Starlette
-    and FastAPI, cancels it again at each await, and so would keep a run from being given back.
+    asyncio cancels a task once.  A cancel scope of anyio, which Starlette and FastAPI put around each response, cancels
+    the task again at each await, so that a run could not be given back.
     """
-    if "anyio" not in sys.modules:  # there is no such scope
+    if "anyio" not in sys.modules:  # then no scope of anyio can exist
         return nullcontext()
     import anyio
 
@@ -287,18 +287,18 @@ LEFT = "the function that made this agent call was left behind"
 
 
 class SyncDriver(Driver):
-    """The sync driver: activities are tasks in the loop of the portal, so that the driver can end each wait.
+    """The sync driver.  Activities are tasks in the portal's event loop, so that the driver can end each wait.
 
-    If nothing can end the wait, a lone plain function runs in the driver's own thread.
+    A lone plain function runs in the driver's own thread if nothing can end the wait.
 
     Args:
-        is_shared: Whether code other than the caller has the process, and may cancel it.
-        may_rest: Whether the process rests where it stands if the function that this driver runs in was left behind;
-            otherwise it is cancelled.
+        is_shared: True if code other than the caller may cancel the process.
+        may_rest: Returns True to leave the process at rest if the function around this driver is left behind.  By
+            default the process is cancelled.
     """
 
     is_sync = True
-    _loop: asyncio.AbstractEventLoop | None = None  # in which it performs activities
+    _loop: asyncio.AbstractEventLoop | None = None  # the loop in which it performs activities
     _is_to_rest = False
 
     def __init__(
@@ -314,7 +314,7 @@ class SyncDriver(Driver):
         super().__init__(process, environment, has_listener, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._may_rest = may_rest
-        self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
+        self._around = abort_in_force()  # the `Abort` of the function that this driver runs in, if any
         self._may_be_ended = is_shared or recorder is not None or self._around is not None
 
     def __enter__(self) -> Self:
@@ -337,7 +337,7 @@ class SyncDriver(Driver):
             self.left_behind.clear()
             self.release(raised)
         if raised is None and self._around is not None:
-            self._around.check()  # nothing that the function does from here on counts
+            self._around.check()  # nothing that the function does after this counts
 
     def _abandon(self) -> None:
         assert self._around is not None
@@ -347,15 +347,15 @@ class SyncDriver(Driver):
             self.process.cancel(LEFT)
 
     def rest(self) -> None:
-        """Let the process rest where it stands, from any thread: the driver's next wait raises `Aborted`."""
+        """Leave the process at rest, from any thread: the driver's next wait raises `Aborted`."""
         self._is_to_rest = True
         self.wake()
 
     def wait(self) -> None:
-        """Write the journal, or wait until something happens, for at most `patience_s` seconds.
+        """Write the journal, or wait up to `patience_s` seconds until something happens.
 
         Raises:
-            Aborted: If the process is to rest where it stands.
+            Aborted: If `rest` was called.
         """
         if self._is_to_rest:
             raise Aborted
@@ -399,7 +399,7 @@ class SyncDriver(Driver):
                 self.probe.leave(entered)
 
     def _may_run_here(self, activity: Activity) -> bool:
-        """Return whether a lone activity may run in the driver's own thread: it is plain, and nothing can end it."""
+        """Return whether the driver's own thread may run a lone activity: plain code that nothing can interrupt."""
         if activity.place is not Place.THREAD or self.is_timed or not self._may_run_inline:
             return False
         return activity.is_quick or not self._may_be_ended
@@ -441,14 +441,14 @@ def run(
     is_shared: bool = True,
     may_rest: Callable[[], bool] | None = None,
 ) -> P:
-    """Drive a process, such as an agent call, to its end, or until it waits for an answer that the driver cannot give.
+    """Drive a process to its end, or until it waits for an answer that this driver cannot give.
 
     Args:
-        process: The process.
-        environment: The resources with which its effects are performed.
-        sink: Receives every event; the model's reply is then streamed.
+        process: The process, such as an agent call.
+        environment: The resources for its effects.
+        sink: Receives every event.  With a sink, the model's reply is streamed.
         recorder: Writes the journal of the process, and gives the run back at the end.
-        is_shared: Whether code other than the caller has the process, or gets it while it runs, and may cancel it.
+        is_shared: True if code other than the caller may cancel the process.
         may_rest: See `SyncDriver`.
 
     Raises:
@@ -475,7 +475,7 @@ def run(
 async def arun(
     process: P, environment: Environment, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
 ) -> P:
-    """Drive a process to its end under asyncio, as `run` does.
+    """Async version of `run`.
 
     Examples:
         >>> import asyncio
@@ -496,7 +496,7 @@ async def arun(
 def drive(
     process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
 ) -> Events:
-    """Drive a process and yield its events as they happen; the last is exactly one `Done` or one `Suspended`.
+    """Drive a process and yield its events as they happen.  The last one is a `Done` or a `Suspended`.
 
     Examples:
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
@@ -515,7 +515,7 @@ def drive(
 async def adrive(
     process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
 ) -> AsyncEvents:
-    """Drive a process and yield its events under asyncio: coroutine functions run in tasks, plain ones in threads.
+    """Async version of `drive`.  Coroutine functions run in tasks, plain ones in threads.
 
     Examples:
         >>> import asyncio
@@ -534,7 +534,7 @@ async def adrive(
 
 
 def last_event(process: Process) -> Event:
-    """Return the event after which no other comes: `Done`, or `Suspended` with the open questions."""
+    """Return the last event: `Done`, or `Suspended` with the open questions."""
     if process.effects:
         keys = [effect.key for effect in open_effects(process)]
         return Suspended(tuple(keys), wakes_at_s(process), questions_of(process))

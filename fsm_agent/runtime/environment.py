@@ -1,4 +1,4 @@
-"""The resources of a call: client, clock, approver, ids, prices and delays; the protocol of its recorder."""
+"""The resources of a call (client, clock, approver, ids, prices, delays), and the protocol of its recorder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
 
 _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)}"
-# Our names of providers, where the package has others (https://github.com/pydantic/genai-prices, 2026-11).
+# Providers whose names differ in genai-prices (https://github.com/pydantic/genai-prices, 2026-11).
 _THEIRS = {
     "azure-responses": "azure",
     "moonshot": "moonshotai",
@@ -46,7 +46,7 @@ _THEIRS = {
 
 
 def models_of(client: Any) -> tuple[str, ...]:
-    """Return the names of the models that a client may ask; more than one for a client with fallbacks."""
+    """Return the names of the models that a client may ask: several for a client with fallbacks."""
     models: tuple[str, ...] | None = getattr(client, "models", None)
     return (str(getattr(client, "name", client)),) if models is None else models
 
@@ -55,8 +55,8 @@ class PriceList:
     """The prices of some models.
 
     Args:
-        prices: The prices of the user; see `Environment`.
-        models: The names of the models, as ``provider:model``.
+        prices: The user's prices; see `Environment`.
+        models: The models, as ``provider:model``.
 
     Raises:
         UsageError: If ``prices`` holds anything but prices.
@@ -74,16 +74,16 @@ class PriceList:
         self._known: dict[str, Tariff] = {}
 
     def check(self) -> None:
-        """Refuse models without a known price.
+        """Check that each model has a known price.
 
         Raises:
-            UsageError: If a model has no known price.
+            UsageError: If a model has none.
         """
         for model in self._models:
             self._price((model,))
 
     def priced(self, reply: Reply) -> Reply:
-        """Return a reply with its cost; return it unchanged if it has a cost or reports no tokens.
+        """Return a reply with its cost.  It is unchanged if it has a cost already or reports no tokens.
 
         Raises:
             UsageError: If the model has no known price.
@@ -98,7 +98,7 @@ class PriceList:
         """Return the price of a model.
 
         Args:
-            names: The model's name in the reply, if there is one, and the name that was asked, ``provider:model``.
+            names: The model's name in the reply, if any, and then the requested ``provider:model``.
         """
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
@@ -116,11 +116,11 @@ class PriceList:
 
 
 class KnownPrice:
-    """The price of a model as the package knows it, which may depend on the length of the request and the time of day.
+    """A model's price from `genai-prices`.  It may depend on the length of the request and the time of day.
 
     Args:
         model: The model, as ``provider:model``.
-        found: The package's provider and model.
+        found: The provider and the model in `genai-prices`.
     """
 
     __slots__ = ("_found", "model")
@@ -133,9 +133,9 @@ class KnownPrice:
         return f"known_price({self.model!r})"
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of the tokens of one reply, in millionths of a millionth of a dollar.
+        """Return the cost of one reply's tokens, in picodollars (1e-12 USD).
 
-        For the sum of several replies the cost is too high if long requests cost more per token.
+        For the sum of several replies, the cost is too high if long requests cost more per token.
         """
         import genai_prices
 
@@ -154,15 +154,16 @@ class KnownPrice:
 
 
 def known_price(model: str) -> KnownPrice:
-    """Return the price of a model, for ``prices`` of an agent, `max_cost_usd`, `Metrics` or `rounds_of`.
+    """Return the price of a model from `genai-prices`.
 
-    Needs the extra ``prices``: ``pip install 'fsm-agent[prices]'``.
+    Use it for ``prices`` of an agent, `max_cost_usd`, `Metrics` or `rounds_of`.  It needs the extra ``prices``:
+    ``pip install 'fsm-agent[prices]'``.
 
     Args:
         model: The model, as ``provider:model``.
 
     Raises:
-        ConfigError: If the package is not installed, or does not know the model at this provider.
+        ConfigError: If `genai-prices` is not installed, or does not know the model at this provider.
 
     Examples:
         >>> Agent(Script("Hi."), prices={"script": known_price("openai:gpt-5-mini")}).call("Hello").output
@@ -188,12 +189,12 @@ def known_price(model: str) -> KnownPrice:
 
 
 class PostedOutcome(Value, frozen=True):
-    """An outcome that was posted to the run of a process."""
+    """An outcome that someone has posted to a run."""
 
     id: int
     key: str
-    document: str  # the outcome as JSON, as `Process.decode` reads it
-    by: str  # who posted it, for people
+    document: str  # the outcome as JSON, for `Process.decode`
+    by: str  # who posted it, for display
 
 
 class Recorder(Protocol):
@@ -202,12 +203,11 @@ class Recorder(Protocol):
     Attributes:
         run: The name of the run.
         lost: The error if another holder has claimed the run, or None.
-        patience_s: The longest time that the driver waits for a time alone; for more, it gives the run back.  None: no
-            limit.
-        rests_for_people: A run that waits for a person is given back at once, however little time the person has, so
-            that others hear of the question.
-        is_lasting: True if the run outlives the OS process, so that the clock of a test must not time it.
-        is_instant: True if `write` never blocks, so the driver may call it between two steps.
+        patience_s: The longest time to wait for a point in time, in seconds; for a longer wait, the run is given back.
+            None means no limit.
+        rests_for_people: True to give the run back at once when it waits for a person, so that others see the question.
+        is_lasting: True if the run outlives the OS process, so that a test's clock must not time it.
+        is_instant: True if `write` never blocks, so that the driver may call it between two steps.
         redact: Returns an outcome without its secrets; None stores outcomes unchanged.
         signals: Posted outcomes for the driver to take; filled from any thread.
     """
@@ -230,49 +230,48 @@ class Recorder(Protocol):
         """True if the driver has to write before it continues, or the run was lost."""
 
     def flush_now(self) -> None:
-        """Require a write before the driver continues, even where it could wait for more entries."""
+        """Make the driver write before it continues, even if it could wait for more entries."""
 
     def attach(self, driver: Driver) -> None:
-        """Begin to renew the lease, and to wake the driver for posts."""
+        """Start to renew the lease and to wake the driver for posts."""
 
     def detach(self) -> None:
         """Undo `attach`."""
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Let others answer these questions while the run is driven, from the next write on."""
+        """Show these questions to others from the next write on, while the run is driven."""
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
-        """Note that a post was taken, or refused with an error, which is logged."""
+        """Record that a post was taken, or refused with an error, which is logged."""
 
     def mark_used(self, posts: Iterable[int]) -> None:
-        """Remove these posts, by their ids, with the next write."""
+        """Remove the posts with these ids in the next write."""
 
     def keep(self, key: str, outcome: Any) -> None:
-        """Keep an outcome that no row could take, since a guard or an action raised, for the next driver."""
+        """Keep an outcome for the next driver, because a guard or an action raised."""
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post the outcome of a function when its future is done, if it is still running after the run was lost."""
+        """Post a function's outcome when its future is done; the function has outlived the loss of the run."""
 
     def finish(self, *, is_stopped: bool) -> None:
-        """Give the run back with the next write, unless it was given back.
+        """Give the run back with the next write, unless it was given back already.
 
         Args:
-            is_stopped: Whether the driver was stopped, so that the run is due at once; otherwise the process rests or
-                has ended.
+            is_stopped: True if the driver was stopped, so that the run is due at once.
         """
 
     def write(self) -> None:
-        """Write the new entries; return when they are on disk.
+        """Write the new entries to disk.
 
         Raises:
             StoreError: If the lease was lost, or the store failed.
         """
 
     def submit(self) -> Future[Any] | None:
-        """Begin to write without blocking; return a future for `complete_write`, or None if it is done."""
+        """Begin to write without blocking; return a future for `complete_write`, or None if the write is done."""
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        """Take the result of a future of `submit`; return a future of more work that would block, or None.
+        """Take the result of a future from `submit`; return another one if work is left that would block, or None.
 
         Raises:
             StoreError: If the lease was lost, or the store failed.
@@ -287,16 +286,16 @@ Approve: TypeAlias = (
 )
 
 Out = TypeVar("Out", default=Any)
-# Judges an answer: returns the output, or raises `Retry`; see `Agent`.
+# Judges an answer: returns the output or raises `Retry`; see `Agent`.
 Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Context[Deps]], Out | Awaitable[Out]]
 
 
 class Client(Protocol):
-    """A client of one model, which agents ask.  Every failure of a request is a `ProviderError`.
+    """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    The clients of this package are `SyncVerbs`, too, and have `complete` and `stream` for plain code.  ``timeout_s``
-    bounds the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its model takes
-    no images, and ``reports_logprobs = False`` if it cannot report log probabilities.
+    ``timeout_s`` limits the whole request.  A client may have two more attributes: ``takes_images = False`` if its
+    model accepts no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  The clients of
+    this package also have the sync methods of `SyncVerbs`.
 
     Examples:
         >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")
@@ -312,17 +311,17 @@ class Client(Protocol):
         """Return the reply to ``request``."""
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.  Close it to stop early."""
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`.  Close the generator to stop early."""
 
     def close(self) -> None:
         """Close all connections."""
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """Async version of `close`."""
 
 
 class Clock(Protocol):
-    """The source of time; tests pass their own.
+    """The source of time.  Tests pass their own.
 
     Examples:
         >>> from fsm_agent.testing import FakeClock
@@ -343,10 +342,10 @@ class Clock(Protocol):
 
 
 def lasting(clock: Clock) -> Clock:
-    """Return the clock for a run that outlives the OS process: this one, or the clock that replaces a test's clock.
+    """Return the clock for a run that outlives the OS process; a test's default clock is replaced by the system's.
 
     Raises:
-        UsageError: If a test has asked for its own clock.
+        UsageError: If the clock is one that a test has set itself.
     """
     give_way: Callable[[], Clock] | None = getattr(clock, "give_way", None)
     return clock if give_way is None else give_way()
@@ -363,7 +362,7 @@ class SystemClock:
     now = staticmethod(time.time)
 
     def sleep(self, delay_s: float) -> None:
-        """Wait in this thread, at most until it is left behind."""
+        """Wait in this thread, until the delay is over or the thread is left behind."""
         if (abort := abort_in_force()) is None:
             time.sleep(delay_s)
             return
@@ -379,31 +378,31 @@ class SystemClock:
 
 
 def random_id() -> str:
-    """Return an id that no other has."""
+    """Return a random id."""
     return os.urandom(8).hex()
 
 
 class Environment(Value, frozen=True, kw_only=True, dict=True):
-    """The resources with which the effects of a call are performed.
+    """The resources for the effects of a call.
 
     Args:
         client: Sends requests to the model.
         clock: Returns the time and waits.
-        approve: The approver: called with each function call that waits for approval, and with its `Context` when
-            it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
-            It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
-            makes them; of others, only about the functions that require approval.
-        backoff: How long to wait before a recall if the provider does not specify it: a wait of `tenacity`.  By default
-            it is ``wait_exponential(max=60)``, multiplied by a number of ``random``.
+        approve: Called with each function call that waits for approval, and with its `Context` if it takes one; may be
+            a coroutine function.  Without it, or if it returns None, the call is suspended.  Calls with
+            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function; others only
+            about functions that require approval.
+        backoff: The delay before a retry if the provider specifies none: a wait of `tenacity`.  By default
+            ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; with 0 they run one after another.  Under the
-            sync driver, a lone function runs without a thread if nothing could end the wait for it.
+            sync driver, a lone function runs without a thread if nothing could end the wait.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
         prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's
-            name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  By default only replies
-            of calls with a budget in dollars have a cost, by the known prices.
-        results: The pipeline that results of functions pass before the model sees them.
-        name: The name of the agent or flow, for observers that measure what it does.
+            name, with ``"*"`` for all others.  It adds the cost to the `Usage` of replies.  By default only calls with
+            a budget in dollars have costs, from the known prices.
+        results: The pipeline for results of functions before the model sees them.
+        name: The name of the agent or flow, for observers.
 
     Examples:
         >>> environment = Environment(client=Script("Hi."))
@@ -437,17 +436,17 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         return PriceList(self.prices, models_of(self.client))
 
     def delay_s(self, attempt: int, error: ProviderError) -> float:
-        """Return the delay before the next attempt at the model, if the provider does not specify it.
+        """Return the delay before the next attempt at the model, for when the provider specifies none.
 
         Args:
             attempt: The number of the attempt that failed, from 1.
             error: Its failure.
         """
         if self.backoff is None:
-            return doubled_s(1, 60, attempt) * self.random()  # full jitter: callers do not return at the same time
+            return doubled_s(1, 60, attempt) * self.random()  # full jitter, so that callers do not return together
         return delay_s(self.backoff, attempt, error)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> Environment:
-        """Return an environment with this client; a test double brings its own clock."""
+        """Return an environment with this client and its defaults, such as the clock of a test double."""
         return cls(client=client, **{**getattr(client, "environment_defaults", {}), **changes})

@@ -1,6 +1,6 @@
-"""The log of steps: levels, and lines that are short, on one line, without control characters and keys.
+"""The log of steps.
 
-No line contains the dialog, arguments or results.
+Each line is short and has no control characters, keys, dialog, arguments or results.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from fsm_agent.validation import require
 
 MAX_WORDS = 300  # characters of a detail
 MAX_TRACEBACK = 10_000  # characters
-MAX_FRAMES = 30  # of a traceback, the innermost
-_SLACK = 1000  # characters read beyond the cut, so that a key across it is recognized
+MAX_FRAMES = 30  # innermost frames of a traceback
+_SLACK = 1000  # characters read beyond the cut, to recognize a key that crosses it
 _LAST_ROUND = "at_round_limit"  # the guard of rows after which the model has to answer
 LOG = logging.getLogger("fsm_agent")
 
 
 def is_debugged() -> bool:
-    """Return whether every step is to be logged."""
+    """Return whether every step is logged."""
     return LOG.isEnabledFor(logging.DEBUG)
 
 
 def any_notable(steps: Sequence[Any]) -> bool:
-    """Return whether one of these steps may be logged at WARNING; `log_steps` decides."""
+    """Return whether a step may be logged at WARNING; `log_steps` decides."""
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
         if step.trigger in FAILURES or step.to == "Failed" or step.guard == _LAST_ROUND:
@@ -53,11 +53,11 @@ def any_notable(steps: Sequence[Any]) -> bool:
 
 
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
-    """Log steps: at WARNING those in which a request or a process failed or the rounds ran out, others at DEBUG.
+    """Log steps: failures and the last round at WARNING, others at DEBUG.
 
     Args:
-        record: The record of the process after them.
-        steps: The steps, each as `Stepped`, or as `Inside` with the step of a child.
+        record: The record of the process after the steps.
+        steps: The steps, each as `Stepped`, or as `Inside` for a step of a nested process.
         outcome: The outcome that led to them.
     """
     is_every = is_debugged()
@@ -71,7 +71,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
 
 
 def log_error(level: int, line: str, error: Exception) -> None:
-    """Log the traceback of an exception of the user's code, as text."""
+    """Log an exception of the user's code with its traceback as text."""
     if LOG.isEnabledFor(level):
         file, number, name, _ = LOG.findCaller()
         record = LOG.makeRecord(LOG.name, level, file, number, line, (), None, name)
@@ -80,17 +80,17 @@ def log_error(level: int, line: str, error: Exception) -> None:
 
 
 def words(text: str, at_most: int = MAX_WORDS) -> str:
-    """Return ``text`` for a log line: masked, plain, cut, and on one line."""
+    """Return ``text`` for a log line: masked, plain, on one line, and cut to ``at_most`` characters."""
     line = " ".join(_clean(text, at_most).split())
     return line if len(line) <= at_most else f"{line[: at_most - 1]}…"
 
 
 def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
-    """Return the line of a step that a process has taken.
+    """Return the log line for a step.
 
     Args:
         record: The record of the process after it.
-        event: The step, or the step of a child.
+        event: The step, perhaps of a nested process.
         outcome: The outcome that led to it.
     """
     name, step = getattr(record, "id", ""), event
@@ -128,7 +128,7 @@ def _subject(record: Any, event: Stepped | Inside, outcome: Any) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an exception, from the first frame of the user's code on."""
+    """Return the traceback of an exception, starting with the first frame of the user's code."""
     start = error.__traceback__
     while start is not None and str(start.tb_frame.f_globals.get("__name__", "")).startswith("fsm_agent."):
         start = start.tb_next
@@ -136,7 +136,7 @@ def traceback_text(error: BaseException) -> str:
         shown = traceback.TracebackException(type(error), error, start, limit=-MAX_FRAMES, compact=True)
         has_frames = start or shown.__cause__ or shown.__context__
         text = "".join(shown.format() if has_frames else shown.format_exception_only())
-    except Exception:  # its class is user code, too
+    except Exception:  # its class is user code too
         text = type(error).__name__
     return _clean(text, MAX_TRACEBACK)[:MAX_TRACEBACK].rstrip()
 
@@ -156,20 +156,20 @@ LEVELS: Mapping[str, int] = {
     "Done": logging.INFO,
 }
 
-_WHERE = ("call", "run", "agent", "path")  # what is logged of a `Where`
+_WHERE = ("call", "run", "agent", "path")  # the fields of a `Where` that are logged
 _LOG = logging.getLogger("fsm_agent.hooks")
 
 
 class LoggingHook:
-    """A hook that logs events with `logging`: a line each, and the facts in ``extra`` as ``record.fsm_agent``.
+    """A hook that logs events with `logging`: one line per event, with its facts in ``extra`` as ``record.fsm_agent``.
 
-    The log ``fsm_agent`` has the steps of all calls; this hook logs one agent, under a name and at levels of your own.
-    A line begins with the id of the call; ``extra`` has its run, agent and path, too.  Likely keys are masked; no line
-    contains the dialog, arguments or results.  Errors of the hook are logged, and not raised.
+    The logger ``fsm_agent`` has the steps of all calls; this hook logs one agent, with your own logger and levels.  A
+    line begins with the id of the call; ``extra`` also has its run, agent and path.  Likely keys are masked; no line
+    contains the dialog, arguments or results.  Errors of the hook are logged and not raised.
 
     Args:
         logger: The logger, or its name.
-        levels: Levels of events by their names, such as ``{"Stepped": logging.INFO}``; None does not log the event.
+        levels: Levels of events by name, such as ``{"Stepped": logging.INFO}``; None turns an event off.
 
     Raises:
         UsageError: If an event does not exist, or a level is not a number.
@@ -192,11 +192,11 @@ class LoggingHook:
         self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
 
     def of_call(self, where: Where) -> _LoggedCall:
-        """Return the hook that logs the events of a call, with its id."""
+        """Return the hook that logs one call, with its id."""
         return _LoggedCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Log an event whose call is unknown, as a sink receives it."""
+        """Log an event of an unknown call, such as one that a sink receives."""
         self.log(event, Where(""))
 
     def log(self, event: Event, where: Where) -> None:

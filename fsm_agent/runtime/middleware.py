@@ -1,8 +1,8 @@
-"""Middleware around functions: a rate limit and a cache.
+"""Middleware for functions: a rate limit and a cache.
 
-Middleware is any ``(call, next) -> result``: it may inspect the call, change it, withhold it, or inspect the result.
-Around a coroutine function, ``next`` has to be awaited; the middleware's ``acall`` is used, if it has one.  State is in
-the middleware: functions that share one share its limit.
+Middleware is any ``(call, next) -> result``.  It may inspect or change the call, withhold it, or change the result.
+For a coroutine function, the middleware's ``acall`` is used if it has one, and ``next`` must be awaited.  Functions
+that share a middleware object share its state.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NOTHING = object()
 
 
 class Throttle:
-    """Middleware that starts at most ``calls`` calls in any span of ``per_s`` seconds; others wait for their turn.
+    """Middleware that starts at most ``calls`` calls in any ``per_s`` seconds.  Other calls wait for their turn.
 
     Args:
-        calls: How many calls may start in a span.
-        per_s: The length of the span.
+        calls: How many calls may start in that time.
+        per_s: The time, in seconds.
 
     Raises:
         UsageError: If an argument is not a number above 0.
@@ -58,14 +58,14 @@ class Throttle:
         return following(call)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
-        """Call a coroutine function; see the class."""
+        """Call a coroutine function under the limit."""
         clock = _clock()
         if delay_s := self._delay_s(clock):
             await clock.asleep(delay_s)
         return await following(call)
 
     def _delay_s(self, clock: Clock) -> float:
-        """Take the next turn; return how many seconds remain until it."""
+        """Take the next turn, and return the seconds until it."""
         with self._lock:
             now = begin = clock.now()
             if len(self._begins) == self._begins.maxlen:
@@ -75,12 +75,12 @@ class Throttle:
 
 
 class Cache:
-    """Middleware that returns the result of an equal call that is less than ``ttl_s`` seconds old.
+    """Middleware that caches results: an equal call within ``ttl_s`` seconds returns the cached one.
 
     Exceptions are not cached.
 
     Args:
-        ttl_s: How long a result is valid.
+        ttl_s: How long a result is valid, in seconds.
         size: How many results are kept; the least recently used is dropped first.
 
     Raises:
@@ -116,7 +116,7 @@ class Cache:
         return self._store_awaited(call, value) if inspect.isawaitable(value) else self._store_result(call, value)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
-        """Call a coroutine function; see the class."""
+        """Call a coroutine function, or return its cached result."""
         value = self._find_result(call)
         return await self._store_awaited(call, following(call)) if value is _NOTHING else value
 
@@ -124,7 +124,7 @@ class Cache:
         return self._store_result(call, await value)
 
     def _find_result(self, call: FunctionCall) -> Any:
-        mark = fingerprint(call)  # not that of the execution: outer middleware may have changed the call
+        mark = fingerprint(call)  # not the execution's fingerprint: outer middleware may have changed the call
         with self._lock:
             until_s, value = self._results.get(mark, (0.0, _NOTHING))
             if value is _NOTHING or until_s <= _clock().now():

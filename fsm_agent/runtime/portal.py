@@ -1,11 +1,10 @@
-"""Sync calls of async code: what waits runs in one event loop of the OS process, in a daemon thread.
+"""Sync calls of async code, which runs in one event loop of the OS process, in a daemon thread.
 
-`call` and `stream` are for clients and the like; the sync driver waits for a `LoopTask`.  Their wait ends at once by
-Ctrl-C, or when the function that they run in is left behind.  The work that they waited for is then cancelled, which
-closes its connections.
+`call` and `stream` are for clients and similar code; the sync driver waits for a `LoopTask`.  The wait ends at once on
+Ctrl-C, or when the function around it is left behind.  The work is then cancelled, which closes its connections.
 
-Nothing in the thread of a loop may wait for that loop.  So a sync call there, such as of a coroutine function, holds up
-that loop, and is performed in another one.
+Code in the thread of a loop must not wait for that loop.  So a sync call made there, for example by a coroutine
+function, blocks that loop and uses another one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _collector: int | None = None  # the thread that collects now; there is one at a
 
 
 def is_collecting() -> bool:
-    """Return whether the caller was called by the garbage collector, such as in a generator that it closes."""
+    """Return whether the garbage collector called this code, for example by closing a generator."""
     return _collector == threading.get_ident()
 
 
@@ -45,11 +44,11 @@ T = TypeVar("T")
 
 
 class Place(Enum):
-    """Where an activity runs plain code of the user, such as a function.
+    """Where an activity runs the user's plain code, such as a function.
 
     Attributes:
-        HERE: In the thread of the caller, which nothing can wake: its connections and its thread-locals are at hand.
-            The coroutine that performs the activity never waits; what is async runs in the loop of the portal.
+        HERE: In the caller's thread, with its connections and thread-locals; nothing can wake it.  The activity's
+            coroutine never waits, and async code runs in the portal's loop.
         THREAD: In a daemon thread, which a cancellation leaves behind.
         LOOP: In the thread of the event loop.
     """
@@ -59,7 +58,7 @@ class Place(Enum):
     LOOP = "loop"
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Call plain code there."""
+        """Run plain code in this place."""
         return await in_thread(work) if self is Place.THREAD else work()
 
     async def wait_for(self, awaitable: Awaitable[T]) -> T:
@@ -72,11 +71,11 @@ async def _await(awaitable: Awaitable[T]) -> T:
 
 
 LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it
-LEAVE_S = 10.0  # how long a task that was cancelled may take to end
-AHEAD = 64  # items that a stream may be ahead of its consumer
+LEAVE_S = 10.0  # how long a cancelled task may take to end
+AHEAD = 64  # how many items a stream may be ahead of its consumer
 _homes: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []  # each serves callers in the thread before it
-_running: set[LoopTask[Any]] = set()  # a loop has only weak references to its tasks
-_inherited: list[object] = []  # referenced, because destructors would close sockets of the parent
+_running: set[LoopTask[Any]] = set()  # a loop references its tasks only weakly
+_inherited: list[object] = []  # kept, because their destructors would close the parent's sockets
 
 
 def _forget_parents_loops() -> None:
@@ -89,7 +88,7 @@ at_fork(after_in_child=_forget_parents_loops)  # a fork does not copy threads
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """Return the loop for a caller in this thread, started on first use."""
+    """Return the event loop for a caller in this thread, started on first use."""
     depth = _depth()
     if depth:
         LOG.warning("a sync call in a coroutine function holds up the loop of all sync calls; await its async verb")
@@ -99,19 +98,19 @@ def loop() -> asyncio.AbstractEventLoop:
                 made = asyncio.new_event_loop()
                 made.set_default_executor(_daemon_threads())
                 thread = threading.Thread(target=_run, args=(made,), daemon=True, name="fsm_agent loop")
-                thread.start()  # first, as a Ctrl-C in between must not leave a loop that no thread runs
+                thread.start()  # first, so that a Ctrl-C cannot leave a loop that no thread runs
                 _homes.append((thread, made))
     return _homes[depth][1]
 
 
 def _depth() -> int:
-    """Return the number of the loop in whose thread the caller is, from 1, or 0 outside these threads."""
+    """Return the number, from 1, of the loop whose thread this is, or 0 in any other thread."""
     here = threading.get_ident()
     return next((depth for depth, (thread, _) in enumerate(_homes, 1) if thread.ident == here), 0)
 
 
 def _daemon_threads() -> futures.ThreadPoolExecutor:
-    """Return the executor of `asyncio.to_thread` and the like; it does not hold up the exit of the interpreter."""
+    """Return an executor for `asyncio.to_thread` and the like that does not delay the interpreter's exit."""
 
     class DaemonThreads(futures.ThreadPoolExecutor):
         def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
@@ -123,24 +122,24 @@ def _daemon_threads() -> futures.ThreadPoolExecutor:
 def _run(made: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(made)
     while True:
-        with suppress(KeyboardInterrupt, SystemExit):  # of a task, which keeps it as its exception
+        with suppress(KeyboardInterrupt, SystemExit):  # from a task, which keeps it as its exception
             made.run_forever()
 
 
 class LoopTask(Generic[T]):
-    """A task in the loop, as another thread sees it.
+    """A task in a loop, as seen from another thread.
 
-    The two share no `Event`, `Condition` or `Future`: a Ctrl-C inside one could leave its lock taken, and the loop
-    would stand still.
+    The threads share no `Event`, `Condition` or `Future`, because a Ctrl-C inside one could leave its lock taken and
+    block the loop.
 
     Args:
         home: The loop.
-        make: Returns the coroutine; called in the loop, in a copy of the context in which the task is started.
-        tell: Called in the loop with the task when it has ended; with None if it was never begun.
+        make: Returns the coroutine.  Called in the loop, in a copy of the context in which the task is started.
+        tell: Called in the loop with the task when it has ended, or with None if it never began.
 
     Attributes:
         home: The loop.
-        is_over: Whether the task has ended.
+        is_over: True once the task has ended.
     """
 
     __slots__ = ("_make", "_task", "_tell", "home", "is_over")
@@ -155,7 +154,7 @@ class LoopTask(Generic[T]):
         self._make = make
         self._tell = tell
         self._task: asyncio.Task[T] | None = None
-        self.is_over = False  # state, since a Ctrl-C may swallow a message
+        self.is_over = False  # kept as state, because a Ctrl-C may swallow a message
 
     def start(self) -> None:
         """Start the task."""
@@ -168,15 +167,15 @@ class LoopTask(Generic[T]):
 
     def _end(self, task: asyncio.Task[T] | None) -> None:
         if task is not None and not task.cancelled():
-            task.exception()  # so that it is not logged if nothing takes it
+            task.exception()  # marks it as retrieved, so that asyncio does not log it
         tell = self._tell
-        del self._make, self._tell  # which may know this
+        del self._make, self._tell  # they may reference this task
         self.is_over = True
         _running.discard(self)
         tell(task)
 
     def cancel(self) -> None:
-        """Cancel the task, from any thread; one that a Ctrl-C has kept from its start is over at once."""
+        """Cancel the task, from any thread.  If a Ctrl-C prevented its start, it is over at once."""
         self.home.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
@@ -187,7 +186,7 @@ class LoopTask(Generic[T]):
             self._end(None)
 
     def add_done_callback(self, callback: Callable[[asyncio.Task[T]], object]) -> None:
-        """Call back in the loop with the task when it has ended, or soon if it has; from any thread, once started."""
+        """Call back in the loop when the task has ended; from any thread, after `start`."""
 
         def add() -> None:
             if self._task is not None:
@@ -196,20 +195,20 @@ class LoopTask(Generic[T]):
         self.home.call_soon_threadsafe(add)
 
     def result(self) -> T:
-        """Return the result of a task that has ended, or raise its exception; once."""
+        """Return the result of a task that has ended, or raise its exception.  Works once."""
         task, self._task = self._task, None
         assert task is not None
         try:
             return task.result()
         finally:
-            del task  # otherwise its exception would refer to itself
+            del task  # breaks a cycle: the traceback of its exception references this frame
 
 
 def call(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in the loop, and return its result.
+    """Run a coroutine in the loop, and return its result.
 
     Raises:
-        Aborted: If the function that the caller runs in was left behind.
+        Aborted: If the function around the caller was left behind.
     """
     arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
     task = LoopTask(loop(), lambda: coroutine, lambda _: arriving.put(None))
@@ -219,12 +218,12 @@ def call(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def stream(items: AsyncGenerator[T]) -> Generator[T]:
-    """Yield what an async generator yields in the loop; close it to stop early.
+    """Yield the items of an async generator that runs in the loop.  Close this generator to stop early.
 
     The async generator may be ahead by `AHEAD` items.
 
     Raises:
-        Aborted: If the function that the caller runs in was left behind.
+        Aborted: If the function around the caller was left behind.
     """
     arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
     task = LoopTask(loop(), lambda: _pump(items, arriving), lambda _: arriving.put(None))
@@ -237,7 +236,7 @@ def stream(items: AsyncGenerator[T]) -> Generator[T]:
 
 
 def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits in this thread, without a loop; return its result."""
+    """Run a coroutine that never waits, without a loop, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -248,7 +247,7 @@ def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> None:
-    """Put items, each with the gate that its consumer opens before this goes on, or None."""
+    """Put the items into the queue.  From time to time, wait until the consumer opens a gate."""
     room = AHEAD
     async with aclosing(items):
         async for item in items:
@@ -262,7 +261,7 @@ async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> N
 
 
 def open_gate(gate: asyncio.Future[None]) -> None:
-    """Let a task go on that waits for the gate; from any thread."""
+    """Let the task that waits for the gate continue; from any thread."""
     gate.get_loop().call_soon_threadsafe(_open, gate)
 
 
@@ -272,7 +271,7 @@ def _open(gate: asyncio.Future[None]) -> None:
 
 
 def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generator[Any]:
-    """Start a task; yield what it puts until it has ended.  If the consumer stops early, the task is cancelled."""
+    """Start a task, and yield its items until it ends.  The task is cancelled if the consumer stops early."""
     try:
         task.start()
         yield from arrivals(arriving, lambda: not (task.is_over and arriving.empty()))
@@ -283,10 +282,10 @@ def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generato
 
 
 def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> Generator[Any]:
-    """Yield what arrives, other than None, while it goes on.
+    """Yield what arrives in the queue, except None, while ``goes_on`` returns True.
 
     Raises:
-        Aborted: If the function that the caller runs in was left behind.
+        Aborted: If the function around the caller was left behind.
     """
     abort = abort_in_force()
 
@@ -309,19 +308,19 @@ def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> G
 
 
 def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float) -> None:
-    """Wait until tasks that were cancelled have ended, for a while; a Ctrl-C ends the wait.
+    """Wait until cancelled tasks have ended, for a limited time.  A Ctrl-C ends the wait.
 
     Args:
         tasks: The tasks.
-        bell: Gets something whenever one of them has ended.
-        within_s: For how long.
+        bell: A queue that gets an item whenever one of them ends.
+        within_s: The longest wait, in seconds.
     """
-    if is_collecting() or _depth():  # what waits here might hold up what it waits for
+    if is_collecting() or _depth():  # waiting here might block the tasks themselves
         return
-    if sys.is_finalizing():  # the loops stand still
+    if sys.is_finalizing():  # the loops no longer run
         return
     homes = [home for _, home in _homes]
-    tasks = [task for task in tasks if task.home in homes]  # in a forked child, those of its parent do not run
+    tasks = [task for task in tasks if task.home in homes]  # the parent's tasks do not run in a forked child
     until_s = time.monotonic() + within_s
     while any(not task.is_over for task in tasks) and (left_s := until_s - time.monotonic()) > 0:
         with suppress(queue.Empty):

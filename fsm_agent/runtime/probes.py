@@ -1,8 +1,8 @@
-"""Probes: measure what drivers do, where it is done.
+"""Probes: measure the work of drivers where it is done.
 
-A hook cannot measure an effect: it is called in the thread of the driver, before the effect begins.  A probe hears of
-the beginning in the context in which the effect is performed, and of the end as soon as there is an outcome.  An
-exception of a probe is logged, and changes nothing.
+A hook cannot measure an effect, because it is called in the driver's thread, before the effect begins.  A probe is
+called in the context that performs the effect, and again when there is an outcome.  Its exceptions are logged and have
+no other effect.
 """
 
 from __future__ import annotations
@@ -21,73 +21,73 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
 
 
-ABANDONED = object()  # stands for the outcome of an effect that was dropped
-TIMED_OUT = object()  # of one that was dropped as it took longer than it may
+ABANDONED = object()  # the outcome of an effect that was dropped
+TIMED_OUT = object()  # the outcome of an effect that exceeded its time limit
 
 
 class Measurement(Protocol):
     """The measurement of one effect."""
 
     def enter(self) -> Any:
-        """Make it the place in which the running code is; return a token."""
+        """Make the effect the place of the running code, and return a token."""
 
     def leave(self, token: Any) -> None:
         """Undo `enter`, in the same context."""
 
     def end(self, outcome: Any, /) -> None:
-        """Note the end, in any thread, once.
+        """Record the end of the effect, in any thread, once.
 
         Args:
-            outcome: The outcome, None without an outcome, an exception, `ABANDONED`, or `TIMED_OUT`.
+            outcome: The outcome, None for no outcome, an exception, `ABANDONED`, or `TIMED_OUT`.
         """
 
 
 class DriveProbe(Protocol):
-    """The probe of one drive; all methods are called in the driver's thread."""
+    """The probe of one drive.  All methods are called in the driver's thread."""
 
     def performing(self, activity: Activity) -> Measurement | None:
-        """Note that an effect is about to be performed; return None if it is not measured."""
+        """Record that an effect is about to be performed; return None to not measure it."""
 
     def answering(self, key: str, outcome: Any) -> Measurement | None:
-        """Note that the process is about to take a posted outcome; return None if it is not measured."""
+        """Record that the process is about to take a posted outcome; return None to not measure it."""
 
     def stepped(self, steps: Sequence[Event]) -> None:
-        """Note the steps of an advance: `Stepped`, or `Inside` with the step of a process inside."""
+        """Record steps: `Stepped`, or `Inside` for steps of nested processes."""
 
     def close(self, raised: object) -> None:
-        """Note the end of the drive; ``raised`` is the exception that has ended it, or None."""
+        """Record the end of the drive.  ``raised`` is the exception that ended it, or None."""
 
 
 class Probe(Protocol):
-    """Measures all drives of the OS process; its methods are called from many threads."""
+    """Measures all drives of the OS process.  Its methods are called from many threads."""
 
     def creating(self, process: Process, name: str) -> str:
-        """Note that the run of a process is about to be stored.
+        """Record that the run of a process is about to be stored.
 
         Args:
             process: The process.
             name: The name of its agent or flow.
 
         Returns:
-            Its place in a trace, as a traceparent of W3C, which the header of the run keeps, or "".
+            The W3C traceparent for the header of the run, or "".
         """
 
     def here(self) -> str:
-        """Return the place in a trace of the running code, which leaves a run to others, as a traceparent."""
+        """Return the W3C traceparent of the running code, for a run that others will drive."""
 
     def drive(self, driver: Driver) -> DriveProbe | None:
-        """Note that a driver has claimed its process; return None if the drive is not measured."""
+        """Record that a driver has claimed its process; return None to not measure the drive."""
 
 
 installed: Probe | None = None
-_failures: set[tuple[str, str]] = set()  # that were logged: the method and the name of the exception
+_failures: set[tuple[str, str]] = set()  # logged failures: the method and the exception's name
 
 
 def install(probe: Probe) -> None:
-    """Measure the drives that begin from now on.
+    """Measure all drives that begin from now on.
 
     Raises:
-        UsageError: If a probe is installed.
+        UsageError: If a probe is installed already.
     """
     global installed
     if installed is not None:
@@ -98,7 +98,7 @@ def install(probe: Probe) -> None:
 
 
 def uninstall(probe: Probe) -> None:
-    """Measure no drive that begins from now on, if this probe is the installed one."""
+    """Stop measuring new drives, if this probe is the installed one."""
     global installed
     if installed is probe:
         installed = None
@@ -110,7 +110,7 @@ def traceparent_of(process: Process, name: str) -> str:
 
 
 def traceparent_here() -> str:
-    """Return the traceparent for the header of a run that others begin, or "" if nothing is traced here."""
+    """Return the traceparent for the header of a run that others will drive, or "" if nothing is traced here."""
     return "" if installed is None else _try(installed.here) or ""
 
 
@@ -121,13 +121,13 @@ def measured(driver: Driver) -> MeasuredDrive | None:
 
 
 class MeasuredDrive:
-    """The measurements of one drive, for its driver: nothing that the probe raises gets past it."""
+    """The measurements of one drive.  Exceptions of the probe do not reach the driver."""
 
     __slots__ = ("_open", "_probe")
 
     def __init__(self, probe: DriveProbe) -> None:
         self._probe = probe
-        self._open: dict[Activity, Measurement] = {}  # the first to end one takes it, from any thread
+        self._open: dict[Activity, Measurement] = {}  # the first caller to end one takes it, in any thread
 
     def begin(self, activity: Activity) -> None:
         """Begin to measure an activity."""
@@ -135,7 +135,7 @@ class MeasuredDrive:
             self._open[activity] = measurement
 
     def enter(self, activity: Activity) -> Any:
-        """Make the measurement of an activity the present place; return what `leave` needs, in the same context."""
+        """Make the activity the place of the running code, and return what `leave` needs in the same context."""
         measurement = self._open.get(activity)
         if measurement is None:
             return None
@@ -146,20 +146,20 @@ class MeasuredDrive:
             return None
 
     def leave(self, entered: Any) -> None:
-        """Undo an `enter`."""
+        """Undo `enter`."""
         if entered is not None:
             measurement, token = entered
             _try(measurement.leave, token)
 
     def end(self, activity: Activity, outcome: Any = ABANDONED) -> None:
-        """End the measurement of an activity, if it is open, with its outcome, or with a future of it that is done."""
+        """End the measurement of an activity, with its outcome or a future of it that is done."""
         measurement = self._open.pop(activity, None)
         if measurement is not None:
             _try(measurement.end, outcome if activity.handle is None else _settled(outcome))
 
     @contextmanager
     def answering(self, key: str, outcome: Any) -> Iterator[None]:
-        """Measure an answer that was posted; inside the block, the process takes it or refuses it."""
+        """Measure an answer that was posted, while the process takes or refuses it in the block."""
         measurement = _try(self._probe.answering, key, outcome)
         try:
             yield
@@ -175,16 +175,16 @@ class MeasuredDrive:
         _try(self._probe.stepped, steps)
 
     def close(self, raised: object) -> None:
-        """End all measurements.  Outcomes that come later, of threads that were left behind, are not measured."""
+        """End all measurements.  Later outcomes, from threads that were left behind, are not measured."""
         with suppress(KeyError):
             while True:
                 _try(self._open.popitem()[1].end, raised or ABANDONED)
         _try(self._probe.close, raised)
-        del self._probe  # which knows the driver, and the driver knows this
+        del self._probe  # breaks a cycle: the probe references the driver, and the driver this object
 
 
 def _settled(future: Any) -> Any:
-    """Return the outcome or the exception of a future that is done; return any other value unchanged."""
+    """Return the outcome or the exception of a finished future, or any other value unchanged."""
     if not hasattr(future, "add_done_callback"):
         return future
     return ABANDONED if future.cancelled() else future.exception() or future.result()
@@ -200,9 +200,9 @@ def _try(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _report(call: Any, error: Exception) -> None:
-    """Log a failure of a probe, the first of its kind: a broken exporter fails at each span.
+    """Log a failure of a probe once per kind, because a broken exporter fails at each span.
 
-    Its text is left out, as it may quote what the probe was given.
+    The text of the exception is left out, because it may quote private data.
     """
     failure = (str(call.__qualname__), type(error).__name__)
     if failure not in _failures:

@@ -1,4 +1,4 @@
-"""What happens to the result of a function: the pipeline, and the cache of results that are too long for the dialog."""
+"""The pipeline for function results, and the cache of results that are too long for the dialog."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.runtime.portal import Place
 
 NAME = "result_cache"
-FOLD_CHARS = 200  # longer lines are folded, so that each fits an answer
+FOLD_CHARS = 200  # longer lines are folded, so that each fits in an answer
 Operation = Literal["read", "grep", "head", "tail", "stats"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A text with the offsets at which its lines begin."""
+    """A text and the offsets of its lines."""
 
     name: str
     text: str
     starts: array[int]
-    size_bytes: int  # in UTF-8, offsets included
+    size_bytes: int  # in UTF-8, plus the offsets
     until_s: float
 
     @classmethod
@@ -52,18 +52,18 @@ class _Kept:
         return len(self.starts)
 
     def lines(self, first: int, last: int) -> str:
-        """Return the lines from the ``first`` to the ``last``, counted from 1."""
+        """Return the lines ``first`` to ``last``, counted from 1."""
         end = self.starts[last] if last < len(self) else len(self.text)
         return self.text[self.starts[first - 1] : end]
 
     def last_within(self, first: int, last: int, max_chars: int) -> int:
-        """Return the last line up to ``last`` so that those from ``first`` fit into ``max_chars`` characters."""
+        """Return the last line, up to ``last``, with which the text from ``first`` fits in ``max_chars`` characters."""
         if len(self.lines(first, last)) <= max_chars:
             return last
         return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)
 
     def lines_with(self, pattern: str, within: range, most: int) -> dict[int, None]:
-        """Return about ``most`` of the first lines of ``within``, in order, that hold a part of the pattern."""
+        """Return about ``most`` of the first lines in ``within`` that contain the pattern or a part of it."""
         hits: dict[int, None] = {}
         offset, end = self.starts[within[0] - 1], self.starts[within[-1] - 1] + len(self.lines(within[-1], within[-1]))
         while len(hits) < most and (offset := self.text.find(pattern, offset, end)) >= 0:
@@ -74,13 +74,13 @@ class _Kept:
 
 
 class ResultCache:
-    """Keep long results for a while, and let the model read parts of them; thread-safe.
+    """Keep long results for a while, and let the model read parts of them.  Thread-safe.
 
-    Pass `cacher` to a `ResultPipeline` and `function` to the prompt.  A model that has the function can read everything
-    in the cache: use one cache for one conversation, or for several that may share their knowledge.
+    Pass `cacher` to a `ResultPipeline`, and `function` to the prompt.  A model with the function can read everything in
+    the cache, so use one cache per conversation, or for conversations that may share their knowledge.
 
     Args:
-        ttl_s: How many seconds a result is kept.
+        ttl_s: How long a result is kept, in seconds.
         max_bytes: How many bytes are kept; the oldest result is dropped first.
         preview_lines: How many lines the summary shows.
         max_chars: The longest answer of the function.
@@ -153,7 +153,7 @@ class ResultCache:
 
     @cached_property
     def function(self) -> Function:
-        """The function with which the model reads the results."""
+        """The function that lets the model read the results."""
         return Function.of(self._answer, name=NAME, repeatable=True)
 
     def _answer(
@@ -200,7 +200,7 @@ class ResultCache:
         return text if fitting == last else f"{text}\n[too long for one answer: read on from line {fitting + 1}]"
 
     def _grep(self, kept: _Kept, pattern: str, within: range, context: int) -> str:
-        """Return the lines with the pattern as ``12: …``, and those around them as ``12- …``."""
+        """Return the lines with the pattern as ``12: …``, and the lines around them as ``12- …``."""
         if not pattern:
             raise ValueError("pattern: expected the text to look for, got an empty one")
         hits = kept.lines_with(pattern, within, most=self._max_chars // 4 + 1)  # a line takes four or more: "7: \n"
@@ -228,7 +228,7 @@ class ResultCache:
         return self._bounded(newest) or "[nothing is kept]"
 
     def _bounded(self, lines: list[str]) -> str:
-        """Return as many of the lines as fit into an answer."""
+        """Return as many lines as fit in an answer."""
         size = 0
         for count, line in enumerate(lines):
             size += len(line) + 1
@@ -256,7 +256,7 @@ class ResultCache:
 
 
 class ProcessedResult(NamedTuple):
-    """A result as a step of a `ResultPipeline` has changed it, with the step's own counts of tokens.
+    """A result that a step of a `ResultPipeline` has changed, with the step's own token counts.
 
     Attributes:
         text: The text that the model sees.
@@ -274,30 +274,30 @@ class ProcessedResult(NamedTuple):
     processed_tokens: int | None = None
 
 
-Replacement: TypeAlias = str | ProcessedResult | None  # None: leave the result as it is
-Step: TypeAlias = Callable[[str, str], Replacement | Awaitable[Replacement]]  # of the function's name and its result
-Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replacement]]  # and of the user's last message
+Replacement: TypeAlias = str | ProcessedResult | None  # None leaves the result unchanged
+Step: TypeAlias = Callable[[str, str], Replacement | Awaitable[Replacement]]  # takes the function's name and result
+Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replacement]]  # and the user's last message
 
 
 class PipelineResult(NamedTuple):
-    """A result after the pipeline, and the events of its changes."""
+    """A result after the pipeline, with the events of its changes."""
 
     outcome: Returned
     events: tuple[ResultChanged, ...] = ()
 
 
 class ResultPipeline(Value, frozen=True, kw_only=True):
-    """Three optional steps that results take in this order; error results skip them.
+    """Three optional steps that change results, in this order.  Error results skip them.
 
-    A step is a plain function or a coroutine function.  It returns the text for the model, or a `ProcessedResult` with
-    its own counts, or None to leave the result unchanged.
+    A step is a plain function or a coroutine function.  It returns the text for the model, a `ProcessedResult` with its
+    own token counts, or None to leave the result unchanged.
 
     Attributes:
         processor: Takes each result.
-        extractor: Takes a result that still has more than ``extraction_threshold`` tokens, and the user's last message;
-            it may ask a model.
+        extractor: Takes a result that still has more than ``extraction_threshold`` tokens, and the user's last message.
+            It may ask a model.
         extraction_threshold: The threshold in estimated tokens.
-        cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns its substitute.
+        cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns a substitute.
         inline_threshold: The threshold in estimated tokens.
 
     Examples:
@@ -333,7 +333,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
     async def aapply(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message], place: Place = Place.THREAD
     ) -> PipelineResult:
-        """Take the steps.
+        """Apply the steps to a result.
 
         Args:
             call: The function call.
@@ -367,7 +367,11 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
 
 
 def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResult:
-    """Return the result of a step as text for the model, with its counts; raise if it is neither."""
+    """Return the result of a step as a `ProcessedResult`.
+
+    Raises:
+        UsageError: If a step returned anything else.
+    """
     if result is None:
         return ProcessedResult(text)
     new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)
@@ -380,7 +384,7 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """Return the text of the user's newest message, or "" if there is no message of a user."""
+    """Return the text of the user's newest message, or ""."""
     return next((message.text for message in reversed(messages) if message.role == "user"), "")
 
 

@@ -1,7 +1,7 @@
-"""How long to wait before the next attempt: of a request, such as one after a 429, and of a function.
+"""Delays between attempts, for requests and for functions.
 
-The provider's own word comes first: it is in the error, `ProviderError.retry_after_s`.  All other delays are waits of
-`tenacity`, which is loaded at the first failure.
+For a request, the provider's own delay comes first: `ProviderError.retry_after_s`.  All other delays are waits of
+`tenacity`, which is imported at the first failure.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
-    """Return the delay after the failure of an attempt, counted from 1: it doubles up to a maximum."""
+    """Return the delay after a failed attempt, counted from 1; it doubles up to a maximum."""
     from tenacity import wait_exponential
 
     return delay_s(wait_exponential(multiplier=first_s, max=most_s), attempt)
 
 
 def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception | None = None) -> float:
-    """Return the delay of a wait of `tenacity` after the failure of an attempt, counted from 1."""
+    """Return the delay of a `tenacity` wait after a failed attempt, counted from 1."""
     from tenacity import RetryCallState
 
     state = RetryCallState(cast("Any", None), None, (), {})

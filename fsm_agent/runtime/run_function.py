@@ -1,9 +1,9 @@
 """Run one function according to its policy.
 
-An exception of the function is shown to the model unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and
-its like propagate to the driver; `SystemExit` does so from the main thread only, where a handler of a signal may have
-raised it.  An exception after the run was cancelled is no outcome: a driver that is stopped would keep it, and the
-function would not be run again.
+The model is shown an exception of the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and the
+like reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have raised it.  An
+exception after the run was cancelled is not an outcome: a stopped driver would keep it, and the function would not run
+again.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 def is_in_doubt(process: Process) -> bool:
-    """Return whether a process at rest, or one inside it, does not know what became of a function."""
+    """Return whether it is unknown what became of a function, in a process at rest or in a nested one."""
     return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 
 class InnerCalls:
-    """The calls of agents and flows that one run of a function makes, in all of its attempts.
+    """The calls of agents and flows that one run of a function makes, over all of its attempts.
 
     Args:
         outer: The process whose function it is.
-        key: An id of the function call that is the same after a resume.
-        depth: The depth of the calls inside.
+        key: An id of the function call that stays the same after a resume.
+        depth: The depth of the inner calls.
         environment: The environment of the process.
-        recorder: The recorder of its run; None if it is in no store.
-        asks_for_them: Whether its run asks the questions of the runs inside, as it runs the function again.
+        recorder: The recorder of its run, or None if the run is in no store.
+        asks_for_them: True if its run asks the questions of the inner runs, because it runs the function again.
 
     Attributes:
-        posts: The answers to questions of the runs inside, by the keys of the questions here.
+        posts: The answers to questions of the inner runs, by the questions' keys here.
         used_posts: The answers that have been taken.
-        waits: What the runs inside wait for and cannot get now.  The function waits with them: whatever it returns or
-            raises then is not an outcome.
-        is_left: The driver no longer waits for the function.
-        is_over: The function will not be run again.
+        waits: What the inner runs are waiting for.  While there are any, the function waits too, and whatever it
+            returns or raises is not an outcome.
+        is_left: True if the driver no longer waits for the function.
+        is_over: True if the function will not be run again.
     """
 
     __slots__ = (
@@ -97,32 +97,32 @@ class InnerCalls:
 
     @property
     def usage(self) -> Usage:
-        """The tokens of the calls so far, including those that have not ended or have failed."""
+        """The tokens of the calls so far, including unfinished and failed ones."""
         return sum([process.record.total_usage for process in self._processes], UNUSED)
 
     @property
     def has_approver(self) -> bool:
-        """True if the call around them has an approver."""
+        """True if the outer call has an approver."""
         return self.environment.approve is not None or bool(getattr(self._outer, "has_approver", False))
 
     @property
     def may_rest(self) -> bool:
-        """True if a call that is stopped is continued when the function is run again."""
+        """True if a stopped inner call is continued when the function is run again."""
         return self.is_left and not self.is_over
 
     def next_name(self) -> str:
-        """Return the name of the run of the next call, which is the same when the function is run again."""
+        """Return the name of the next inner run, which stays the same when the function is run again."""
         return f"{self.key}/{next(self._numbers)}"
 
     def add(self, process: Process) -> None:
-        """Count the tokens of a process from now on."""
+        """Count the tokens of this process from now on."""
         self._processes.append(process)
 
     def inner_record(self, record: Any) -> Any:
-        """Return the record of a new process with the depth of a call inside, and with what is left for it."""
+        """Return the record of a new inner process, with its depth and the remaining limits."""
         outer = self._outer.record
         limits = outer.limits if isinstance(outer, CallRecord) else outer.budget_left or Limits()
-        if record.depth < self.depth:  # it was made in a thread of the function's own
+        if record.depth < self.depth:  # it was made in a thread that the function started
             record = record.changed(depth=self.depth)
         if has_budget(limits):
             record = with_limits_left(record, limits, outer.total_usage + self.usage)
@@ -134,20 +134,20 @@ class InnerCalls:
         return record.changed(limits=record.limits.changed(deadline_s=left_s)) if is_shorter else record
 
     def posts_for(self, run: str) -> list[PostedOutcome]:
-        """Return the answers to questions of a run inside, under the keys that the run has for them."""
+        """Return the answers to questions of an inner run, with the keys that the run knows."""
         prefix = self._place_of(run)
         own = [post for post in self.posts if post.key.startswith(prefix) and post not in self.used_posts]
         self.used_posts += own
         return [post.changed(key=post.key.removeprefix(prefix)) for post in own]
 
     def wait_for(self, process: Process, run: str) -> None:
-        """Let the function wait for what a process inside waits for."""
+        """Make the function wait for whatever an inner process waits for."""
         prefix = self._place_of(run)
         effects: list[AnyEffect] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
         self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
 
     def _place_of(self, run: str) -> str:
-        """Return what the keys of a run inside begin with here; "%" and "/" in a name of the caller's are escaped."""
+        """Return the prefix of an inner run's keys here; "%" and "/" in a name given by the caller are escaped."""
         number = run.removeprefix(f"{self.key}{SEPARATOR}")
         return f"{number.replace('%', '%25').replace(SEPARATOR, '%2F')}{SEPARATOR}"
 
@@ -168,18 +168,18 @@ class _Times(TypedDict):
 
 
 class FunctionExecution:
-    """The execution of one function call, retries included.
+    """The execution of one function call, including retries.
 
     Args:
         effect: The effect.
-        call: The agent call that it is part of.
+        call: The agent call that it belongs to.
         environment: The environment of that call.
-        tell: Takes the events of the execution, from any thread.
-        has_listener: Whether there is a listener, for whom tracebacks are made.
-        recorder: The recorder of the run that the call is part of; None if it is in no store.
+        tell: Receives the events of the execution, from any thread.
+        has_listener: True to make tracebacks for a listener.
+        recorder: The recorder of the call's run, or None if the run is in no store.
 
     Attributes:
-        inner: The agent calls that the function makes; None if it takes no `Context`.
+        inner: The agent calls that the function makes, or None if it takes no `Context`.
         raised: The exception that makes the agent call fail, until its driver takes it.
         traceback: The traceback of the function's exception, as text.
     """
@@ -220,7 +220,7 @@ class FunctionExecution:
         self.function: Function = effect.function
         self.environment = environment
         self.attempt = 1
-        self.ended: Ended | None = None  # its outcome, whether or not the driver has taken it
+        self.ended: Ended | None = None  # its outcome, as soon as there is one
         self.is_cached = False
         self.is_cancelled = False  # its outcome is no longer wanted
         self.has_listener = has_listener
@@ -244,7 +244,7 @@ class FunctionExecution:
         """Mark the run as no longer wanted.
 
         Args:
-            is_over: Whether the function will not be run again.
+            is_over: True if the function will not be run again.
         """
         self.is_cancelled = True
         if self.inner is not None:
@@ -253,17 +253,17 @@ class FunctionExecution:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a run that the function has begun waits for a person to find out what became of a function."""
+        """True if a run that the function has begun cannot continue now."""
         return self.inner is not None and bool(self.inner.waits)
 
     def check(self) -> None:
         """Raise `Aborted` if the run is no longer wanted."""
-        # The waits of the function were interrupted, so its exception says nothing about the function.
+        # Its waits were interrupted, so an exception now says nothing about the function.
         if self.is_cancelled:
             raise Aborted
 
     def context(self) -> Context[Any] | None:
-        """Return the `Context` for the function, or None if it takes no `Context`."""
+        """Return the `Context` for the function, or None if it takes none."""
         if not self.function.takes_context:
             return None
         return Context(
@@ -279,14 +279,14 @@ class FunctionExecution:
         )
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the function; for a coroutine function, return its coroutine."""
+        """Call the function.  A coroutine function returns its coroutine."""
         try:
             return self.function.run(call.arguments_json, context)
         except SystemExit as error:
             _raise_exit(error)
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the async version of the function if it has one; the result may be awaitable."""
+        """Call the async version of the function if there is one.  The result may be awaitable."""
         try:
             return self.function.arun(call.arguments_json, context)
         except SystemExit as error:
@@ -297,7 +297,7 @@ class FunctionExecution:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
     def times(self) -> _Times:
-        """Return when the run ended, which is now, and how long it took."""
+        """Return the present time and the duration of the run."""
         now = self.environment.clock.now()
         return _Times(at_s=now, duration_s=max(0.0, now - self.started_at_s))
 
@@ -310,12 +310,12 @@ class FunctionExecution:
         )
 
     def take_pipeline_result(self, ended: Ended, piped: PipelineResult) -> Ended:
-        """Return the outcome with the result of the pipeline."""
+        """Return the outcome after the pipeline."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
 
     def with_usage(self, ended: Ended) -> Ended:
-        """Return an outcome with the tokens of the agent calls that the function has made."""
+        """Return an outcome with the tokens of the inner calls."""
         usage = UNUSED if self.inner is None else self.inner.usage
         return ended if usage == UNUSED else ended.changed(usage=usage)
 
@@ -341,7 +341,7 @@ _PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=
 
 
 def current_run() -> FunctionExecution | None:
-    """Return the execution that the running code is part of, or None outside functions."""
+    """Return the function execution around the running code, or None outside functions."""
     return _run.get()
 
 
@@ -353,7 +353,7 @@ def current_depth() -> int:
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run code that answers in place of a model; agent calls inside it are one deeper than the call it answers."""
+    """Run a program that answers in place of a model; agent calls inside it are one level deeper."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -374,12 +374,12 @@ async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
     token = _run.set(run)
     try:
         run.ended = await _ended(run, place)
-    except (Aborted, BaseExceptionGroup):  # a group, of a function with tasks
+    except (Aborted, BaseExceptionGroup):  # a function with a task group raises `Aborted` in a group
         if not run.is_waiting or run.is_cancelled:
             raise
     finally:
         _run.reset(token)
-    if run.is_waiting:  # however it has taken the `Aborted` by which it was left
+    if run.is_waiting:  # even if the function caught `Aborted`
         run.ended = None
     return run.ended
 
@@ -399,7 +399,7 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
         run.attempt += 1
     if run.environment.results is None or not isinstance(ended, Returned):
         return ended
-    beside = Place.HERE if place is Place.HERE else Place.THREAD  # its steps may block, whatever the function does
+    beside = Place.HERE if place is Place.HERE else Place.THREAD  # steps of the pipeline may block
     piping = run.environment.results.aapply(run.effect.call, ended, run.messages, beside)
     try:
         return run.with_usage(run.take_pipeline_result(ended, await piping))
@@ -418,7 +418,7 @@ def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
     """
     try:
         value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)
-    except asyncio.CancelledError as error:  # of a loop of its own
+    except asyncio.CancelledError as error:  # from an event loop that the function runs
         return _after_error(_cancellation_error(error), run)
     except Exception as error:
         return _after_error(error, run)
@@ -426,13 +426,13 @@ def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
 
 
 async def _called(run: FunctionExecution) -> Any:
-    """Call a function with its middleware in this task; return its value."""
+    """Call a function with its middleware in this task, and return its value."""
     value = run.ainvoke(run.effect.call) if run.is_plain else _acall_through_middleware(run)
     return await value if inspect.isawaitable(value) else value
 
 
 async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | float:
-    """Await the value of a function; return the outcome, or the seconds until the next attempt."""
+    """Await the value of a function, and return the outcome or the seconds until the next attempt."""
     try:
         value = await _value_of(pending)
     except Exception as error:
@@ -441,19 +441,19 @@ async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | f
 
 
 def _after_error(error: Exception, run: FunctionExecution) -> Ended | float:
-    """Return the outcome of an attempt that failed, or the seconds until the next one."""
+    """Return the outcome of a failed attempt, or the seconds until the next one."""
     function = run.function
     retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
     if not _is_worth_it(error, retries, run):
         return _kept(_error_outcome(error, run), run)
     _log_raised(error, run)
-    error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
+    error.__traceback__ = None  # an exception object that is raised again would collect the frames of all attempts
     jitter = 1 - retries.jitter * run.environment.random()
     return doubled_s(retries.delay_s, retries.max_delay_s, run.attempt) * jitter
 
 
 def _kept(ended: Ended, run: FunctionExecution) -> Ended:
-    """Note an outcome that nothing changes any more, where it came: a driver that is stopped now keeps it."""
+    """Record a final outcome at once, so that a driver that is stopped now keeps it."""
     ended = run.with_usage(ended)
     if not run.is_waiting and (run.environment.results is None or not isinstance(ended, Returned)):
         run.ended = ended
@@ -468,7 +468,7 @@ def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> 
 
 
 def _call_through_middleware(run: FunctionExecution) -> Any:
-    """Call the function through its middleware, all of it plain; return the result."""
+    """Call the function through plain middleware, and return the result."""
 
     def innermost(call: FunctionCall) -> Any:
         return run.invoke(call, run.context())
@@ -484,7 +484,7 @@ def _call_middleware(use: Callable[..., Any], following: Callable[[FunctionCall]
 
 
 async def _acall_through_middleware(run: FunctionExecution) -> Any:
-    """Call the function through its middleware, some of it async; return the result."""
+    """Call the function through middleware that may be async, and return the result."""
     function = run.function
 
     async def innermost(call: FunctionCall) -> Any:
@@ -506,7 +506,7 @@ async def _acall_middleware(
 
 
 async def _value_of(value: Any) -> Any:
-    """Await a value if need be; a cancellation that does not come from this task is an error of the function."""
+    """Return a value, awaited if needed; a cancellation from elsewhere becomes an error of the function."""
     try:
         return await value if inspect.isawaitable(value) else value
     except SystemExit as error:
@@ -517,14 +517,14 @@ async def _value_of(value: Any) -> Any:
 
 
 def _raise_exit(error: SystemExit) -> NoReturn:
-    """Raise the error of a function that would exit; in the main thread, where handlers of signals run, as it is."""
+    """Raise `SystemExit` in the main thread, where signal handlers run, or an error elsewhere."""
     if threading.current_thread() is threading.main_thread():
         raise error
     raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error
 
 
 def raise_own_cancellation(error: asyncio.CancelledError) -> None:
-    """Raise a cancellation of this task; return for one of something that it has awaited."""
+    """Raise the error if this task was cancelled; return if only something that it awaited was."""
     with suppress(RuntimeError):  # no loop runs here
         if (task := asyncio.current_task()) and task.cancelling():
             raise error
@@ -570,7 +570,7 @@ def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment,
 
 
 def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome for an exception; by default the model is shown its type and text, not its traceback."""
+    """Return the outcome for an exception; by default the model sees its type and text, but no traceback."""
     run.check()
     if isinstance(error, Retry):
         return _error_result(error_text(error), run)
@@ -590,7 +590,8 @@ def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
 def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
     """Return the outcome of a function that has run, but whose format or result pipeline failed.
 
-    The model sees neither the result, which they may have to redact, nor the exception's text, which may quote it.
+    The model sees neither the result, which these steps may have to redact, nor the exception's text, which may quote
+    it.
     """
     run.check()
     log_error(logging.WARNING, f"{_log_subject(run)}: its result could not be prepared", error)
@@ -607,7 +608,7 @@ def _log_raised(error: Exception, run: FunctionExecution) -> None:
 
 
 def _log_subject(run: FunctionExecution) -> str:
-    """Return the beginning of a log line about a run."""
+    """Return the beginning of a log line about a function."""
     return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 

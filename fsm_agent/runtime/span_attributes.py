@@ -1,15 +1,15 @@
-"""The names of attributes and metrics in spans: the only table of them.
+"""The names of all attributes and metrics in spans.
 
-Those that begin with ``gen_ai.`` and ``error.`` are OpenTelemetry's, of `opentelemetry-semantic-conventions` 0.66b2
+Names with the prefix ``gen_ai.`` or ``error.`` are OpenTelemetry's, from `opentelemetry-semantic-conventions` 0.66b2
 (schema 1.44.0): ``opentelemetry/semconv/_incubating/attributes/gen_ai_attributes.py``, ``metrics/gen_ai_metrics.py``.
-That package calls all of them deprecated, as they move to
-https://github.com/open-telemetry/semantic-conventions-genai, which has no release (November 2026).  So they are
-literals here.  Those that begin with ``fsm_agent.`` are this package's.
+They are literals here because that package deprecates them all: they move to
+https://github.com/open-telemetry/semantic-conventions-genai, which has no release yet (November 2026).  Names with the
+prefix ``fsm_agent.`` belong to this package.
 """
 
 from typing import Final
 
-# What is done, by whom
+# Operations
 OPERATION: Final = "gen_ai.operation.name"  # one of the next four
 CHAT: Final = "chat"
 INVOKE_AGENT: Final = "invoke_agent"
@@ -41,7 +41,7 @@ TOOL: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_CALL: Final = "gen_ai.tool.call.id"
 
-# What was said, only when asked for
+# Content, recorded on request only
 SYSTEM: Final = "gen_ai.system_instructions"
 INPUT: Final = "gen_ai.input.messages"
 OUTPUT: Final = "gen_ai.output.messages"
@@ -53,10 +53,10 @@ DURATION: Final = "gen_ai.client.operation.duration"
 TOKENS: Final = "gen_ai.client.token.usage"
 TOKEN_TYPE: Final = "gen_ai.token.type"
 
-# This package's
+# Names of this package
 CALL_ID: Final = "fsm_agent.call.id"
 RUN_ID: Final = "fsm_agent.run.id"
-PATH: Final = "fsm_agent.path"  # of a process inside of the one that is driven
+PATH: Final = "fsm_agent.path"  # of a nested process
 STATE: Final = "fsm_agent.state"
 KEY: Final = "fsm_agent.key"  # of an effect
 ATTEMPT: Final = "fsm_agent.attempt"  # above 1
@@ -64,7 +64,7 @@ ATTEMPTS: Final = "fsm_agent.attempts"  # above 1
 VERDICT: Final = "fsm_agent.verdict"  # the kind of an answer: "approved", "modified", "denied", "returned"
 QUESTION: Final = "fsm_agent.question"  # the event of a question that stays open; its kind
 STEP: Final = "fsm_agent.step"  # of a flow, such as "review#3"
-TRIGGER: Final = "fsm_agent.trigger"  # of the row by which a flow has left a state
+TRIGGER: Final = "fsm_agent.trigger"  # of the transition by which a flow has left a state
 PURPOSE: Final = "fsm_agent.purpose"  # of a request: "summary"
 RETRIES: Final = "fsm_agent.retries"  # the metric
 RETRY: Final = "fsm_agent.retry"  # what was tried again: "model", "answer" or "function"
@@ -72,6 +72,6 @@ ROUNDS: Final = "fsm_agent.rounds"
 REASON: Final = "fsm_agent.reason"  # why a call ended
 TO: Final = "fsm_agent.to"  # the state after the step of an effect
 SERVED_BY: Final = "fsm_agent.served_by"  # the client that answered, if there are several
-# Tokens of a call with all that is inside: under the names of its requests, sums over spans would count them twice
+# Tokens of a call and everything inside it.  Other names, because sums over spans would count the tokens twice.
 ALL_INPUT_TOKENS: Final = "fsm_agent.usage.input_tokens"
 ALL_OUTPUT_TOKENS: Final = "fsm_agent.usage.output_tokens"

@@ -1,4 +1,4 @@
-"""What the span of an effect says: its name, its kind, and the attributes of its beginning and of its outcome."""
+"""The contents of an effect's span: name, kind, and attributes of its beginning and its outcome."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
 Facts: TypeAlias = dict[str, Any]
 Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
 Described: TypeAlias = tuple[str, SpanKind, Facts]
-MAX_TEXT = 10_000  # characters of each text, where texts are recorded
-_MAX_NAME = 200  # characters of what a server calls itself, its model and its reply
-# The names of providers in the conventions, where they are not those of the catalog.
+MAX_TEXT = 10_000  # characters of each recorded text
+_MAX_NAME = 200  # characters of a name from a server
+# Providers that have another name in the conventions than in the catalog.
 _PROVIDERS = {
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
@@ -43,7 +43,7 @@ _QUESTIONS = {
 
 
 def is_program(client: Any) -> bool:
-    """Return whether a client is no model, but a program that answers in place of one: a class of agents."""
+    """Return whether a client is a program that answers in place of a model."""
     return hasattr(client, "bound_to")
 
 
@@ -56,11 +56,11 @@ def model_facts(name: str) -> Mapping[str, str]:
 
 
 def described(activity: Activity, content: bool) -> Described:
-    """Return the name, the kind and the attributes of the span of an effect that begins.
+    """Return the name, kind and attributes of the span of an effect.
 
     Args:
-        activity: The effect that begins.
-        content: Whether messages, arguments and results are recorded.
+        activity: The effect.
+        content: True to record messages, arguments and results.
     """
     effect = activity.effect
     describe = _DESCRIBED.get(effect.prefix)
@@ -97,7 +97,7 @@ def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) 
 
 def _function(activity: Activity, effect: RunFunction, content: bool) -> Described:
     call = effect.call
-    if not isinstance(activity.process, AgentCall):  # of a state of a flow: no model has asked for it
+    if not isinstance(activity.process, AgentCall):  # a state of a flow runs it, no model asked for it
         return f"run {call.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
     facts: Facts = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL: call.name, names.TOOL_TYPE: "function"}
     facts[names.TOOL_CALL] = _short(call.provider_id or call.id)
@@ -137,11 +137,11 @@ _DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
 
 
 def question_name(key: str, process: Any) -> str:
-    """Return the name of the span of a question, or "" if the key belongs to no question.
+    """Return the name of the span of a question, or "" if the key is not a question's.
 
     Args:
-        key: The key of the question, without its path.
-        process: The process that asks it.
+        key: The key, without its path.
+        process: The process that asks.
     """
     prefix, _, about = key.partition(":")
     if prefix not in _QUESTIONS:
@@ -152,12 +152,12 @@ def question_name(key: str, process: Any) -> str:
 
 
 def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
-    """Return the attributes of an outcome, and the type of the error, if it is one.
+    """Return the attributes of an outcome, and the type of its error or "".
 
     Args:
-        activity: The effect that has ended.
-        outcome: The outcome, as for `Measurement.end`.
-        content: Whether messages, arguments and results are recorded.
+        activity: The effect.
+        outcome: The outcome, as in `Measurement.end`.
+        content: True to record messages, arguments and results.
     """
     if outcome is ABANDONED:
         return {}, "cancelled"
@@ -207,7 +207,7 @@ _CAME_OF: dict[type, Callable[[Activity, Any, bool], Came]] = {
 
 
 def tokens(usage: Usage) -> Facts:
-    """Return the counts of tokens that are known."""
+    """Return the known token counts."""
     return {
         name: count
         for name, count in (
@@ -230,7 +230,7 @@ def _messages_json(messages: Iterable[Message], **more: str) -> str:
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
-    """Return the parts of a message as the conventions have them, without the contents of files."""
+    """Return the parts of a message in the format of the conventions, without the contents of files."""
     found: list[dict[str, Any]] = []
     for part in message.parts:
         match part:

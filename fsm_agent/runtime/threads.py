@@ -1,6 +1,6 @@
 """Run plain code in daemon threads that can be left behind.
 
-Python cannot end a thread.  But the `Abort` of a `ThreadTask` ends its waits for agents and clients, and for the clock.
+Python cannot end a thread.  But the `Abort` of a `ThreadTask` ends its waits for agents, for clients and for the clock.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T")
 class Aborted(BaseException):
     """The result is no longer wanted.
 
-    Like `asyncio.CancelledError` this is not a failure: code that handles failures (recalls, fallbacks) must not catch
-    it.
+    Like `asyncio.CancelledError`, this is not a failure.  Code that handles failures (retries, fallbacks) must not
+    catch it.
     """
 
 
 class Abort:
-    """A one-time switch that interrupts the waits of the code under it; any thread can set it.
+    """A one-time switch that interrupts the waits of the code under it.  Any thread can set it.
 
     Attributes:
-        is_set: Whether it was set.
-        is_to_rest: Whether the agent calls under it rest where they stand, to be continued; otherwise they end.
+        is_set: True once it is set.
+        is_to_rest: True if agent calls under it rest, to be continued later; otherwise they end.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Abort:
         self.is_to_rest = False
 
     def set(self) -> None:
-        """Wake all present and future waiters; thread-safe, and safe to repeat."""
+        """Wake all present and future waiters.  Thread-safe, and safe to repeat."""
         with self._lock:
             self.is_set = True
             for wake in self._wakers:
@@ -55,8 +55,8 @@ class Abort:
     def add(self, wake: Callable[[], object]) -> None:
         """Call ``wake`` when this is set, or at once if it is set already.
 
-        The call may come from another thread, with a lock held: it must be quick, raise nothing, and neither add nor
-        discard.
+        The call may come from another thread while it holds a lock.  So ``wake`` must be quick, must not raise, and
+        must not call `add` or `discard`.
         """
         with self._lock:
             self._wakers.add(wake)
@@ -64,7 +64,7 @@ class Abort:
                 wake()
 
     def discard(self, wake: Callable[[], object]) -> None:
-        """Undo `add`; once this returns, ``wake`` is not running and will not be called."""
+        """Undo `add`.  After this returns, ``wake`` is not running and will not be called."""
         with self._lock:
             self._wakers.discard(wake)
 
@@ -74,10 +74,10 @@ class Abort:
             raise Aborted
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``function`` under this.
+        """Run ``function`` under this switch.
 
         Raises:
-            Aborted: If this was set before ``function`` had finished.
+            Aborted: If this was set before ``function`` began, or interrupted one of its waits.
         """
         token = _in_force.set(self)
         try:
@@ -97,10 +97,10 @@ def abort_in_force() -> Abort | None:
 
 Settled: TypeAlias = Callable[[], T]
 
-"""The result of work, to be called once: returns the value of the work, or raises its exception and forgets it.
+"""The result of work, to be called once: returns the value, or raises the exception and forgets it.
 
-A future that held the exception would be part of a reference cycle, through the frames of the traceback, and keep all
-objects of a call alive until the garbage collector runs.
+A future would keep the exception in a reference cycle, through the frames of the traceback.  All objects of a call
+would then stay alive until the garbage collector runs.
 """
 
 IDLE_S = 5.0  # how long a thread waits for its next job
@@ -109,7 +109,7 @@ IDLE_S = 5.0  # how long a thread waits for its next job
 class _Worker:
     """A daemon thread that runs one job after another, and ends after a while without one.
 
-    To start a thread takes three times as long as to hand a job to an idle one.
+    Starting a thread takes three times as long as giving a job to an idle one.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Worker:
             except queue.Empty:
                 try:
                     _idle.remove(self)
-                except ValueError:  # `start` has just taken it, and will hand it a job
+                except ValueError:  # `_start` has just taken it, and will give it a job
                     continue
                 return
             job()
@@ -140,7 +140,7 @@ at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class ThreadTask(Generic[T]):
-    """A function in a daemon thread; ``future`` gets its result or its exception."""
+    """A function in a daemon thread; ``future`` gets its result or exception."""
 
     __slots__ = ("_function", "abort", "future")
 
@@ -178,7 +178,7 @@ def _start(job: Callable[[], object]) -> None:
 async def in_thread(work: Callable[[], T]) -> T:
     """Run plain code in a daemon thread, which a cancellation leaves behind."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Settled[T]] = loop.create_future()  # a `ThreadTask` takes a third more time for each call
+    ended: asyncio.Future[Settled[T]] = loop.create_future()  # with a `ThreadTask`, each call takes a third longer
     abort = Abort()
 
     def perform() -> None:
@@ -203,7 +203,7 @@ def _deliver(ended: asyncio.Future[Settled[T]], outcome: Settled[T]) -> None:
 
 
 def settle(work: Callable[[], T]) -> Settled[T]:
-    """Run ``work``; return its settled result.  Its exception may be one that a future cannot hold."""
+    """Run ``work``, and return its settled result.  Its exception may be one that a future cannot hold."""
     try:
         value = work()
     except Exception as error:

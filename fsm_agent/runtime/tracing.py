@@ -1,7 +1,6 @@
-"""Spans and metrics of OpenTelemetry: ``instrument()`` records them live, `spans_of` returns the spans of a past call.
+"""OpenTelemetry: `instrument` records spans and metrics live, and `spans_of` returns the spans of a past call.
 
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's providers decide where spans go.
-The probe that records is in `fsm_agent.runtime.drive_spans`, which `instrument` loads.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ FAILED = 2  # status
 def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
     """Return the spans of a call as dicts, in the JSON form of the OpenTelemetry protocol.
 
-    The first span is the call's.  Inside it is a span for each request to the model, function, approval, wait for the
+    The first span is the call's.  It contains a span for each request to the model, function, approval, wait for the
     next attempt, and agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for
-    generative AI where these exist; spans contain neither texts nor arguments.  Ids follow from the id of the call: the
-    same call has the same spans.  A collector takes ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
+    generative AI where possible.  Spans contain no texts or arguments.  Their ids are derived from the id of the call,
+    so the same call has the same spans.  A collector accepts ``{"resourceSpans": [{"scopeSpans": [{"spans":
+    spans}]}]}``.
 
     Args:
         record: The record of the call: ``result.record``.
-        events: The events that a listener received.  Without them, a function begins with its round or its approval.
+        events: The events that a listener received.  Without them, a function's span begins with its round or approval.
 
     Raises:
         UsageError: If ``record`` is not the record of a call.
@@ -51,7 +51,7 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
     functions = {f.id: f for f in (*record.function_calls, *record.round)}
     root = _root(record)
     spans = [root]
-    before_s = since_s = record.started_at_s  # since: the latest step that let functions or approvals begin
+    before_s = since_s = record.started_at_s  # since_s: the latest step that let functions or approvals begin
     for step in record.trace:
         prefix, _, id = step.key.partition(":")
         id = id.partition(":")[0]
@@ -80,7 +80,7 @@ def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
 
 
 def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
-    """Return the name, kind and attributes of the span of an effect, or None if it has no span."""
+    """Return the name, kind and attributes of an effect's span, or None if it has no span."""
     match prefix:
         case "model":
             return "chat", CLIENT, {names.OPERATION: names.CHAT}
@@ -164,14 +164,14 @@ def _nanos(at_s: float) -> str:
 
 
 class TracerProvider(Protocol):
-    """The one of OpenTelemetry, which is an extra."""
+    """A `TracerProvider` of OpenTelemetry, which is an optional dependency."""
 
     @property
     def get_tracer(self) -> Callable[..., Any]: ...
 
 
 class MeterProvider(Protocol):
-    """The one of OpenTelemetry, which is an extra."""
+    """A `MeterProvider` of OpenTelemetry, which is an optional dependency."""
 
     @property
     def get_meter(self) -> Callable[..., Any]: ...
@@ -183,22 +183,21 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     content: bool = False,
 ) -> Instrumentation:
-    """Record spans and metrics of all agents and flows of this OS process that are driven from now on.
+    """Record spans and metrics of all agents and flows in this OS process, from now on.
 
-    Recording changes neither runs nor results.  Exceptions of providers and exporters are logged.
-
-    For example, ``instrument()`` at the start of a program that has set its tracer provider, and in a test
-    ``with instrument(tracer_provider=provider): …``.
+    Call ``instrument()`` at the start of a program, after setting its tracer provider.  In a test, use
+    ``with instrument(tracer_provider=provider): …``.  Recording does not change runs or results.  Exceptions of
+    providers and exporters are logged.
 
     Args:
         tracer_provider: Makes the spans; by default the program's provider.
         meter_provider: Makes the metrics; by default the program's provider.
-        content: Whether messages, arguments and results are recorded as well, up to 10,000 characters each.  Keys of
-            known formats are masked in them; other secrets are not.
+        content: True to record messages, arguments and results, up to 10,000 characters each.  Keys of known formats
+            are masked in them; other secrets are not.
 
     Raises:
-        UsageError: If spans are recorded already, or an argument is wrong.
-        ConfigError: If the extra ``otel`` is not installed: ``pip install 'fsm-agent[otel]'``.
+        UsageError: If spans are recorded already, or an argument is invalid.
+        ConfigError: If the extra ``otel`` is not installed.
 
     Examples:
         >>> with instrument():
@@ -222,10 +221,10 @@ def instrument(
 
 
 class Instrumentation:
-    """A recording that `instrument` has begun; `stop`, or the end of a ``with`` block, ends it.
+    """A recording, which ends with `stop` or with the ``with`` block.
 
     Attributes:
-        content: Whether messages, arguments and results are recorded.
+        content: True if messages, arguments and results are recorded.
 
     Examples:
         >>> recording = instrument()
@@ -239,7 +238,7 @@ class Instrumentation:
         self.content = content
 
     def stop(self) -> None:
-        """Record no drive that begins from now on; drives that have begun are recorded to their end."""
+        """Record no new drives.  Drives that have begun are recorded to their end."""
         probes.uninstall(self._probe)
 
     def __enter__(self) -> Self:
