@@ -22,11 +22,7 @@ MAX_LINE_BYTES = 65536  # for the status line, and for each of at most 128 heade
 
 
 class AiohttpTransport(httpx.AsyncBaseTransport):
-    """A transport for the running event loop, without cookies and without a limit on concurrent requests.
-
-    Args:
-        trust: The TLS context of all connections.
-    """
+    """A transport for the running event loop, without cookies and without a limit on concurrent requests."""
 
     def __init__(self, trust: ssl.SSLContext) -> None:
         self._session = aiohttp.ClientSession(
@@ -55,7 +51,6 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     def forget(self) -> None:

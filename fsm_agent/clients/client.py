@@ -26,17 +26,9 @@ def client_for(
 ) -> HttpClient:
     """Return a client for ``provider:model``.
 
-    ``local:`` and ``local:/path.gguf`` start a server on first use.  The arguments and errors are those of
-    `HttpClient`.
-
-    Args:
-        model: The model, as ``provider:model``.
-        api_key: The key.
-        base_url: The base URL.
-        headers: Headers for every request.
-        network: Timeouts, limits and transports.
-        wire: The wire format of all requests if the provider has two.  By default each request uses the first that can
-            express it.
+    ``local:`` and ``local:/path.gguf`` start a server on first use.  The other arguments and the errors are those of
+    `HttpClient`.  If the provider has two wires, ``wire`` names the one for all requests; by default each request uses
+    the first that can express it.
 
     Examples:
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
@@ -61,9 +53,9 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
     """Register a kind of client in this OS process: ``Agent("name:model")`` uses ``make("model")``.
 
     Args:
-        name: The part of a model's name before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: A class or function.  It is called with the text after the colon, and with the options in the ``client``
-            table of a configuration.
+        name: The part before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
+        make: A class or function of the text after the colon, and of the options in the ``client`` table of a
+            configuration.
         overwrite: Replace a client with this name.
 
     Raises:
@@ -87,11 +79,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
 
 def named_client(model: str, **options: Any) -> Client:
-    """Return the client for ``provider:model`` or ``client:model``.
-
-    Args:
-        model: The name.
-        options: Keyword arguments for `client_for`, or for the registered client.
+    """Return the client for ``provider:model`` or ``client:model``, made with these options.
 
     Raises:
         ConfigError: If the provider or client is unknown.
@@ -109,6 +97,6 @@ def named_client(model: str, **options: Any) -> Client:
 
 
 def _source(make: MakeClient) -> tuple[str, str] | None:
-    """Return the module and name of a class or function, which stay the same when its module is reloaded."""
+    """Return the module and name of a class or function, which survive a reload of its module."""
     name = getattr(make, "__qualname__", "<")
     return None if "<" in name else (make.__module__, name)

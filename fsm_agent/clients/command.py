@@ -109,12 +109,7 @@ class TextOutput:
 
 
 class JsonOutput:
-    """Output in JSON: one document per line, or a single one.
-
-    Args:
-        fields: The paths of the wanted values.
-        is_lines: True if each line is a document.
-    """
+    """JSON output: one document per line if ``is_lines``, otherwise a single one."""
 
     def __init__(self, fields: JsonFields, *, is_lines: bool) -> None:
         self._fields = fields
@@ -138,7 +133,7 @@ class JsonOutput:
         return [text for document in documents if document.strip() for text in self._taken(document)]
 
     def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return the message, status and delay of the reported failure, or None."""
+        """Return the message, status and delay of a reported failure, or None."""
         return self._failure
 
     def _taken(self, line: bytes) -> list[str]:
@@ -399,7 +394,6 @@ class CommandClient(SyncVerbs):
             )
 
     def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:
-        """Raise an error if the command failed.  All its output must have been read."""
         status = run.status or 0
         if status == 0:
             return

@@ -40,16 +40,11 @@ class Launch(Value, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str:
-        """The name of the program, for messages."""
         return os.path.basename(self.arguments[0])
 
 
 class CommandRun:
     """A process in a new session.  Everything in its process group ends with it.
-
-    Args:
-        launch: The command.
-        timeout_s: The time limit, in seconds.
 
     Attributes:
         status: The exit status once `output` has ended; negative if a signal ended the process.
@@ -168,7 +163,7 @@ class CommandRun:
 
 
 async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
-    """Wait until one or more of these descriptors are readable or writable, and return them."""
+    """Wait until some of these descriptors are readable or writable, and return those."""
     loop, ready = asyncio.get_running_loop(), set[int]()
     woken = loop.create_future()
 

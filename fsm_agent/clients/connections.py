@@ -1,9 +1,9 @@
 """The httpx clients of an `HttpClient`: one for each event loop, made on first use.
 
-Each is the user's client, or one of this package.  Requests through a proxy or over HTTP/2 use httpx's own transport;
-all others use aiohttp.  A client is closed with its event loop: an asynchronous generator references it, and
-`asyncio.run` closes all generators before the loop.  After `os.fork` the child makes new clients and leaves the
-inherited ones alone, because their connections belong to the parent.
+Requests through a proxy or over HTTP/2 use httpx's own transport; all others use aiohttp.  A client is closed with its
+event loop: an asynchronous generator references it, and `asyncio.run` closes all generators before the loop.  After
+`os.fork` the child makes new clients and leaves the inherited ones alone, because their connections belong to the
+parent.
 """
 
 from __future__ import annotations
@@ -58,10 +58,6 @@ class _Client(httpx.AsyncClient):
 
 class LoopClient:
     """The client of the running event loop.
-
-    Args:
-        network: The settings of its requests.
-        url: The URL of its requests.
 
     Raises:
         ConfigError: If the user's function did not return a client.
@@ -144,14 +140,9 @@ class LoopClient:
         *,
         upload: _Upload | None = None,
     ) -> T:
-        """Return the result of one step of a request.
+        """Return the result of one step of a request, which has ``limit_s`` seconds unless the deadline is earlier.
 
-        Args:
-            step: The step.
-            deadline: The deadline of the whole request.
-            limit_s: The time limit of the step.
-            late: The error to raise when ``limit_s`` has passed.
-            upload: The upload during the step.  It extends the time limit.
+        ``late`` is the error after ``limit_s``.  An upload extends the limit.
 
         Raises:
             httpx.TransportError: If the step fails or is late, or `aclose` was called.
@@ -180,7 +171,6 @@ class LoopClient:
             del failure  # breaks a cycle: its traceback references this frame
 
     def release(self) -> None:
-        """Let the next request begin."""
         self._free.release()
 
     def hang_up(self) -> None:
@@ -203,10 +193,7 @@ class LoopClient:
 
 
 def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: float | None) -> httpx.Request:
-    """Return a request to send over aiohttp.
-
-    ``read_s`` limits the wait for each piece of the reply.
-    """
+    """Return a request to send over aiohttp; ``read_s`` limits the wait for each piece of the reply."""
     request = httpx.Request(
         "POST",
         exchange.url,
@@ -285,7 +272,6 @@ def _finite(seconds: float) -> float | None:
 
 
 def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
-    """Return httpx's equivalent of an aiohttp error, or None for any other error."""
     if not any(type(one).__module__.startswith("aiohttp.") for one in (error, error.__cause__)):
         return None
     from fsm_agent.clients.aiohttp_transport import as_error_of_httpx
@@ -294,11 +280,7 @@ def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
 
 
 def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
-    """Return the user's client.
-
-    Raises:
-        UsageError: If it serves another event loop.
-    """
+    """Return the user's client, or raise `UsageError` if it serves another event loop."""
     loop = asyncio.get_running_loop()
     if _loop_of.setdefault(client, loop) is not loop:
         raise UsageError(
@@ -389,7 +371,6 @@ class HttpxClients:
 
     @property
     def mine(self) -> LoopClient | None:
-        """The client of the running loop, or None."""
         mine = self._of_loops.get(asyncio.get_running_loop())
         return None if mine is None else mine.client
 

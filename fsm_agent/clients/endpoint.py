@@ -58,7 +58,6 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def profile(self) -> Profile:
-        """The capabilities of the model."""
         return self.provider.profile_of(self.model)
 
     @cached_property
@@ -209,7 +208,6 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         return self.changed(provider=way)._endpoint(base_url, model, key, is_first=False)
 
     def _find_base_url(self) -> tuple[str, str]:
-        """Return the base URL and its source: an argument or an environment variable."""
         provider = self.provider
         if self.base_url is not None:
             return self.base_url, "base_url"
@@ -331,7 +329,7 @@ def _install() -> None:
 
 
 def secrets_under_way() -> Secrets:
-    """Return the declared secrets of the request in progress in this context."""
+    """Return the secrets of the request in progress in this context."""
     find_secrets = _current.get()
     return Secrets() if find_secrets is None else find_secrets()
 
@@ -340,8 +338,7 @@ def secrets_under_way() -> Secrets:
 def masked_logs(secrets: Secrets | Callable[[], Iterable[str]]) -> Iterator[None]:
     """Mask secrets in the libraries' log records inside the block, including tasks started there.
 
-    Args:
-        secrets: The secrets, or a function that returns them when something is logged.
+    ``secrets`` may be a function, which is called when something is logged.
     """
     _install()
     token = _current.set((lambda: secrets) if isinstance(secrets, Secrets) else (lambda: Secrets(secrets())))

@@ -37,7 +37,7 @@ class Deadline:
 
     Attributes:
         timeout_s: The original timeout in seconds, or None.
-        at_s: The deadline on the monotonic clock, or None if there is none.
+        at_s: The deadline on the monotonic clock, or None.
     """
 
     __slots__ = ("at_s", "timeout_s")
@@ -47,7 +47,6 @@ class Deadline:
         self.at_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     def copy(self) -> Deadline:
-        """Return an independent copy."""
         copy = Deadline(None)
         copy.timeout_s, copy.at_s = self.timeout_s, self.at_s
         return copy
@@ -67,7 +66,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """True once the deadline has passed."""
         return self.at_s is not None and self.at_s <= time.monotonic()
 
 
@@ -77,13 +75,7 @@ def expressed(
     """Return the endpoint, request, body and notes for a request that the first wire refuses.
 
     The provider's other wire is tried first.  If it refuses too, hints for hosted tools that the model lacks are left
-    out.
-
-    Args:
-        endpoint: The endpoint of the first wire.
-        request: The request.
-        is_stream: True to stream the reply.
-        refusal: The error of the first wire.
+    out.  ``refusal`` is the error of the first wire.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.
@@ -109,11 +101,7 @@ def over_the_other(
 ) -> tuple[Endpoint, bytes, str]:
     """Return the endpoint of the other wire, the body of the request there, and a note for the reply.
 
-    Args:
-        endpoint: The endpoint of the first wire.
-        request: The request, which the first wire cannot express.
-        is_stream: True to stream the reply.
-        refusal: The error of the first wire.
+    ``refusal`` is the error of the first wire.
 
     Raises:
         UsageError: If there is no other wire, the caller chose the first one, or the other cannot express it either.
@@ -187,22 +175,10 @@ READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-
 
 
 class HttpExchange:
-    """One HTTP request to a model, and the errors for its failures.
-
-    The request uses the first wire of the provider that can express it.
-
-    Args:
-        endpoint: The destination.
-        request: The request.
-        network: Timeouts and limits.
-        deadline: The deadline of the whole exchange.
-        is_stream: True to stream the reply.
+    """One HTTP request to a model, over the provider's first wire that can express it, and the errors for its failures.
 
     Attributes:
-        url: The URL.
-        headers: The headers, without ``content-length``.
-        content: The body.
-        codec: The codec that wrote the body.
+        codec: The codec that wrote the body, `content`.
         adapted: Parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
         limits: Time limits in seconds for the steps connect, read, write and pool.
@@ -250,7 +226,7 @@ class HttpExchange:
 
     @property
     def shown_url(self) -> str:
-        """The URL as messages show it, without its query and secrets."""
+        """The URL without its query and secrets, for messages."""
         return self.mask(str(self.url.copy_with(query=None)))
 
     def find_secrets(self) -> frozenset[str]:
@@ -320,11 +296,9 @@ class HttpExchange:
         return reply
 
     def late(self) -> TimedOut:
-        """Return the error for a deadline that has passed."""
         return TimedOut(f"no whole reply of {self.shown_url!r} in {self.deadline.timeout_s:g} s")
 
     def mask(self, text: str) -> str:
-        """Return ``text`` without secrets."""
         return Secrets(self.find_secrets()).mask(text)
 
     def _mask_causes(self, error: BaseException | None) -> None:
@@ -352,11 +326,7 @@ def _is_distrusted(error: BaseException) -> bool:
 
 
 class ResponseReader:
-    """Reads the body of one response.
-
-    Args:
-        exchange: The request.
-        response: The response, whose headers have arrived.
+    """Reads the body of one response, whose headers have arrived.
 
     Raises:
         ProviderError: If the status or the headers rule out a reply.
@@ -461,8 +431,7 @@ class ResponseReader:
     def finish(self, failure: ProviderError | None) -> Reply:
         """Return the reply, after the last bytes.
 
-        Args:
-            failure: The failure that cut the bytes off, if any.  It is ignored if the reply is complete.
+        ``failure`` is what cut the bytes off, if anything.  It is ignored if the reply is complete.
 
         Raises:
             ProviderError: If the reply is an error, invalid or incomplete.
@@ -504,13 +473,7 @@ def _headers(response: httpx.Response) -> dict[str, str]:
 
 
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
-    """Log a warning for each ignored option, once per client.
-
-    Args:
-        adapted: The adaptations of the request; see `Reply.adapted`.
-        name: The client's name.
-        warned: The options logged so far.  New ones are added.
-    """
+    """Log a warning for each ignored option in ``adapted``, once per client; ``warned`` holds the logged options."""
     for note in adapted:
         option = note.partition("=")[0].partition(" ")[0]
         if note.endswith(LEFT_OUT) and option not in warned:

@@ -1,7 +1,4 @@
-"""`FallbackClient`: a client that falls back to other models when one fails.
-
-It tries each client once.  When the machine retries a request, the first client is tried again.
-"""
+"""`FallbackClient`: a client that falls back to other models when one fails."""
 
 from __future__ import annotations
 
@@ -30,9 +27,9 @@ _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 def is_not_the_requests_fault(error: ProviderError) -> bool:
     """Return True if another client may succeed where one failed with ``error``.
 
-    False for a request that is refused as it stands (400, 413, 422, a content filter): the next client would probably
-    refuse it too.  True for all other errors, even where retrying the same client would not help: an invalid key or
-    account, a model that no longer exists (404), a malformed reply, or a dialog too long for this model.
+    False for a request that is refused as it stands (400, 413, 422, a content filter), because other clients would
+    probably refuse it too.  True for all other errors, even where retrying the same client would not help: an invalid
+    key, a model that no longer exists (404), a malformed reply, or a dialog too long for this model.
     """
     if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True
@@ -41,14 +38,12 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
 
 
 class FallbackClient(SyncVerbs):
-    """A client that tries several others in order until one replies.
+    """A client that tries several others in order, once each, until one replies.
 
     ``served_by`` of a reply names the client that gave it.  A stream can fall back only before its first delta.  An
-    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  Mistakes of the caller (`UsageError`: a missing
-    key, a request that a model does not support) are raised at once.
-
-    When all clients fail, the last error is raised.  Its message names the other errors, and it is retryable if any of
-    them was.
+    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such as for a missing key, is
+    raised at once.  When all clients fail, the last error is raised.  Its message names the other errors, and it is
+    retryable if any of them was.
 
     Args:
         clients: The clients in order, or models as ``provider:model``.  They are closed with this one.
@@ -220,7 +215,7 @@ class _Tries:
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: Exception) -> bool:
-        """Record the failure of the current client; return False if the error is no failure of its request."""
+        """Record the failure of the current client; return False for an error that is no failure of its request."""
         failure = transport_failure(error)
         if failure is None:
             return False
@@ -229,7 +224,6 @@ class _Tries:
         return True
 
     def failure(self) -> ProviderError:
-        """Return the error to raise: the last one, with a summary of the earlier ones."""
         *others, last = self._errors
         untried = self._clients[len(self._errors) :]
         if not others and (self._is_over or not untried):

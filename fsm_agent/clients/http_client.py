@@ -1,7 +1,4 @@
-"""`HttpClient`: a client of one provider's model over HTTP.
-
-It does not retry: the machine decides when to send a request again.
-"""
+"""`HttpClient`: a client of one provider's model over HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class HttpClient(SyncVerbs):
-    """A client of one provider's model.
+    """A client of one provider's model.  It does not retry.
 
     It can be used from several threads and event loops at once.  The key and the base URL are looked up for each
     request, so a client can be made before they are set.  ``timeout_s`` limits each method as a whole.
@@ -185,7 +182,6 @@ class HttpClient(SyncVerbs):
     def _ask_in_steps(
         self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
-        """Make one reply from several requests, for a model that needs guidance."""
         from fsm_agent.clients.local.functions.steps import Guided, driven
         from fsm_agent.clients.local.functions.wire import Step
 
@@ -223,7 +219,7 @@ class HttpClient(SyncVerbs):
             raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def close(self) -> None:
-        """Close all connections.  Running event loops close their own soon afterwards.  Safe to repeat."""
+        """Close all connections.  Running event loops close their own soon afterwards."""
         self._is_closed = True
         self._clients.close()
 

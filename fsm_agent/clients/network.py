@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AsyncHttpClient(Protocol):
-    """The type of an `httpx.AsyncClient`, without importing httpx, which is imported for the first request."""
+    """The type of an `httpx.AsyncClient`, defined without importing httpx."""
 
     @property
     def send(self) -> Callable[..., Awaitable[Any]]: ...

@@ -1,8 +1,7 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
-The existing limiters on PyPI do not fit: pyrate-limiter cannot correct an estimate, does not limit concurrency, lets
-small requests overtake large ones from another loop, refuses a request above a minute's tokens, and accepts no other
-clock.
+pyrate-limiter does not fit: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
+large ones from another loop, refuses a request above a minute's tokens, and accepts no other clock.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class RateLimit:
         _known.add(self)
 
     def _enter_process(self) -> None:
-        """Forget the parent's requests after a fork, because its loops do not run here."""
+        """Forget the parent's requests after a fork."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._under_way.clear()
@@ -321,12 +320,10 @@ class RateLimitedClient(SyncVerbs):
 
     @property
     def takes_images(self) -> bool:
-        """True if the limited client takes images."""
         return getattr(self._client, "takes_images", True)
 
     @property
     def reports_logprobs(self) -> bool:
-        """True if the model can be asked for log probabilities."""
         return getattr(self._client, "reports_logprobs", True)
 
     def check_available(self) -> None:

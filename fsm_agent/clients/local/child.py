@@ -67,7 +67,7 @@ def parameters(engine: Any, config: dict[str, Any]) -> Any:
 
 
 def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
-    """Start the server, and return it and the line for the parent.  The caller must keep a reference to it."""
+    """Start the server, and return it (the caller must keep it referenced) and the line for the parent."""
     try:
         engine = importlib.import_module("xllamacpp")
     except ImportError as error:

@@ -73,7 +73,7 @@ RECOMMENDED = (
 
 
 def is_hub_name(name: str) -> bool:
-    """Return whether ``name`` is a model on the Hugging Face Hub: ``hf:…``."""
+    """Return whether ``name`` begins with ``hf:``."""
     return name.startswith(PREFIX)
 
 

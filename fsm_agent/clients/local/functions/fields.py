@@ -24,23 +24,19 @@ class Field(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The JSON type of its values."""
         return str(self.schema.get("type", "string"))
 
     @property
     def items(self) -> Mapping[str, Any]:
-        """The schema of the items of a list."""
         items = self.schema.get("items")
         return items if isinstance(items, Mapping) else {}
 
     @property
     def description(self) -> str:
-        """Its description from the schema."""
         return str(self.schema.get("description", ""))
 
     @property
     def words(self) -> str:
-        """Its name as words."""
         return spaced(self.name)
 
     @property
@@ -93,7 +89,6 @@ def resolved(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, 
 
 
 def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas that a schema refers to or consists of."""
     if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#/"):
         yield target_of(root, reference)
     for union in ("anyOf", "oneOf"):

@@ -47,11 +47,7 @@ def filled(
 ) -> Generator[Step, Reply, dict[str, Any]]:
     """Return the arguments of a function: the required ones, and the optional ones that the question states.
 
-    Args:
-        question: The question.
-        function: The function.
-        copies_only: True to use None for a number or text that the question does not contain; by default the model
-            makes one up.
+    With ``copies_only``, a number or text that the question does not contain is None; otherwise the model makes one up.
     """
     fields, reading = fields_of(function), Reading(question)
     required = [field for field in fields if field.is_required]

@@ -128,7 +128,6 @@ class Question:
 
     @cached_property
     def quoted(self) -> tuple[str, ...]:
-        """The texts in quotation marks."""
         return tuple(["".join(filter(None, match.groups())) for match in _QUOTED.finditer(self.text)])
 
     @cached_property
@@ -141,7 +140,6 @@ class Question:
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """The stems of its words."""
         return stems(self.text)
 
     @cached_property

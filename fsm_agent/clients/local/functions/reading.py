@@ -81,7 +81,6 @@ class Reading:
         return next((text for text in self._question.quoted if _trimmed(text) == value), value)
 
     def _flag(self, field: Field) -> bool | None:
-        """Return the value of a flag that the question names, or None."""
         position = self._question.position_of_stems(stems(field.words) - _OF_FLAGS)
         return None if position is None else not _NEGATION.search(self._question.text[:position])
 
@@ -112,7 +111,6 @@ class Reading:
         ]
 
     def _is_named(self, field: Field) -> bool:
-        """Return True if the question has the words of an argument's name, and an unused phrase."""
         wanted = stems(field.words) - _VAGUE
         return bool(wanted) and wanted <= self._question.stems and bool(without(self._question.phrases, self.used))
 

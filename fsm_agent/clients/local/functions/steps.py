@@ -53,12 +53,7 @@ def needs_guidance(request: Request) -> bool:
 
 
 class Guided:
-    """The requests behind one reply, in order.
-
-    Args:
-        request: A request for which `needs_guidance` is true.
-        profile: The capabilities of the model.
-    """
+    """The requests behind one reply, in order."""
 
     def __init__(self, request: Request, profile: Profile) -> None:
         self._making = _made(request, profile)
@@ -66,11 +61,7 @@ class Guided:
         self._is_streamed = False
 
     def next(self, reply: Reply | None) -> Step | Reply:
-        """Return the next request, or the whole reply.
-
-        Args:
-            reply: The reply to the last request; None at first.
-        """
+        """Return the next request, or the whole reply; ``reply`` is the answer to the last request, None at first."""
         if reply is not None:
             self._usage += reply.usage
         try:
@@ -114,7 +105,6 @@ async def driven(
 
 
 def _made(request: Request, profile: Profile) -> Making:
-    """Answer from the results of functions, call a function, or answer without one."""
     messages = request.messages
     plain = request.changed(functions=(), tool_choice="auto", settings=_bounded(request))
     if messages and messages[-1].role == "tool":
@@ -142,7 +132,6 @@ def _made(request: Request, profile: Profile) -> Making:
 
 
 def _bounded(request: Request) -> Settings:
-    """Return the request's settings, with a token limit for a typed answer."""
     settings = request.settings
     if request.output.is_text or settings.max_tokens is not None:
         return settings

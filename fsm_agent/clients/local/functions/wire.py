@@ -88,7 +88,6 @@ class Step(NamedTuple):
     is_answer: bool = False  # True if its reply is the final one, which may be streamed
 
     def at(self, endpoint: Endpoint) -> Endpoint:
-        """Return the endpoint of this request."""
         if self.codec is None:
             return endpoint
         base_url = endpoint.base_url
