@@ -76,7 +76,6 @@ def _of_start(flow: Flow[Any], start: Callable[..., Any]) -> Function[..., Any, 
 
 
 def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
-    """Return the function that makes the data from one argument per field, or from a single ``data``."""
     adapter, schema = flow.adapter, flow.adapter.json_schema()
     is_object = "properties" in schema
     if not is_object:
@@ -172,7 +171,6 @@ class FlowDelegate:
         return ProcessRecord(record, self._written)
 
     def output_of(self, data: Any) -> Any:
-        """Return the result for the model."""
         return data if self._returns is None else self._returns(data)
 
     def call(self, /, *args: Any, **arguments: Any) -> Any:
@@ -235,7 +233,6 @@ class InnerRun:
         self.run.advance(key, _without_stop(outcome))
 
     def end_with(self, outcome: Any) -> None:
-        """Take the outcome that ends the outer call."""
         self.run.end_with(_without_stop(outcome))
 
     def return_to(self, record: ProcessRecord) -> None:

@@ -59,11 +59,11 @@ NO_AGENTS: Agents = {}
 
 
 # States with a time, and members after enough others have given values, may be abandoned.  A function that is running
-# then has no one to report to; if it must not run twice, its outcome would stay in doubt for ever.
+# then has no one to report to; if it must not run twice, its outcome would stay in doubt forever.
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
-    """Refuse a state that may be abandoned during a function that must not run twice."""
+    """Refuse a state that may be abandoned while a function runs that must not run twice."""
     for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
@@ -261,7 +261,7 @@ def _lost_always(data: type) -> str:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
         )
-    except Exception:  # of a type with a schema of its own: each value is checked when it is written
+    except Exception:  # the type has its own schema: its values are checked when they are written
         return ""
     for name, read in reads.items():
         written = writes.get(name, {}).get("properties", {})
@@ -389,7 +389,7 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
 
 
 def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
-    source: Any = row.source  # which has made the row, so that the trigger is one of its own
+    source: Any = row.source  # the state that made the row, so the trigger fits
     if row.trigger == "expired" and not has_deadline:
         right = "pass limits=FlowLimits(deadline_s=…)"
         raise FlowError(f"{where}: row {row!r}: expected a flow with a deadline, got none; {right}")

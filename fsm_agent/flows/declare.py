@@ -62,7 +62,7 @@ class WaitOptions(StateOptions[D], Generic[D], total=False):
 
     Attributes:
         early: Whether answers that come before the state is entered are kept.  On entry, the state takes the oldest
-            one. `FlowLimits.inbox` limits how many a run keeps.
+            one. A run keeps at most `FlowLimits.inbox` answers.
     """
 
     early: bool
@@ -134,8 +134,6 @@ class _Calls(Generic[A, X]):
 
 
 class _WholeCalls(_Calls[CallResult[A], X]):
-    """A decorator for the task of an agent whose state gives the whole result of the call."""
-
     make = WholeCallState
 
     if TYPE_CHECKING:
@@ -228,8 +226,6 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
 
 
 class _Executes:
-    """A decorator for the function of a state, with its policy."""
-
     def __init__(self, **options: Any) -> None:
         self._options = options
 
@@ -309,8 +305,6 @@ def _function_state(
 
 
 class _Waits(Generic[A]):
-    """A decorator for the question of a `wait`."""
-
     def __init__(self, types: Sequence[Any], options: dict[str, Any]) -> None:
         self._types, self._options = types, options
 

@@ -110,7 +110,6 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def live(self) -> tuple[LiveState[Any, Any], ...]:
-        """The states that wait."""
         return tuple([state for state in self.states.values() if isinstance(state, LiveState)])
 
     @cached_property
@@ -142,7 +141,6 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def state_enum(self) -> type[StrEnum]:
-        """The states as an enum."""
         return states_enum(self)
 
     @cached_property
@@ -152,7 +150,6 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def adapter(self) -> pydantic.TypeAdapter[D]:
-        """The pydantic adapter that writes and reads the data."""
         return kept_adapter(self.data)
 
     @cached_property
@@ -181,7 +178,6 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def data_check(self) -> DataCheck:
-        """The check that the data pass after each action."""
         return DataCheck(self.data)
 
     def data_json(self, data: D) -> str:
@@ -238,7 +234,6 @@ def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any,
 
 
 def _words_of(state: State[Any]) -> str:
-    """Return a few words about a state, for people."""
     if isinstance(state, LiveState) and state.members:
         return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
     return state.words

@@ -76,10 +76,10 @@ def flow_diagram(
 
     Args:
         flow: The flow.
-        level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and marks the
-            row that remains as ``[else]``.  ``"triggers"`` leaves out the guards.  ``"overview"`` shows the two most
-            common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that most
-            states share. None means ``"overview"`` for a flow of 30 rows or more, and ``"rows"`` for a smaller one.
+        level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and
+            ``[else]`` for a row after guarded rows.  ``"triggers"`` leaves out the guards.  ``"overview"`` shows the
+            two most common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that
+            most states share. None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
         shows_defaults: Whether to draw rows that the user did not write.
         shows_actions: Whether to name the action of a row, as in ``done [is_good] / kept``, with λ for a lambda.
         depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.
@@ -114,9 +114,9 @@ def flow_diagram(
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
-    """Return the diagram of a flow with one run on it: how often each way was taken, and the time in each state.
+    """Return the diagram of a flow with a run on it: how often each arrow was taken, and the time in each state.
 
-    The present state has a thick border, and so has each inner state that the run waits for.
+    The present state has a thick border.  So has each inner state that the run waits for.
 
     Raises:
         UsageError: If ``run`` is not a `FlowRun`.
@@ -287,7 +287,6 @@ def _time_of(state: State[Any]) -> Iterator[str]:
 
 
 def _time(state: LiveState[Any, Any]) -> str:
-    """Return the time of a state in words.  A function of the data is shown as a call."""
     time, word = (state.until, "until") if state.within_s is None else (state.within_s, "within")
     if callable(time):
         name = getattr(time, "__name__", "<lambda>")

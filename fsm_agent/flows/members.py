@@ -50,12 +50,10 @@ class Members(FlowProcess):
 
     @cached_property
     def members(self) -> list[Member]:
-        """All members, in their order."""
         return list(self.state.members_of(self.data))
 
     @cached_property
     def needed(self) -> int:
-        """How many members have to give a value."""
         return self.state.needed(len(self.members))
 
     @cached_property
@@ -64,7 +62,6 @@ class Members(FlowProcess):
 
     @property
     def result_so_far(self) -> MembersRecord:
-        """The record so far."""
         return self.record
 
     @property
@@ -77,7 +74,6 @@ class Members(FlowProcess):
         return "members", ""
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state of a member and the data for it."""
         try:
             _, state, data = self._by_name[name]
         except KeyError:
@@ -85,7 +81,6 @@ class Members(FlowProcess):
         return state, data
 
     def state_result(self) -> StateResult:
-        """Return the result for the outer flow."""
         r, state = self.record, self.state
         assert r.ending is not None
         if r.ending.is_failure:
@@ -102,11 +97,10 @@ class Members(FlowProcess):
         """Do nothing.  Coverage is measured only for the tables of users."""
 
     def slot(self, key: str) -> str:
-        """Return the name of the member that a key concerns."""
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the children that have moved or begun, and the effects of the other members that have, by name."""
+        """Return the members that a step has changed: names of children, and effects of the others by name."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None

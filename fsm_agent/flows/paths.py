@@ -103,12 +103,8 @@ def outcomes_of(
 ) -> dict[str, Outcome]:
     """Return the answers as outcomes by key.
 
-    Args:
-        flow: The flow.
-        answers: Values or outcomes, by state or by key.
-        asked: The keys of the open questions.
-        made: Returns the run, upgraded to the present version of the flow, or None if its keys cannot be of an older
-            version.
+    ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
+    returns the run, upgraded to the present version of the flow.  It is None if no key can be of an older version.
 
     Raises:
         OutcomeError: If a state asks no question or several, or a value has the wrong type.

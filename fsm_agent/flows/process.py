@@ -225,7 +225,6 @@ class FlowProcess(CompositeProcess):
 
     @property
     def deps(self) -> Any:
-        """The value that functions find in their `Context`."""
         return self.run_context.deps
 
     @abstractmethod
@@ -380,7 +379,7 @@ class FlowProcess(CompositeProcess):
     # Answers for its states
 
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, here and inside, under which a state can be answered."""
+        """Return the keys, including keys of inner processes, under which a state can be answered."""
         found: list[str] = []
         for effect in self.own_effects():
             own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
@@ -395,7 +394,7 @@ class FlowProcess(CompositeProcess):
         return found
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, here and inside, under which a state takes an answer before it waits for one."""
+        """Return the keys, including keys of inner processes, under which a state takes an early answer."""
         found: list[str] = []
         for name in self.record.children:
             cell = self.child_process(self.record, name)
@@ -429,8 +428,8 @@ class FlowProcess(CompositeProcess):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step from the trace or the events of the run or of an inner run.  Or a possible answer: with a
-                state as ``key``, a value of the state or a `Failure`; otherwise an outcome, as for `advance`.
+            event: A step from the trace or the events of the run or of an inner run.  Or a possible answer: a value or
+                a `Failure` if ``key`` is a state; otherwise an outcome, as for `advance`.
             key: The state that gives the value, or the key of the effect that the outcome answers.
 
         Returns:
@@ -493,7 +492,6 @@ class FlowProcess(CompositeProcess):
         self.advance(key, outcome)
 
     def now_s(self) -> float:
-        """Return the Unix time for answers without one."""
         return time.time()
 
     def closed_again(self) -> Any:

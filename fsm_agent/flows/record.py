@@ -113,7 +113,7 @@ class FlowEnding(Value, frozen=True):
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
     """The base of all records of flows.  Equality ignores the trace.
 
-    ``once`` counts, by name, how often each state without a child was begun, if its function must not run twice.
+    ``once`` holds, by name, the attempts of states without a child.
     """
 
     id: str = ""
@@ -135,7 +135,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
             if name != "trace"
         )
 
-    __ne__ = object.__ne__  # the opposite of __eq__; that of msgspec compares identities under eq=False
+    __ne__ = object.__ne__  # the opposite of __eq__; msgspec's compares identities under eq=False
 
     @property
     def total_usage(self) -> Usage:
@@ -155,7 +155,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """The reason of the failure, for the model that asked for the run, or None if the run did not fail."""
+        """The reason for the failure, for the model that asked for the run, or None if the run did not fail."""
         if self.ending is None or not self.ending.is_failure:
             return None
         return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")

@@ -128,8 +128,8 @@ class FlowRun(FlowProcess, Generic[D]):
         `Flow.restore` reads the JSON in any process.  It contains no callables, clients, keys or ``deps``.
 
         Args:
-            signing_key: A key of at least 32 bytes that signs the document.  ``restore`` with the same key then refuses
-                a document that was changed.
+            signing_key: A key of at least 32 bytes.  ``restore`` with the same key then refuses a document that was
+                changed.
 
         Raises:
             SnapshotError: If the record holds a value that could not be read again.
@@ -151,11 +151,11 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.run_context.own_environment.clock.now()  # type: ignore[no-any-return]
 
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
-        """Return an independent run that continues from here.  It is in no store, and has new ids.
+        """Return an independent run that continues from here, with new ids and in no store.
 
-        With new data, the fork enters its present state again as the next step.  Everything in the state begins again:
-        its question, members, agent call and time.  The deadline of the run stays.  Earlier steps are not repeated.  A
-        step ``edited`` in the trace says who changed the data.
+        With new data, the fork enters its present state again, and everything in the state begins again: its question,
+        members, agent call and time.  The deadline of the run stays.  A step ``edited`` in the trace says who changed
+        the data.
 
         Args:
             data: New data, or None to keep the data.
@@ -208,7 +208,6 @@ class FlowRun(FlowProcess, Generic[D]):
     # Its states
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state with the name of a step, and the present data."""
         # Children begin before their step is committed, so they are also looked for in the record ahead.
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:
@@ -223,7 +222,6 @@ class FlowRun(FlowProcess, Generic[D]):
         return found
 
     def _timer(self) -> Deadline | None:
-        """Return the deadline of the present state."""
         r = self.record
         state = self.flow.timed.get(r.state)
         if state is None:
@@ -244,7 +242,6 @@ class FlowRun(FlowProcess, Generic[D]):
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
     def state_result(self) -> StateResult:
-        """Return the result for the outer flow."""
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
@@ -286,7 +283,7 @@ class FlowRun(FlowProcess, Generic[D]):
             r = r.changed(inbox={**rest, name: tuple(later)} if later else rest)
 
     def _addressed(self, r: FlowRecord, key: str, outcome: Any) -> tuple[FlowRecord, str]:
-        """Return the record, with edited data, and the key of the answer.  An early answer may be due now."""
+        """Return the record, with edited data if any, and the key of the answer.  An early answer may be due now."""
         if type(outcome) is Edited:
             r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
         is_due = self.flow.early and key.startswith(f"{INBOX}:") and name_in(key) == str(r.state)
@@ -302,7 +299,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return trigger, r, answer, self
 
     def _with_early(self, r: FlowRecord, name: str, key: str, outcome: Returned, steps: list[Event]) -> FlowRecord:
-        """Return the record with an answer that came before its state was entered."""
+        """Keep an answer that came before its state was entered, and return the record."""
         moved = self.take_row(r, KEPT, None, key, max(outcome.at_s, r.entered_at_s), steps)
         inbox = {**r.inbox, name: (*r.inbox.get(name, ()), outcome)}
         return moved.changed(inbox=inbox)  # type: ignore[no-any-return]
@@ -364,7 +361,6 @@ class FlowRun(FlowProcess, Generic[D]):
         return r.changed(**changes)
 
     def _time_over(self) -> str:
-        """Return, in words, which time of the present state is over."""
         state, timer = self.flow.timed[self.state], self._timer()
         if state.until is not None or not state.restart or timer is None:
             return f"the time of {state.name} is over"
@@ -372,14 +368,14 @@ class FlowRun(FlowProcess, Generic[D]):
         return f"the {within_s:g} s of {state.name} are over"
 
     def _takes_end_of_time(self) -> bool:
-        """Return whether a row of the user takes the end of the present state's time."""
+        """Return whether the user has a row for the end of the present state's time."""
         rows = [entry for entry in self.flow.entries if entry.event == "elapsed" and entry.source == self.state]
         return any(not entry.is_default for entry in rows)
 
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row.  Exceptions of guards and actions reach the driver, with a note that names the row's trigger."""
+        """Take a row.  Exceptions of guards and actions get a note that names the trigger."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
@@ -401,7 +397,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.rule_for(self.record, self._end_of(outcome)) in STAYS
 
     def rule_for(self, r: FlowRecord, trigger: str) -> str:
-        """Return the rule of the row that takes a cancellation or the deadline now, or empty if the run ends."""
+        """Return the rule of the row for a cancellation or the deadline, or empty if the run ends."""
         if self._is_to_end or trigger in r.reacted_to:
             return ""
         rule = self.flow.reactions.get((str(r.state), trigger), "")
@@ -417,7 +413,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return str(outcome.kind)
 
     def _react(self, r: FlowRecord, at_s: float, steps: list[Event]) -> FlowRecord:
-        """Return the record after the row for a cancellation or the deadline that had to wait for a result."""
+        """Take the row for a cancellation or the deadline that waited for a result, and return the record."""
         assert r.reaction is not None
         trigger, detail = r.reaction
         # The waiting row has noted the trigger as taken, but only the next row takes it.
@@ -469,7 +465,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return child.data if isinstance(child, FlowRecord) else None
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
-        """Return the record after entering the state that the step leads to."""
+        """Enter the state that the step leads to, and return the record."""
         to: Any = self.flow.states[str(r.state)]
         n = r.steps + 1
         changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "former_names": ()}
@@ -492,7 +488,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._ahead
 
     def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
-        """Add the end of the time of a state that is entered to the changes of the record."""
+        """Add the time of an entered state to the changes of the record."""
         due = r.first_due_at_s.get(to.name)
         if due is None:
             due = due_at_s(f"flow {self.flow.name!r}", to, r.data, at_s)
@@ -571,10 +567,7 @@ class FlowResult(JsonResult, Generic[D]):
         return self.record.trace
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON data: its state, data and usage; see `CallResult.to_dict`.
-
-        The ``data`` are complete and unchanged.
-        """
+        """Return the result as JSON data: its state, complete data and usage; see `CallResult.to_dict`."""
         ending = self.ending
         fields = {
             "state": str(self.state),
@@ -670,7 +663,6 @@ def _until(at_s: float | None) -> str:
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:
-    """Return, in words, what the run waits for and how to continue it."""
     effects, name = (
         list(open_effects(run)),
         run.journal.run if run.journal is not None and run.journal.is_stored else "",
@@ -714,7 +706,7 @@ def restore(
 
 
 def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
-    """Return the outcome that gives other data to a run, without a time.
+    """Return the outcome that replaces the data of a run.
 
     Raises:
         FlowError: If the data have the wrong type.

@@ -79,7 +79,7 @@ def factory_of(flow: FlowDefinition[Any], run_context: RunContext) -> ProcessFac
 
 
 def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
-    """Return the number of the journal entry by which a run entered a state.
+    """Return the number of the journal entry in which a run entered a state.
 
     Args:
         run: The run at any later time.

@@ -37,7 +37,7 @@ B = TypeVar("B")  # one type of a state's values
 Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
 Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
 ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
-FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.table`
+FIRST_TIME = "first_time"  # the rule of such rows; see `fsm_agent.flows.table`
 Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
 Action: TypeAlias = Callable[[D, A], D] | None
 
@@ -174,7 +174,7 @@ class LiveState(State[D], Generic[D, A]):
         return tuple([time for time in (self.within_s, self.until) if callable(time)])
 
     def type_for(self, trigger: str, case: Any) -> Any:
-        """Return the type of the answer that a row's guard and action receive."""
+        """Return the type of the answer for a row's guard and action."""
         if trigger == "elapsed":
             return NoneType
         if trigger != "done":
@@ -329,8 +329,8 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call and gives its whole result.
 
-    A stored result is read with the prompt of its call.  Therefore an agent that is unknown when the flow is defined is
-    asked with the prompt of the state.
+    A stored result is read with the prompt of its call.  Therefore the state's prompt is used for an agent that is
+    unknown when the flow is defined.
     """
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
@@ -564,7 +564,7 @@ def _enough(enough: float | None) -> str:
 
 
 def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> Iterator[tuple[Any, Any]]:
-    """Yield states, their members and the states of inner flows, each with the agents that are bound there."""
+    """Yield states, their members and the states of inner flows, with the agents bound there."""
     for state in states:
         yield state, agents
         yield from states_inside(state.members, agents)

@@ -1,9 +1,9 @@
 """The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation and the deadline end a run unless a row of the user takes them.  A run takes each of them once.  The flow
-adds a guard, the ``rule``, to these rows:
+A cancellation and the deadline end a run unless a row of the user takes them, each only once in a run.  The flow adds a
+guard, the ``rule``, to these rows:
 
-- ``first_time``: The user's row.  It is not taken a second time.
+- ``first_time``: The user's row.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
   and then takes the row of the next state.
 - ``meanwhile``: A row for every state has led to this state, for example to a compensation.  The run stays there, so
@@ -124,8 +124,8 @@ EVERY = _EveryState()
 def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
     """Return the rows, with each row for every state copied to its states.
 
-    A row for every state applies to each state that has no row for the trigger and can be reached from the start before
-    the row is taken.  The other states get rows that stay in their state.
+    A row for every state applies to states that have no row for the trigger and that a run can enter before the row is
+    taken.  The other states get a row that stays in the state.
 
     Raises:
         FlowError: If a row for every state applies to no state.
@@ -169,9 +169,9 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
 
 
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for a cancellation, for every state that has no row for it; see `LiveState.cancelled`.
+    """Return a row for a cancellation in every state without such a row; see `LiveState.cancelled`.
 
-    In the target, and in the states after it, the run stays where it is, so that a compensation does not begin again.
+    In the target, and in the states after it, a run stays where it is, so that a compensation does not begin again.
 
     Args:
         to: The state that follows.
@@ -197,7 +197,7 @@ def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for the flow's deadline, for every state that has no row for it; see `cancelled`.
+    """Return a row for the flow's deadline in every state without such a row; see `cancelled`.
 
     Examples:
         >>> @wait(bool)
@@ -262,11 +262,11 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
     order given.  Rows are tried from the top, so put a guarded row of a single state before these rows.
 
     Args:
-        states: States that wait, without repetition.
+        states: States that wait, each once.
 
     Raises:
         FlowError: If no state is given, or if one is not a state, is an end, or is given twice.
-        AttributeError: Raised by a method if a state does not make these rows; the message names the first one.
+        AttributeError: Raised by a method if a state cannot make the row; the message names the first one.
 
     Examples:
         >>> @execute
@@ -311,7 +311,7 @@ class TableEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether the row was not written by the user."""
+        """Whether the flow added the row."""
         return self.row is None or self.row.is_default
 
 

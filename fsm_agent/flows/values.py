@@ -106,7 +106,7 @@ class AnswerTypes:
         """Return the case to which a value belongs."""
         if self.cases is self.types:
             return self.types[self._index(value)]
-        for case in self.cases:  # the only one, or those of an enum or a bool
+        for case in self.cases:  # a single case, or the values of an enum or a bool
             if case is ANY or value is case or value == case:
                 return case
         raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
@@ -166,7 +166,7 @@ class AnswerTypes:
             return ""
 
     def check(self, where: str) -> None:
-        """Refuse types that cannot be found, or that JSON cannot distinguish."""
+        """Refuse types that cannot be found, or that look the same in JSON."""
         for kind in self.types:
             check_resolved(where, kind)
             if self.are_posted and has_tags(kind):
@@ -185,7 +185,7 @@ class AnswerTypes:
                 raise FlowError(f"{where}: {what}; {right}")
 
     def check_values(self, where: str) -> None:
-        """Refuse types whose values rows could not distinguish: types of one name or class, or without a class."""
+        """Refuse types of one name or class, and types without a class.  Rows could not distinguish their values."""
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
         if len(self.types) < 2:
@@ -506,7 +506,7 @@ def fields_of(data: Any) -> dict[str, Any]:
 
 
 def may_hold(hint: Any, kind: Any) -> bool:
-    """Return False if a field of one type can certainly not hold a value of another."""
+    """Return False if a field of one type cannot hold a value of another."""
     hint, kind = without_notes(hint), without_notes(kind)
     if get_origin(kind) in UNIONS:
         return all(may_hold(hint, one) for one in get_args(kind))

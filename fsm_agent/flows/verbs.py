@@ -1,4 +1,4 @@
-"""The verbs of a flow, such as `call` and `stream`."""
+"""The methods of a flow that run it, such as `call` and `stream`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
                 pictures and documents.
             deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
             clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
-            extra: JSON data of yours that the record keeps.
+            extra: Your own JSON data, which the record keeps.
             by: The user who asks, as named by your login.  The record keeps it, and a function of deps receives it.
             run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
                 name and the same data, that run is continued.
@@ -335,7 +335,6 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, factory))
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Run a task as part of the outer call, and return its result."""
         return call_inside(self, task, options, around)
 
     async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
@@ -360,7 +359,6 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
     @cached_property
     def _own_environment(self) -> Environment:
-        """The environment of runs without ``clients``."""
         return self._environment_with(())
 
     def _environment_with(self, clients: Sequence[Client]) -> Environment:

@@ -1,6 +1,6 @@
 """The data, the team and the result of an orchestrator.
 
-The methods of a `Job` and of a `Team` are the guards and actions of the table, and are pure.
+The pure methods of a `Job` and of a `Team` are the guards and actions of the table.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Job:
         redesigns: How many retries and redesigns there were.
         executed: How many steps succeeded, counting each repetition.
         failed: The step that failed last, or empty if the last step succeeded.
-        error: The reason of the failure.
+        error: The reason for the failure.
         loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.
         waves: How many waves of steps ran.  Steps that run at once are one wave.
@@ -416,7 +416,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def error(self) -> str:
-        """The reason of the failure, for people, or empty if the run did not fail."""
+        """The reason for the failure, for people, or empty if the run did not fail."""
         ending = self.run.record.ending
         if ending is None or not ending.is_failure:
             return ""
@@ -535,7 +535,6 @@ class Team:
 
     @property
     def listed(self) -> str:
-        """The names and descriptions of the agents, one line each."""
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
     def checked(self, plan: P, config: OrchestratorConfig) -> P:
@@ -566,7 +565,6 @@ class Team:
         return Output(repr(answer_types), written, prompt_text(value) if is_worded(value) else plain, name)
 
     def value_of(self, output: Output) -> Any:
-        """Return the value of an output."""
         return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
     def wave(self, j: Job) -> list[StepWork]:

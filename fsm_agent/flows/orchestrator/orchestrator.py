@@ -126,7 +126,6 @@ class StepStates:
         self.ended, self.broken = end("ended"), end("broken")
 
     def flow(self) -> Flow[StepWork]:
-        """Return the flow of one step."""
         preparing, working, ended, broken = self.preparing, self.working, self.ended, self.broken
         rows: list[Row[StepWork]] = [
             *self._rows_of_names(),
@@ -149,7 +148,6 @@ class StepStates:
         return Flow("step", StepWork, start=preparing, rows=rows)
 
     def _rows_of_names(self) -> list[Row[StepWork]]:
-        """Return the rows of asking a model what a placeholder means."""
         if not self._config.llm_names:
             return []
         return [
@@ -159,7 +157,6 @@ class StepStates:
         ]
 
     def _rows_of_intents(self) -> list[Row[StepWork]]:
-        """Return the rows from the filled intent to the agent."""
         if not self._config.llm_intents:
             return [self.preparing.done(self.working, do=at.asked)]
         return [
@@ -208,11 +205,9 @@ class JobStates:
 
     @property
     def by_name(self) -> dict[str, State[Any]]:
-        """The states by name."""
         return {state.name: state for state in vars(self).values() if isinstance(state, State)}
 
     def rows(self) -> list[Row[Job]]:
-        """Return the table."""
         return [
             *self._rows_of_rest(),
             *self.rows_of_planning(self.executing),
@@ -231,7 +226,6 @@ class JobStates:
         ]
 
     def _rows_of_rest(self) -> list[Row[Job]]:
-        """Return the rows of the pause between steps."""
         if self.following is self.executing:
             return []
         return [
@@ -241,7 +235,6 @@ class JobStates:
         ]
 
     def _rows_of_steps(self) -> list[Row[Job]]:
-        """Return the rows after a wave of steps, with the rows for failures first."""
         executing, is_escalated = self.executing, self._config.escalate
         return [
             executing.done(self.asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
@@ -253,7 +246,6 @@ class JobStates:
         ]
 
     def _rows_of_remedies(self) -> list[Row[Job]]:
-        """Return the rows of the decision about a failed step."""
         deciding, redesigning, planning = self.deciding, self.redesigning, self.planning
         return [
             deciding.done(self.following, of=Remedy.RETRY, do=Job.retried),
@@ -271,7 +263,6 @@ class JobStates:
         ]
 
     def _rows_of_people(self) -> list[Row[Job]]:
-        """Return the rows of a person's answer."""
         return [
             self.asking.done(self.completed, of=Supply, when=Job.is_last_supplied, do=Job.supplied),
             self.asking.done(self.following, of=Supply, do=Job.supplied),
@@ -456,7 +447,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made.plan
 
     def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
-        """Return the data with which a run begins.
+        """Return the data for a new run.
 
         Raises:
             FlowError: If the task is empty.
@@ -496,7 +487,6 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
 
     @property
     def store(self) -> Any:
-        """The store that keeps the runs."""
         return None if self.flow.store is None else self.flow.runs.all
 
     def _unstored(self, data: AnyJob, options: Mapping[str, Any]) -> FlowRun[Job]:

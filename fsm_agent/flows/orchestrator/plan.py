@@ -317,7 +317,7 @@ class OrchestratorConfig:
         min_step_interval_s: The least seconds between two steps.  If it is above 0, steps run one at a time.
         deadline_s: The seconds for the whole task.
         unmatched: How to treat a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
-        llm_names: Whether the planner is first asked which step such a placeholder means.
+        llm_names: Whether the planner is first asked which step this placeholder means.
         llm_intents: Whether the planner words the task for an agent, from the filled intent.
         escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 

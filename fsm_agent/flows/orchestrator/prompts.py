@@ -81,7 +81,7 @@ class Requests:
         return self._of_job("planning_simply", j)
 
     def deciding(self, j: Job) -> Any:
-        """Return the question of what to do after a failure."""
+        """Return the request for a decision after a failure."""
         return self._of_job(
             "deciding",
             j,
@@ -102,7 +102,7 @@ class Requests:
         return self._of_job("redesigning", j, **_failure(j), **known)
 
     def matching(self, w: StepWork) -> str:
-        """Return the question of which outputs the unmatched placeholders mean."""
+        """Return the request to find the outputs that unmatched placeholders mean."""
         steps = [(s.step_id, "; ".join(filter(None, [s.description, s.expected_output]))) for s in w.earlier]
         request = _quoted(w.step.intent_template, _MOST_OF_ONE)
         return self._text("matching", names=", ".join(intent_of(w).unmatched), steps=_listed(steps), request=request)
@@ -126,7 +126,7 @@ class Requests:
         return with_pictures(self._text("working", request=w.intent, is_text=is_text, **words), _seen_by_agent(w))
 
     def validating(self, w: StepWork) -> Any:
-        """Return the question whether an output serves the purpose of the step.  The output is not shortened."""
+        """Return the request to judge whether an output, which is not shortened, serves the purpose of the step."""
         words = {"task": w.task, "description": w.step.description, "expected": w.step.expected_output}
         words["output"] = output_text(w)
         return with_pictures(self._text("validating", **{name: _quoted(text) for name, text in words.items()}), w.seen)
