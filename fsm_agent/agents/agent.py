@@ -235,7 +235,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return made
 
     def _client_of(self, model: str | Client | None) -> Client:
-        """Return the client of a model, or the agent's client for None."""
         if model is None:
             return self.client
         if not isinstance(model, str):
@@ -279,7 +278,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _clients(self) -> dict[str, Client]:
-        """The clients that the agent made, by model name."""
         return {}
 
     def init_dialog(self, **values: Any) -> Dialog:
@@ -356,7 +354,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _blind(self) -> set[str]:
-        """The models without image support about which the user was warned."""
+        """The models whose lack of image support was logged."""
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:

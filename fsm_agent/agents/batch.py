@@ -137,7 +137,7 @@ async def amap_calls(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options with which every task would fail."""
+    """Refuse options that would make every task fail."""
     if options.get("run_id") is not None:
         raise UsageError(
             f"run_id: expected none, since map begins a run for each task, got {options['run_id']!r:.80}; leave it out"
@@ -274,7 +274,6 @@ def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[
 
 @contextmanager
 def _bar(total: int | None) -> Iterator[Callable[[int], Any]]:
-    """Show a bar on stderr."""
     try:
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn

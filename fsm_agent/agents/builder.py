@@ -90,7 +90,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse deps with which a function cannot work: None, or a builtin type."""
+    """Refuse deps that a function cannot use: None, or a builtin type."""
     if deps is LATER:
         return
     for function in functions:
@@ -131,7 +131,6 @@ def check_system(system: object) -> None:
 
 
 def _takes(function: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether a function can be called with these arguments."""
     try:
         inspect.signature(function).bind(*args)
     except TypeError:
@@ -220,7 +219,6 @@ class SystemPrompt:
         return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
-        """Return the values for the variables, from the call or from the dialog."""
         if not isinstance(self._system, Prompt):
             return NO_ARGS
         if self._args is not None:
@@ -287,7 +285,7 @@ def dialog_before(after: object) -> Dialog:
 def call_without_result(dialog: Dialog) -> str | None:
     """Return the name and the id of the first function call without a result, or None if every call has one.
 
-    Providers refuse a dialog with such a call, and it is hard to see which result is missing.
+    Providers refuse these dialogs, and it is hard to see which result is missing.
     """
     calls: Sequence[FunctionCall] = ()
     results = list[str]()

@@ -157,7 +157,6 @@ class ClassificationRequest:
         require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
 
     def plan(self) -> Plan:
-        """Return the plan of the calls."""
         labels = classes_of(self.classes)
         scores, results = yield from self._scored(tuple(labels), "")
         return self._found(labels, scores, tuple(results))

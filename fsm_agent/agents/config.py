@@ -97,7 +97,6 @@ def _texts(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
 
 
 def _unfilled(value: Any) -> Iterator[Problem]:
-    """Yield a problem for each text whose references cannot be replaced."""
     for keys, text in _texts(value):
         try:
             filled(text)
@@ -189,12 +188,10 @@ class _Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, hide_input_in_errors=True)
 
     def _given(self) -> dict[str, Any]:
-        """Return the keys that were set, as they were written."""
         names = {name: field.alias or name for name, field in type(self).model_fields.items()}
         return {key: _plain(getattr(self, name)) for name, key in names.items() if name in self.model_fields_set}
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        """Return the keys that were set, without secrets."""
         return [(name, _masked(name, getattr(self, name))) for name in sorted(self.model_fields_set)]
 
 
@@ -327,8 +324,8 @@ class AgentConfig(SubAgentConfig):
             overrides: Keys that replace the given keys.  Tables are changed key by key.
 
         Raises:
-            ConfigError: If the configuration is not valid, or the file does not exist.  The error names the file, and
-                each wrong key with the expected value.
+            ConfigError: If the configuration is not valid, or the file does not exist.  The message names the file and
+                each wrong key.
         """
         file: Path | None = None
         values: Any = config
@@ -403,7 +400,6 @@ def _secrets(values: Any) -> Secrets:
 
 
 def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> ConfigError:
-    """Return the error that names the file and the keys of each problem."""
     secrets = _secrets(values)
     lines = [f"  {_dotted(keys)}{secrets.mask(text)}" for keys, text in islice(problems, MAX_PROBLEMS + 1)]
     if len(lines) > MAX_PROBLEMS:
@@ -565,7 +561,6 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
 
 
 def _object(named: Any) -> Any:
-    """Return the named object.  A class is instantiated without arguments."""
     found = _type(named)
     return found() if isinstance(found, type) else found
 

@@ -100,7 +100,7 @@ def check_prices_inside(prompt: Prompt) -> None:
     Raises:
         UsageError: If a price is unknown; the message names the model.
     """
-    left, seen = [prompt], {id(prompt)}  # agents may hand over to one another
+    left, seen = [prompt], {id(prompt)}  # agents may hand over to each other
     while left:
         offers = left.pop().offers
         for agent in [agent for f in offers if f.delegate is not None for agent in f.delegate.agents]:
@@ -132,13 +132,13 @@ def handoff(
     context: AnyPass | Sequence[AnyPass] = (),
     needs_approval: bool | Callable[..., bool] | None = None,
 ) -> Function[..., Any, Deps]:
-    """Return a function with which a model hands the dialog over to another agent.
+    """Return a function by which a model hands the dialog over to another agent.
 
-    From then on, that agent governs the dialog with its system prompt, functions, model and limits.  Its answer is the
-    answer of the call.  It also begins the next turn of the conversation.
+    From then on, the other agent governs the dialog with its system prompt, functions, model and limits.  Its answer is
+    the answer of the call.  It also begins the next turn of the conversation.
 
-    The call enters the state ``HandedOver``, and the events of the agent are `Inside` events of it.  Other functions of
-    the same reply run first.  If one reply has several handoffs, the first allowed one is taken, and the others get a
+    The call enters the state ``HandedOver``, and yields the events of the agent as `Inside`.  Other functions of the
+    same reply run first.  If one reply has several handoffs, the first allowed one is taken, and the others get a
     refusal as their result.  After a denied handoff, the dialog stays with its agent.  If a dialog records a handoff
     that its agent no longer has, that agent answers.
 

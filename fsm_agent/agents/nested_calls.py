@@ -66,7 +66,6 @@ class _Inside:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether claiming the run may block."""
         return self._runs is not None and not self._runs.store.is_volatile
 
     def may_rest(self) -> bool:
@@ -218,7 +217,6 @@ def _digest(header: str) -> str:
 
 
 def _was_left(process: Any) -> bool:
-    """Return whether a process was cancelled because its function was abandoned."""
     ending = process.record.ending
     return ending is not None and ending.detail == LEFT
 

@@ -41,7 +41,7 @@ TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse arguments with which an agent could make no call."""
+    """Refuse arguments that would make every call fail."""
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(

@@ -98,7 +98,6 @@ class Program(SyncVerbs):
             self.used = sum(used, UNUSED)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the whole reply, because a program does not stream."""
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
@@ -171,7 +170,6 @@ def check_program(name: str, function: Callable[..., Any]) -> None:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes the context of the call as a second argument."""
     parameters = [*inspect.signature(function).parameters.values()][1:2]
     is_second = bool(parameters) and parameters[0].kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return is_second and (parameters[0].name == "context" or "Context" in str(parameters[0].annotation))

@@ -151,7 +151,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        """Return the factory with which a `Worker` makes the process of a run.
+        """Return the factory by which a `Worker` makes the process of a run.
 
         ``prompts`` are prompts of tasks, by path.
         """
@@ -162,13 +162,13 @@ class Runnable(ABC):
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
-        """Refuse deps with which runs cannot be driven.
+        """Refuse deps that the runs cannot use.
 
         Args:
             deps: A value, or a function of (agent, extra, user) that makes it, which is not called here.
 
         Raises:
-            UsageError: If the function has other parameters, or a function of an agent cannot work with the value.
+            UsageError: If the function has other parameters, or a function of an agent cannot use the value.
         """
 
     @abstractmethod
@@ -288,12 +288,10 @@ async def aclaim_process(runnable: Runnable, process: Any) -> Claimed:
 
 
 def _reads_disk(runnable: Runnable) -> bool:
-    """Return whether preparing a process reads a store on disk."""
     return runnable._reads_store and not runnable.runs.all.store.is_volatile
 
 
 def _process_in(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Any:
-    """Return the task if it is a process, which already has its options, or None."""
     if not isinstance(task, runnable._process_type):
         return None
     runnable._check_process(task, "run")
@@ -328,7 +326,6 @@ def _a_process(runnable: Runnable) -> str:
 
 
 def _both(tell: Sink | None, sink: Sink | None) -> Sink | None:
-    """Return a listener that calls both, the hooks first, or None if there is neither."""
     if tell is None or sink is None:
         return tell or sink
 

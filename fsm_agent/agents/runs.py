@@ -100,7 +100,6 @@ class BoundRuns:
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
 
     def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
-        """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)
             definition.check(definition.process_of(header, None))

@@ -148,7 +148,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
                 record keeps them as JSON.
             deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
             model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: JSON data of yours, such as a ticket number.  It is in ``result.extra``, in snapshots and in the
+            extra: Your own JSON data, such as a ticket number.  It is in ``result.extra``, in snapshots and in the
                 messages that the call adds to the dialog.  The model does not see it.
             by: The user who asks, as named by your login.  The record keeps it, and a function of ``deps`` receives it.
             run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
@@ -397,7 +397,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return answers
 
     def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Do a task as part of the outer call, and return its result."""
         return call_inside(self, task, options, around)
 
     async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
