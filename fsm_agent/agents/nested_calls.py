@@ -79,7 +79,7 @@ class _Inside:
         function.
 
         Raises:
-            RunBusy: If another process drives the run.
+            RunBusy: If the run is being driven elsewhere.
             RunExists: If the caller's name belongs to a run of another task.
         """
         if self._runs is None:

@@ -63,7 +63,7 @@ class RunHandle(Generic[Result]):
         Raises:
             RunUnknown: If the run no longer exists.
             JournalError: If the journal is damaged or forged, or belongs to another agent.
-            ReplayError: If the code has changed and decides differently since the last rest.
+            ReplayError: If the code has changed and decides differently after the run's last rest.
         """
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
@@ -129,7 +129,7 @@ class RunHandle(Generic[Result]):
         Raises:
             CallFailed: If the run ended without an output; raised after `Done`.  For a flow, `FlowFailed`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the code has changed and decides differently since the last rest; raised at the end.
+            ReplayError: If the code has changed and decides differently after the run's last rest; raised at the end.
             JournalError: If the journal is damaged or forged, or belongs to another agent.
         """
         follower = self._follower()

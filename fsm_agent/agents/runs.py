@@ -319,11 +319,11 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
             RunUnknown: If no run has this name.
-            RunBusy: If another process drives the run.  The answers reach it nevertheless.
+            RunBusy: If the run is being driven elsewhere.  The answers reach it nevertheless.
             NotAsked: If the run does not ask this question.
             OutcomeError: If the run asks several questions and a single outcome was given; the error lists their keys.
             AlreadyAnswered: If another answer came first.
-            ReplayError: If the code has changed and decides differently since the last rest.
+            ReplayError: If the code has changed and decides differently after the run's last rest.
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for an answer again.
         """

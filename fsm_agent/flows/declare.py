@@ -516,7 +516,7 @@ def each(
         parallel: How many members run at once, or None for all of them.
         settled: Whether the state waits for all members and gives each failure as a `Failure` among the values.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
-            reason "too few".  A share of zero items is zero.
+            reason "too few".  With a share and no items, the state gives no values.
         options: See `TimeOptions`.
 
     Raises:

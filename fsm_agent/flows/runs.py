@@ -275,11 +275,11 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Raises:
             RunUnknown: If no run has this name.
-            RunBusy: If another process drives the run.  The answers reach it nevertheless.
+            RunBusy: If the run is being driven elsewhere.  The answers reach it nevertheless.
             NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
-            ReplayError: If the code has changed and decides differently since the last rest.
+            ReplayError: If the code has changed and decides differently after the run's last rest.
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """
