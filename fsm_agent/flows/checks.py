@@ -187,11 +187,7 @@ _RIGHTS: Rules = (
 
 
 def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
-    """Return the states of a flow by name, in the order of the rows.
-
-    Raises:
-        FlowError: If the rows hold something that is not a state, or two states have the same name.
-    """
+    """Return the states of a flow by name, in the order of the rows."""
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
     if not isinstance(flow.start, LiveState):

@@ -181,19 +181,11 @@ class FlowDefinition(Generic[D]):
         return DataCheck(self.data)
 
     def data_json(self, data: D) -> str:
-        """Return data as JSON.
-
-        Raises:
-            OutcomeError: If the data could not be read again.
-        """
+        """Return data as JSON."""
         return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
 
     def data_of(self, document: str | bytes) -> D:
-        """Return the data from JSON.
-
-        Raises:
-            FlowError: If the JSON does not hold data of the flow's type.
-        """
+        """Return the data from JSON."""
         try:
             return self.adapter.validate_json(document)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
@@ -201,11 +193,7 @@ class FlowDefinition(Generic[D]):
             raise FlowError(f"flow {self.name!r}: {what}: {describe_json_error(error)}") from None
 
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None, by: str = "") -> FlowRecord:
-        """Return the record of a run that has not begun.
-
-        Raises:
-            FlowError: If the data or one of their fields have the wrong type.
-        """
+        """Return the record of a run that has not begun."""
         try:
             self.data_check.check(data)
         except DataError as error:

@@ -105,9 +105,6 @@ def outcomes_of(
 
     ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
     returns the run, upgraded to the present version of the flow.  It is None if no key can be of an older version.
-
-    Raises:
-        OutcomeError: If a state asks no question or several, or a value has the wrong type.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their present names
     is_plain = all(

@@ -153,8 +153,7 @@ class StateChild:
     def record_of(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
         """Return the record of a new child, or None if the state has no child.
 
-        Raises:
-            FlowError: If the state cannot be entered with these data.  The step to it is then not taken.
+        If this fails, the step to the state is not taken.
         """
         return None
 

@@ -692,10 +692,6 @@ def restore(
     """Return the run that `FlowRun.snapshot` wrote, ready to continue.
 
     Trust a document only as far as you trust code; see `fsm_agent.call.restore`.
-
-    Raises:
-        SnapshotError: If the document is damaged, belongs to another flow or a newer version, or names an unknown
-            state.
     """
     run: FlowRun[Any] = FlowRun(flow, record_from(document, flow, signing_key), run_context)
     try:
@@ -706,12 +702,7 @@ def restore(
 
 
 def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
-    """Return the outcome that replaces the data of a run.
-
-    Raises:
-        FlowError: If the data have the wrong type.
-        UsageError: If the run is not in a state that can be entered again.
-    """
+    """Return the outcome that replaces the data of a run."""
     flow = run.flow
     require("by", by, isinstance(by, str), "the name of the person who changes the data, such as 'ada'", FlowError)
     flow.record_of(data)  # refuses what is of another type

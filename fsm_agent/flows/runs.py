@@ -79,16 +79,7 @@ def factory_of(flow: FlowDefinition[Any], run_context: RunContext) -> ProcessFac
 
 
 def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
-    """Return the number of the journal entry in which a run entered a state.
-
-    Args:
-        run: The run at any later time.
-        lines: The entries of its journal.
-        step: The name of the step, such as ``"review#3"``.
-
-    Raises:
-        UsageError: If the run has not entered this state.
-    """
+    """Return the number of the journal entry in which a run entered a state."""
     entered = [n for n, taken in enumerate(run.record.trace) if taken.trigger not in NOTES]
     names = {step_name(run.record.trace[n].to, number): n for number, n in enumerate(entered, 1)}
     if step not in names:

@@ -59,11 +59,7 @@ class MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
 
 
 def document_of(flow: FlowDefinition[Any], record: FlowRecord) -> str:
-    """Return the record of a run as JSON.
-
-    Raises:
-        SnapshotError: If the record holds a value that could not be read again.
-    """
+    """Return the record of a run as JSON."""
     try:
         return to_json(Document(FORMAT, flow.name, _flow_json(flow, record)))
     except (ValueError, OutcomeError) as error:
@@ -101,12 +97,7 @@ class _Position(msgspec.Struct):
 
 
 def record_from(document: str | bytes, flow: FlowDefinition[Any], signing_key: str | bytes | None = None) -> FlowRecord:
-    """Return the record that `document_of` wrote, upgraded to the present version of the flow.
-
-    Raises:
-        SnapshotError: If the document is damaged, belongs to another flow or a newer version, or names an unknown
-            state.
-    """
+    """Return the record that `document_of` wrote, upgraded to the present version of the flow."""
     try:
         read: Document = from_json(verified(document, signing_key), Document)
     except ValueError as error:

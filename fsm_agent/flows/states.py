@@ -246,9 +246,6 @@ class CallState(_Failing[D, A]):
 
         The prompt of the task comes first, with its functions, output and parser.  Next comes the agent's prompt, if
         its output type is the state's type.  Otherwise the call uses the state's own prompt.
-
-        Raises:
-            FlowError: If the prompt of the task has another output type than the state.
         """
         given = given_prompt(task)
         if given is None:
@@ -284,12 +281,7 @@ class CallState(_Failing[D, A]):
         return self.agent if isinstance(self.agent, Agent) else None
 
     def agent_for(self, data: D, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
-        """Return the agent that is asked for these data.
-
-        Raises:
-            FlowError: If the role has no agent, if the data choose something that is not an agent, or if the agent
-                gives another type.
-        """
+        """Return the agent that is asked for these data."""
         if isinstance(self.agent, Agent):
             return self.agent
         found = self.agent if isinstance(self.agent, str) else self.agent(data)

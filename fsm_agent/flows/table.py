@@ -126,9 +126,6 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
 
     A row for every state applies to states that have no row for the trigger and that a run can enter before the row is
     taken.  The other states get a row that stays in the state.
-
-    Raises:
-        FlowError: If a row for every state applies to no state.
     """
     found = [row for row in rows if row.source is not EVERY]
     live = {state.name: state for row in found for state in (row.source, row.to) if isinstance(state, LiveState)}
@@ -362,11 +359,7 @@ def entries_of(flow: FlowDefinition[Any]) -> Iterator[TableEntry]:
 
 
 def states_enum(flow: FlowDefinition[Any]) -> type[StrEnum]:
-    """Return the enum of the states of a flow.
-
-    Raises:
-        FlowError: If a state has a name that Python reserves.
-    """
+    """Return the enum of the states of a flow."""
     make: Any = StrEnum
     try:
         made: type[StrEnum] = make("States", {name: name for name in (SEEDED, *flow.states)})

@@ -120,11 +120,7 @@ class AnswerTypes:
         return adapter_of(union_of(self.types))
 
     def dump(self, value: Any) -> str:
-        """Return a value as JSON.
-
-        Raises:
-            OutcomeError: If the value has none of the types, or could not be read again.
-        """
+        """Return a value as JSON."""
         index = self._index(value)
         text = dumped(self._adapters[index], value, self.state, self.names[index])
         return text if len(self.types) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
@@ -140,11 +136,7 @@ class AnswerTypes:
         raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     def load(self, text: str) -> Any:
-        """Return the value that JSON holds, with or without the name of its type.
-
-        Raises:
-            OutcomeError: If the JSON does not hold a value of the types.
-        """
+        """Return the value that JSON holds, with or without the name of its type."""
         try:
             if len(self.types) == 1:
                 return self._adapters[0].validate_json(text)
@@ -297,11 +289,7 @@ def union_of(types: Sequence[Any]) -> Any:
 
 
 def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the types that a function returns, according to its annotation.
-
-    Raises:
-        FlowError: If the function has no return annotation, or one that names an unknown type.
-    """
+    """Return the types that a function returns, according to its annotation."""
     name = getattr(function, "__name__", repr(function))
     annotation = inspect.signature(function).return_annotation
     if annotation is inspect.Signature.empty:
@@ -415,11 +403,7 @@ class DataCheck:
         return {name: kept_adapter(hint) for name, hint in self._fields.items()}
 
     def check(self, data: Any, before: Any = None) -> None:
-        """Refuse data of another type, or with a value that its type forbids.
-
-        Raises:
-            DataError: If the data are refused; the message names the field.
-        """
+        """Refuse data of another type, or with a value that its type forbids."""
         kind = self._kind
         if not isinstance(data, kind):
             raise DataError("", f"expected {kind.__name__}, got {safe_repr(data)}")

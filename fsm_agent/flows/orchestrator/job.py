@@ -312,11 +312,7 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
 
 
 def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
-    """Return the agent that does the steps of a member, and a description of what the member can do.
-
-    Raises:
-        FlowError: If the member cannot do steps.
-    """
+    """Return the agent that does the steps of a member, and a description of what the member can do."""
     try:
         if isinstance(member, AgentBase):
             return member, type(member).description or type(member).expertise
@@ -490,12 +486,7 @@ class OrchestrationResult(FlowResult[Job]):
 
 
 class Team:
-    """Agents by name, with descriptions.
-
-    Args:
-        members: Agents, and other objects that `agent_and_skill` accepts.
-        descriptions: What the members can do, by name.  They replace the expertise or the system prompts.
-    """
+    """Agents by name, with descriptions."""
 
     def __init__(self, members: Iterable[Any], descriptions: Mapping[str, str]) -> None:
         self.agents: dict[str, Agent[Any, Any]] = {}

@@ -30,9 +30,6 @@ _BARE = Prompt("")
 def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str]:
     """Return the templates of all requests by name, with the user's templates in place of the package's.
 
-    Args:
-        prompts: The user's prompts, or templates as texts.
-
     Raises:
         FlowError: If the package has no prompt with this name or variable, or a prompt has more than a template.
     """
