@@ -49,11 +49,7 @@ _ELSEWHERE = {  # attributes that would be ignored in a class, and their right p
 
 
 def check_attributes(cls: type, base: type) -> None:
-    """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries.
-
-    Raises:
-        ConfigError: If there is one; the message names the attribute and suggests the right one.
-    """
+    """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries."""
     known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
     for owner in (cls, *mixins):
@@ -272,9 +268,6 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
     """Make the ``call`` that a class defines its ``answer``, because `call` is a method of every agent.
 
     Users of other libraries override `call`.  Type checkers refuse an override with another return type.
-
-    Raises:
-        ConfigError: If the class defines both.
     """
     own = inspect.getattr_static(cls, "call")
     if own is inspect.getattr_static(Agent, "call"):
@@ -289,11 +282,7 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
 
 
 def _take_output(cls: type[AgentBase[Any]]) -> None:
-    """Make ``AgentBase[Report]`` mean the same as ``output = Report``, as for type checkers.
-
-    Raises:
-        ConfigError: If the class has both, and they differ.
-    """
+    """Make ``AgentBase[Report]`` mean the same as ``output = Report``, as for type checkers."""
     for base in cls.__dict__.get("__orig_bases__", ()):
         origin, given = get_origin(base), get_args(base)
         if not (isinstance(origin, type) and issubclass(origin, AgentBase) and given):

@@ -159,10 +159,9 @@ def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
 def map_tasks(
     do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Do many tasks in threads and return the results.  Ctrl-C interrupts the tasks.
+    """Do many tasks in threads and return the results.
 
-    Raises:
-        Exception: If a task fails and ``fail_fast`` is set.  The other tasks are then interrupted.
+    Ctrl-C, or an error with ``fail_fast``, interrupts the other tasks.
     """
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}
@@ -204,11 +203,7 @@ def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[Thread
 async def amap_tasks(
     do: Callable[[Any], Awaitable[New]], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Do many tasks under asyncio and return the results.
-
-    Raises:
-        Exception: If a task fails and ``fail_fast`` is set.  The other tasks are then cancelled.
-    """
+    """Do many tasks under asyncio and return the results.  An error with ``fail_fast`` cancels the other tasks."""
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[asyncio.Future[New], tuple[int, Any]] = {}

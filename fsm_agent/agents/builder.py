@@ -181,10 +181,6 @@ class SystemPrompt:
         """Return a dialog with the agent's system prompt as its first message, in place of any other.
 
         Without a system prompt, a system message from the caller stays, and one from an agent is removed.
-
-        Raises:
-            PromptError: If a variable is missing or not used.
-            UsageError: If the function of the deps does not return a text.
         """
         has_own = len(dialog) > 0 and dialog[0].role == "system"
         if has_own and self._keep:
@@ -264,11 +260,7 @@ def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mappi
 
 
 def dialog_before(after: object) -> Dialog:
-    """Return the dialog that a task continues.
-
-    Raises:
-        UsageError: If the value is not a dialog, or a function call in it has no result.
-    """
+    """Return the dialog that a task continues."""
     if isinstance(after, CallResult):
         after = after.dialog
     right = "the result of a call, a Dialog, or a list of messages"

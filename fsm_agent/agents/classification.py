@@ -181,11 +181,7 @@ def _centred(names: Sequence[str], bias: Sequence[float]) -> dict[str, float]:
 
 
 def name_of(label: object) -> str:
-    """Return the name of a class for a model.
-
-    Raises:
-        UsageError: If the class has no name.
-    """
+    """Return the name of a class for a model."""
     if isinstance(label, Enum):
         label = label.value if isinstance(label.value, str) else label.name
     name = label if isinstance(label, str) else str(label)
@@ -195,11 +191,7 @@ def name_of(label: object) -> str:
 
 
 def classes_of(classes: object) -> dict[str, Any]:
-    """Return classes by name.
-
-    Raises:
-        UsageError: If there are fewer than two classes, or two of them have the same name.
-    """
+    """Return classes by name."""
     right = "two classes or more, such as ['yes', 'no'], or an Enum"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
     require("classes", classes, is_right, right)

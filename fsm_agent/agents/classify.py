@@ -71,11 +71,7 @@ class ClassParser(Parser[Scores]):
         return f"ClassParser({', '.join(map(repr, self._classes.names))}, {self._on_missing})"
 
     def read(self, source: ParserInput) -> Scores:
-        """Return the probability of each class.
-
-        Raises:
-            ParseError: If the reply names none of the classes.
-        """
+        """Return the probability of each class."""
         names, vote = self._classes.names, self._classes.named(source.text)
         wanted = f"Please respond with one and only one word from {quoted(names)}."
         if not source.logprobs:
@@ -257,11 +253,7 @@ def planned(
     on_missing: OnMissing,
     options: Mapping[str, Any],
 ) -> Plan:
-    """Return the plan of one classification.
-
-    Raises:
-        UsageError: If an argument is wrong.
-    """
+    """Return the plan of one classification."""
     if prompt is None:
         prompt = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
     named: Any = {"prompt": prompt, "calibration": calibration, "votes": votes, "on_missing": on_missing}

@@ -73,11 +73,7 @@ _WORDS = {  # words of other libraries, and keys that belong elsewhere
 
 
 def filled(value: Any) -> Any:
-    """Return a value with the references in its texts replaced.  ``$${`` becomes ``${``.
-
-    Raises:
-        ValueError: If a variable is missing.
-    """
+    """Return a value with the references in its texts replaced.  ``$${`` becomes ``${``."""
     match value:
         case str() if "${" in value:
             return "${".join([expanded(part, os.environ) for part in value.split("$${")])
@@ -128,11 +124,7 @@ def _known_profile(value: str) -> str:
 
 
 def _typed(kind: type[Value], name: str, value: Any) -> Any:
-    """Return the value of a key in a table, checked against the field.  The text of a variable may hold a number.
-
-    Raises:
-        ValueError: If there is no such field, or it has another type.
-    """
+    """Return the value of a key in a table, checked against the field.  The text of a variable may hold a number."""
     text = filled(value)
     try:
         from_data({name: text}, kind)
@@ -466,11 +458,7 @@ class SubAgent:
         )
 
     def arguments(self, owner: str, client: Client | None) -> dict[str, Any]:
-        """Return the arguments of the sub-agent.
-
-        Raises:
-            ConfigError: If the configuration names something that is missing or wrong.
-        """
+        """Return the arguments of the sub-agent."""
         options = {name: value for name, value in self._in_code.items() if name not in KEYS_ALONE}
         options["limits"] = self._table("limits", Limits, {})
         options["settings"] = self._table("settings", Settings, PRESETS.get(self._text("profile") or "", {}))
@@ -542,9 +530,6 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
     """Return the prompt of a path: ``root/name``, or a file that ends in ``.jinja``.
 
     Without a folder of prompts, ``prompts`` next to the configuration file is used if it holds the root.
-
-    Raises:
-        PromptError: If there is no such prompt.
     """
     if "{{" in path or "\n" in path:
         raise UsageError(

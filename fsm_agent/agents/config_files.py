@@ -23,11 +23,7 @@ _PLAIN = tuple([f"{_TAG}{name}" for name in ("map", "seq", "bool", "int", "float
 
 
 def read_file(file: Path) -> Any:
-    """Return the content of a configuration file.
-
-    Raises:
-        ConfigError: If the file is missing, too long, or not in its format.
-    """
+    """Return the content of a configuration file."""
     what = f"the configuration file {str(file)!r}"
     if file.suffix not in SUFFIXES:
         raise ConfigError(

@@ -154,11 +154,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return dialog
 
     def _before(self, head: Head, after: After) -> tuple[Dialog, Usage]:
-        """Return the dialog that the next turn continues, and the tokens so far.
-
-        Raises:
-            Conflict: If the newest turn has not ended.
-        """
+        """Return the dialog that the next turn continues, and the tokens so far."""
         usage = UNUSED
         if head.run:
             try:

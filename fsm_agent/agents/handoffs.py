@@ -95,11 +95,7 @@ class AgentDelegate:
 
 
 def check_prices_inside(prompt: Prompt) -> None:
-    """Refuse an inner agent without a known price in a call with a budget in dollars.
-
-    Raises:
-        UsageError: If a price is unknown; the message names the model.
-    """
+    """Refuse an inner agent without a known price in a call with a budget in dollars."""
     left, seen = [prompt], {id(prompt)}  # agents may hand over to each other
     while left:
         offers = left.pop().offers
@@ -111,11 +107,7 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that do not suit an agent or a flow as a function.
-
-    Raises:
-        UsageError: If a policy is refused; the message says what to do instead.
-    """
+    """Refuse policies that do not suit an agent or a flow as a function."""
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
             advice = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
@@ -261,9 +253,6 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
     A pipeline of results may wait, but calls of agents end within a step.  So their results pass through no pipeline.
     An agent that takes over the dialog must answer with the requested type.  With ``is_late``, all agents exist by now,
     including agents that hand over to each other.
-
-    Raises:
-        UsageError: If an agent is refused; the message names it.
     """
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:

@@ -62,11 +62,7 @@ _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
 def check_hooks(hooks: Iterable[Any]) -> None:
-    """Refuse hooks that would never be called.
-
-    Raises:
-        UsageError: If an object has no such method, or has one that is not named after an event.
-    """
+    """Refuse hooks that would never be called."""
     known = ["on_event", *_METHODS.values()]
     require("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
     for hook in hooks:

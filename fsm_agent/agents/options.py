@@ -90,11 +90,7 @@ def context_window(model: Any) -> int | None:
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
-    """Return the context plan for a model, by its context window.
-
-    Raises:
-        UsageError: If a `Budget` takes its limit from the window, and the window is not known.
-    """
+    """Return the context plan for a model, by its context window."""
     window, budget = context_window(model), plan.budget
     if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
         name = model if isinstance(model, str) else model.name
@@ -215,11 +211,7 @@ def call_options(
     after: Any,
     unknown: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
-    """Return the options of a call by name.
-
-    Raises:
-        UsageError: If an option is unknown; the message suggests the nearest option.
-    """
+    """Return the options of a call by name."""
     check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
     return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}

@@ -50,11 +50,7 @@ def opening_of(agent: AnyAgent, deps: Any) -> Callable[[], str]:
 
 
 def run_name(options: Mapping[str, Any]) -> str:
-    """Return the name in ``run_id``, or an empty text for a new name.
-
-    Raises:
-        UsageError: If it is not a text.
-    """
+    """Return the name in ``run_id``, or an empty text for a new name."""
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
         raise UsageError(f"run_id: expected a text such as 'order-17', or None for a new one, got {name!r:.80}")
@@ -111,12 +107,7 @@ def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, An
 
 
 def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[Any]:
-    """Return a call that has no driver yet, with another model.
-
-    Raises:
-        UsageError: If there is no such model, or the agent has a budget in dollars and the price of the model is
-            unknown.
-    """
+    """Return a call that has no driver yet, with another model."""
     require("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
     require("name of the model of a call", name, isinstance(name, str) and bool(name), "a string such as 'house:m1'")
@@ -130,12 +121,7 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
 
 
 def check_drivable(agent: AnyAgent, claimed: Claimed) -> Claimed:
-    """Return a claimed run if it can be driven here.  Otherwise release it.
-
-    Raises:
-        UsageError: If no client can be made here for the model of the run, or the agent lacks the check that the run
-            needs.
-    """
+    """Return a claimed run if it can be driven here.  Otherwise release it."""
     call, recorder = claimed
     if recorder is None:
         return claimed

@@ -78,11 +78,7 @@ class Program(SyncVerbs):
 
     @contextmanager
     def _answering(self, request: Request) -> Iterator[tuple[Any, ...]]:
-        """Yield the arguments of the function.  Agent calls inside the function count as its usage.
-
-        Raises:
-            ProgramError: If the function raises an exception.
-        """
+        """Yield the arguments of the function.  Agent calls inside the function count as its usage."""
         context: Context[Any] = Context(deps=None) if self._context is None else self._context
         arguments = (_task(request), context) if _takes_context(self._function) else (_task(request),)
         used = list[Usage]()
@@ -107,11 +103,7 @@ class Program(SyncVerbs):
         """Do nothing, because the function's agents are closed elsewhere."""
 
     def _reply(self, found: Any) -> Reply:
-        """Return the value of the function as a reply that holds the output.
-
-        Raises:
-            ProgramError: If the value has another type.
-        """
+        """Return the value of the function as a reply that holds the output."""
         if self._output is str and isinstance(found, str):
             return Reply.of(str(found)).changed(usage=self.used)
         try:
@@ -148,11 +140,7 @@ LIMITS = Limits(recalls=0, parse_retries=0)  # a program is not asked again
 
 
 def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
-    """Return an agent that calls a function once.
-
-    Raises:
-        UsageError: If the function cannot be called with only a task.
-    """
+    """Return an agent that calls a function once."""
     check_program(name, function)
     output = returned_type(function, output)
     return Agent(Program(name, function, output), name=name, output=output, limits=LIMITS)
@@ -176,11 +164,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def returned_type(function: Any, output: Any) -> Any:
-    """Return the type in a function's return annotation, or ``output`` without one.
-
-    Raises:
-        UsageError: If the annotation cannot be resolved, and ``output`` is not given.
-    """
+    """Return the type in a function's return annotation, or ``output`` without one."""
     written = inspect.unwrap(function)
     annotation = getattr(written, "__annotations__", {}).get("return", Any)
     try:

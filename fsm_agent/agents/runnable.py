@@ -127,11 +127,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Return a process that has not begun, for a function of the outer process.
-
-        Raises:
-            UsageError: If it cannot be part of another process.
-        """
+        """Return a process that has not begun, for a function of the outer process."""
 
     @abstractmethod
     def _environment_of(self, process: Any) -> Environment:
@@ -166,9 +162,6 @@ class Runnable(ABC):
 
         Args:
             deps: A value, or a function of (agent, extra, user) that makes it, which is not called here.
-
-        Raises:
-            UsageError: If the function has other parameters, or a function of an agent cannot use the value.
         """
 
     @abstractmethod

@@ -522,11 +522,7 @@ def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
 
 
 def runs_of(runnable: Any) -> Runs:
-    """Return the runs in the store of an agent or a flow.
-
-    Raises:
-        UsageError: If the agent or flow has no store.
-    """
+    """Return the runs in the store of an agent or a flow."""
     store = runnable.store
     if store is None:
         raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")

@@ -403,11 +403,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse everything but an agent call, and a call whose functions would bypass this agent's approver.
-
-        Raises:
-            UsageError: If the call is refused.
-        """
+        """Refuse everything but an agent call, and a call whose functions would bypass this agent's approver."""
         check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
             what = f"the agent call {process.record.id!r}: expected one with an approver, since the agent has approve=…"
