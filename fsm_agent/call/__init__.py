@@ -1,7 +1,7 @@
 """The agent call: its table, its record, and the interpretation of replies.
 
-All decisions are made here, and are pure: no clock, no network, no randomness.  Everything that waits is an effect,
-which `fsm_agent.runtime` performs.
+All decisions are made here.  The code is pure: it uses no clock, no network and no randomness.  Everything that waits
+is an effect, which `fsm_agent.runtime` performs.
 """
 
 from fsm_agent.call.budget import Price

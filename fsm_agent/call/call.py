@@ -43,7 +43,7 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 
 class CallParts(TypedDict, total=False):
-    """The parts of an `AgentCall` that are in no record."""
+    """The arguments of an `AgentCall` that no record holds."""
 
     settings: Settings
     args: Mapping[str, Any]
@@ -58,15 +58,15 @@ _NO_ARGS: Mapping[str, Any] = {}
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
-# Besides PickleError, the exceptions that foreign code raises when it cannot be pickled or loaded.
+# What user code raises, besides PickleError, when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 class AgentCall(CompositeProcess, Generic[Out]):
     """One run of the machine over a dialog: a mutable object around an immutable record.
 
-    A driver performs its `effects`, and passes their outcomes to `advance`.  Its children are the calls and runs of the
-    agents and flows among its functions; a call without such functions has no children.
+    A driver performs the `effects` of the call, and passes their outcomes to `advance`.  The children of a call are the
+    calls and runs of the agents and flows among its functions.
 
     Args:
         record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
@@ -75,22 +75,21 @@ class AgentCall(CompositeProcess, Generic[Out]):
         args: Options for this call only, which override the options of its prompt.
         stop_when: A pure function that may end the call at a reply.
         check: Judges each answer before it becomes the output; see `Agent`.  The record says whether the call has one.
-        view: Selects the part of the dialog that the model sees.  Without one, the model sees the whole dialog.
-        deps: The dependencies of functions, for their `Context`.  The call does not inspect them.
-        has_approver: Whether the driver has an approver.  It decides on every function that its policy does not
-            exempt.
+        view: Selects the part of the dialog that the model sees.  By default, it sees the whole dialog.
+        deps: The dependencies of functions, for their `Context`.
+        has_approver: Whether the driver has an approver.  It decides on every function that its policy does not exempt.
 
     Attributes:
         steps: The steps of the last `advance`.
         problem: The exception of the prompt's parser at the latest reply, or of the function that made the call fail.
-            It is None if the parser accepted the answer or was not called.  The record holds only its type and text.
-            A traceback refers to the call through its frames, so a driver logs and drops the traceback of a parser.
-            It keeps the traceback of a function, as the cause of `CallFailed`.
+            It is None if the parser accepted the answer or was not called.  The record holds only its type and text.  A
+            traceback refers to the call through its frames, so a driver logs and drops the traceback of a parser.  It
+            keeps the traceback of a function, as the cause of `CallFailed`.
         prompt_change: The change of the prompt since the snapshot or run was made, or None if it has not changed.
-        client: The client of the model in the record, for the driver.  The call does not inspect it.  If it is None,
-            the driver finds a client by the model's name, or uses its own.
+        client: The client of the model in the record, for the driver.  If it is None, the driver finds a client by the
+            model's name, or uses its own.
         opening: Makes the system prompt when the call begins, for the driver.  It is None if the dialog has one.
-        system_args: See `Dialog`.  They are unknown for a restored call, whose system message counts as an agent's.
+        system_args: See `Dialog`.  A restored call does not know them, and treats its system message as an agent's.
 
     Examples:
         >>> from fsm_agent.call import Begun, Replied
@@ -160,8 +159,9 @@ class AgentCall(CompositeProcess, Generic[Out]):
             prompt: The task's prompt.
             limits: The budgets.
             depth: The number of agent calls around this one.
-            extra: The caller's data, which JSON can hold; kept in the record.
-            parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
+            extra: The caller's data, kept in the record.  It must be JSON-serializable.
+            parser_args: Arguments for the prompt's parser and validators, kept in the record.  They must be
+                JSON-serializable.
             options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps``, ``has_approver``.
         """
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
@@ -177,7 +177,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def step(self) -> Stepped:
-        """The latest step of the call itself, without the steps of inner calls."""
+        """The latest step of the call itself, not of its inner calls."""
         return self.record.trace[-1] if self.record.trace else NEVER
 
     @property
@@ -191,18 +191,18 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The moment when the call or one of its inner agents expires, or None if none of them has a deadline."""
+        """The earliest deadline of the call and its inner agents, or None if they have no deadline."""
         if self.delegation is not None:
             return super().deadline
         return None if (at_s := self.record.deadline_s) is None else Deadline(at_s, "")
 
     @property
     def own_deadline_s(self) -> float | None:
-        """The Unix time at which the call itself expires, or None if it does not expire."""
+        """The Unix time at which the call itself expires, or None if it has no deadline."""
         return self.record.deadline_s
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"call"`` and the text of the task; the text is empty for a call that has taken over a dialog."""
+        """Return ``"call"`` and the text of the task.  The text is empty if the call has taken over a dialog."""
         r = self.record
         if name.startswith(TAKES_OVER):
             return "call", ""
@@ -211,9 +211,9 @@ class AgentCall(CompositeProcess, Generic[Out]):
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.
 
-        Its driver ends it at once, whatever it waits for, and ignores later outcomes.  A function that runs in the
-        driver's own thread has to return first: see `drivers.run`.  If the call has no driver, the next driver ends
-        it, or ``advance("", Cancelled())`` does.
+        The driver ends the call at once, whatever it waits for, and ignores later outcomes.  A function that runs in
+        the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when it gets one,
+        or by ``advance("", Cancelled())``.
         """
         super().cancel(reason)
 
@@ -221,7 +221,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Complete the call with its last reply, from any thread or from one of its functions.
 
         As with `stop_when`, the call completes with `Reason.STOPPED` and no output, and pending function calls do not
-        run.  The driver takes the request as it takes a `cancel`.
+        run.  The request takes effect in the same way as a `cancel`.
         """
         outcome = Stopped(reason=reason)
         self.request_end(outcome.kind, outcome.reason)
@@ -230,11 +230,12 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Take the outcome of one effect.  The step is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key; ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no effect.
+            key: The effect's key, or ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no
+                effect.
             outcome: The outcome.
 
         Raises:
-            OutcomeError: If no effect has this key, or its effect cannot have this outcome.  The call is unchanged.
+            OutcomeError: If no effect has this key, or the effect does not accept this outcome.  The call is unchanged.
             IllegalTrigger: If the call has ended.  The call is unchanged.
         """
         if self.delegation is None:
@@ -246,8 +247,8 @@ class AgentCall(CompositeProcess, Generic[Out]):
             self._keep_parsed(self.delegation.parsed)
 
     def _advance_alone(self, key: str, outcome: Outcome) -> None:
-        """Take the outcome of one effect, in a call that never has children."""
-        # The further work of a composite process would take a tenth of each step of every call.
+        """Take the outcome of one effect in a call that cannot have children."""
+        # The rest of `CompositeProcess.advance` would take a tenth of each step.
         r = self.record
         about = self.subject(self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
@@ -272,12 +273,12 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
         if not key and self.record.state is State.HANDED_OVER and not isinstance(event, Stepped | Inside):
-            (name,) = self.record.children  # as in `advance`: the call that has the dialog takes the outcome
+            (name,) = self.record.children  # the call that has the dialog takes the outcome, as in `advance`
             key = f"{name}{SEPARATOR}"
         return super().explain(event, key=key)
 
     def read_event(self, key: str, outcome: Outcome) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome for the call itself, and the three arguments of guards."""
+        """Return the trigger of an outcome for the call itself, and the three arguments of the guards."""
         r = self.record
         trigger, event = self.read(r, self.subject(effects_of(self, r), key, outcome), outcome)
         return trigger, r, event, self.prompt
@@ -287,7 +288,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
         Args:
             r: The record before the outcome.
-            about: The function call that the outcome belongs to, or the effect that it answers.
+            about: The function call or effect that the outcome answers.
             outcome: The outcome.
         """
         if type(about) is AskSummary:
@@ -300,7 +301,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, event: TableEvent) -> None:
-        """Keep the parser's output for the latest reply, or the exception of the parser or of the check."""
+        """Keep the output that was parsed from the latest reply, or the exception of the parser or the check."""
         self._output, self.problem = _UNPARSED, None
         if type(event) is FinalReply:
             self._output, self.problem = event.output, event.error
@@ -312,11 +313,11 @@ class AgentCall(CompositeProcess, Generic[Out]):
     # Its children; see `CompositeProcess`
 
     def own_effects(self) -> tuple[Effect, ...]:
-        """Return the effects of the call that no child performs."""
+        """Return the effects of the call itself, without those of its children."""
         return effects_of(self, self.record) if self.delegation is None else self.delegation.own_effects()
 
     def child(self, name: str, record: Any) -> Process:
-        """Return the process around the record of a child."""
+        """Return a process for the record of a child."""
         return self._agents(name).child(name, record)
 
     def inside_of(self, name: str) -> ChildHandle:
@@ -324,7 +325,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self._agents(name).inside_of(name)
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if it uses the environment of this call."""
+        """Return the environment of a child, or None if the child shares the environment of this call."""
         return self._agents(name).environment_of(name)
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
@@ -332,7 +333,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         self._agents(name).begin(record, name, child)
 
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return the outcome for the call that the end of a child amounts to."""
+        """Return a child's end as an outcome for this call."""
         return self._agents(name).result_of_child(name, child)
 
     def _agents(self, name: str) -> Delegation:
@@ -352,14 +353,14 @@ class AgentCall(CompositeProcess, Generic[Out]):
     # Its journal
 
     def journaled(self) -> Self:
-        """Begin a journal in memory and return the call.  `undo`, `redo`, `fork` and `states` need the journal."""
+        """Begin a journal in memory, and return the call.  `undo`, `redo`, `fork` and `states` need a journal."""
         if self.journal is None:
             self.journal = Journal(self.record)
         return self
 
     @property
     def states(self) -> list[CallRecord]:
-        """The records since the beginning of the journal, one per step.
+        """The records since the journal began, one per step.
 
         Raises:
             UsageError: If the call has no journal.
@@ -370,8 +371,8 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return to the state before the last step.
 
         Raises:
-            UsageError: If the call has no journal, has a driver, or has no step to undo, or if its journal is in a
-                store, where steps cannot be undone.
+            UsageError: If the call has no journal, no step to undo, or a driver.  Also if the journal is in a store,
+                which cannot undo steps.
         """
         self.return_to(self._kept("undo").undo())
 
@@ -379,7 +380,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Redo the step that was undone last.
 
         Raises:
-            UsageError: In the same cases as `undo`.
+            UsageError: If there is no step to redo, or in the cases of `undo`.
         """
         self.return_to(self._kept("redo").redo())
 
@@ -390,7 +391,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
             at: The index of the state in `states`.
 
         Raises:
-            UsageError: If the call has no journal, or no state with this index.
+            UsageError: If the call has no journal, or no state has this index.
         """
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
@@ -416,7 +417,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
             self.delegation.ahead = record
 
     def renewed(self, at_s: float) -> CallRecord:
-        """Return the record with a deadline that counts from ``at_s`` on."""
+        """Return the record with a deadline that counts from ``at_s``."""
         return self.record.renewed(at_s)
 
     @property
@@ -428,7 +429,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return an outcome as JSON.
 
         Raises:
-            OutcomeError: If the outcome holds a value that could not be read again.
+            OutcomeError: If the outcome holds a value that cannot be read back.
         """
         try:
             if type(outcome) is not Replied:  # their fields are checked when they are made
@@ -443,7 +444,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Read an outcome from JSON.
 
         Raises:
-            OutcomeError: If the document is damaged or its kind is unknown.
+            OutcomeError: If the document is damaged, or the kind of outcome is unknown.
         """
         try:
             outcome: Outcome = from_json(document, Outcome)
@@ -453,7 +454,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def result_so_far(self) -> CallResult[Out]:
-        """The result so far, whether or not the call has ended well."""
+        """The result so far, whether or not the call has ended."""
         return CallResult(self)
 
     def __str__(self) -> str:
@@ -463,9 +464,9 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
-        """Return a function and its arguments that make this call again; all of them can be pickled.
+        """Return a function and its arguments that make this call again.  All of them can be pickled.
 
-        If the prompt or other code cannot be pickled here or loaded there, the new call has only its record.
+        If the prompt or other code cannot be pickled or loaded, the new call has only the record.
         """
         try:
             code: bytes | str = pickle.dumps(self._code())
@@ -474,15 +475,15 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return the arguments of the call without its record; for an ended call, only the prompt."""
+        """Return the arguments of the call without its record.  An ended call needs only the prompt."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}
 
     def closed_again(self) -> CallRecord:
-        """Return the record with the policies applied again to pending calls without approval.
+        """Apply the policies again to pending function calls that were not approved, and return the record.
 
-        Drop the inner calls of functions that were removed or are not agents any more.
+        Inner calls are dropped if their function was removed or is no longer an agent.
         """
         r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
         if r.state is State.HANDED_OVER:
@@ -499,7 +500,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self.child(name, record)
 
     def successor(self, r: CallRecord) -> str:
-        """Return the name of the call of the agent that has taken the dialog over.
+        """Return the name of the call that has taken over the dialog.
 
         Raises:
             SnapshotError: If the prompt no longer has the handoff.
@@ -517,7 +518,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return the result of the call.
 
         Raises:
-            CallFailed: If the call ended without an output.  Its cause is the provider's or the parser's error, if any.
+            CallFailed: If the call ended without an output.  The cause is the error of the provider or parser, if any.
             CallSuspended: If the call has not ended and waits for an answer.
         """
         return result_of(self)
@@ -538,7 +539,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def proposed(self) -> Any:
-        """The answer that waits for its check, as the prompt's parser returned it, or None if no answer waits."""
+        """The parsed answer that waits for the check, or None if no answer waits."""
         return self._parsed_output(self.record) if self.record.state is State.CHECKING else None
 
     def _parsed_output(self, r: CallRecord) -> Any:
@@ -548,9 +549,10 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self._output
 
     def subject(self, effects: Sequence[Effect], key: str, outcome: Any) -> Any:
-        """Return the function call of the effect with this key, or the effect itself if it has no function call.
+        """Return the function call that a key belongs to, or the effect itself if it has no function call.
 
-        Refuse keys and outcomes that no effect waits for.
+        Raises:
+            OutcomeError: If no effect waits for this outcome under this key.
         """
         for wanted in effects:
             if wanted.key == key:
@@ -579,10 +581,9 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     def _ran_last(self) -> tuple[str, ...]:
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""
-        # A repeated call may be skipped only if nothing has run since, because another function may have changed what
-        # it would find.  So look only at the newest round in which a function ran, from its end.  The functions of a
-        # round run at the same time, so each of them counts as later than the others.  The result is known only if
-        # all of them are the same call and succeeded.
+        # A repeated call may be skipped only if nothing else has run since, because another function may have changed
+        # its result.  So look only at the newest round in which a function ran.  The functions of a round run at the
+        # same time, so the result is known only if all of them are the same call and succeeded.
         if not self.record.runs:
             return ()
         last: FunctionCall | None = None
@@ -599,7 +600,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return (last.fingerprint,)
 
 
-CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them
+CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments; the attributes have the same names
 
 
 def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:

@@ -1,14 +1,14 @@
 """Nested processes: the base of processes with children, whatever their tables.
 
-A child performs an effect of its parent.  Its name is the key of that effect.  The parent waits for the effects of the
-child, under ``name/key``, instead of that effect, and the child's end becomes the effect's outcome.
+A child performs an effect of its parent, and its name is the key of that effect.  The parent waits for the effects of
+the child, under ``name/key``, instead of that effect.  The child's end becomes the effect's outcome.
 
 The record of a child is a value inside the record of its parent, so the parent's record is the whole state.  `Process`
 objects are made around the children's records on demand.  If an advance fails after a step of a child, the child's
-object is ahead of the parent's record; at its next use it returns to the record that the parent holds.
+object is ahead of the parent's record, and returns to that record at its next use.
 
-A child's last step and the parent's step that follows it are one `advance`.  So no record shows a child that has ended
-whose parent has not yet reacted.
+A child's last step and the parent's reaction to it are one `advance`.  So no record shows an ended child whose parent
+has not yet reacted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end
 
 
 class ParentRecord(Protocol):
-    """The part of a parent's record that nesting reads.  The record is a frozen value."""
+    """The part of a parent's record that nesting reads."""
 
     @property
     def state(self) -> Any:
@@ -49,11 +49,11 @@ class ParentRecord(Protocol):
 
     @property
     def children(self) -> Mapping[str, Any]:
-        """The records of the children that have not ended, by name, the newest last.  A name is never used again."""
+        """The records of the children that have not ended, by name, the newest last.  Names are never reused."""
 
     @property
     def ending(self) -> Any:
-        """The way in which the process ended, or None if it has not ended."""
+        """How the process ended, or None if it has not ended."""
 
     @property
     def trace(self) -> Vector[Stepped]:
@@ -61,23 +61,23 @@ class ParentRecord(Protocol):
 
 
 class ChildEffects(Value, frozen=True):
-    """The effects and the deadline of a child, under the keys that they have in its parent.
+    """The effects and the deadline of a child, under their keys in the parent.
 
-    This is a cache, since reading the effects of a thousand children at each step of one would be most of the work.
+    This is a cache: otherwise, with a thousand children, most of the work at each step would be to read their effects.
     """
 
-    # The child's record when the effects were read.  While the parent holds this same object, the cache is valid.
+    # The child's record when the effects were read.  The cache is valid while the parent holds this same object.
     record: Any
-    # Effects by their keys in the parent, ``name/key``.  An effect is copied to change its key, so that is done once.
+    # Effects by their keys in the parent, ``name/key``.  Changing a key copies the effect, so it is done once.
     effects: Mapping[str, AnyEffect]
-    # Under its key in the parent, or None if the child has no deadline.
+    # None if the child has no deadline.
     deadline: Deadline | None
 
 
 class Advanced(NamedTuple):
-    """The cached effects after an advance.  It is computed before the step is committed.
+    """The cached effects after an advance.
 
-    So a failure of the computation leaves the process unchanged.
+    They are computed before the step is committed, so that a failure leaves the process unchanged.
     """
 
     change: Change  # for the driver, and for the parent of this process
@@ -88,9 +88,9 @@ class Advanced(NamedTuple):
 class CompositeProcess(BaseProcess, ABC):
     """A process with children, moved by a table.
 
-    Guards and actions of its rows get the record, the outcome and the process itself.  Triggers are the kinds of
-    outcomes.  An action starts children by adding their records to ``children``.  Children that have ended are removed
-    before the row for their end is chosen.  A cancellation, a stop and the deadline end the children first.
+    The guards and actions of its rows get the record, the outcome and the process itself.  Triggers are the kinds of
+    outcomes.  An action starts children by adding their records to ``children``.  A child that has ended is removed
+    before the row for its end is chosen.  A cancellation, a stop or the deadline ends the children first.
 
     Attributes:
         machine: The machine of the table; see `machine_of`.
@@ -109,13 +109,13 @@ class CompositeProcess(BaseProcess, ABC):
 
     machine: RowMachine
 
-    # The effects are cached from step to step, and a step tells its `Change`.  Reading the effects of all members at
-    # each step of one takes 14 times as long with 1,000 functions at once, and three times with 1,000 agents.
+    # The effects are cached from step to step, and a step reports its `Change`.  Without this, a step takes 14 times as
+    # long with 1,000 functions at once, and three times as long with 1,000 agents.
 
     # The record for which the next two attributes are valid.  If it is not the present one, they are read again: at
     # first, after `undo`, after a step that may have changed anything (see `moved`), and after an interrupted step.
     _cached_for: Any = None
-    # The effects of the process itself by `slot`: an effect that succeeds another takes its place in the order.
+    # The effects of the process itself, by `slot`.
     _own_wanted: dict[str, AnyEffect]
     # By name, in the order of the children, which is also the order of their effects.
     _child_effects: dict[str, ChildEffects]
@@ -129,8 +129,8 @@ class CompositeProcess(BaseProcess, ABC):
         self.forget_children()
 
     def forget_children(self) -> None:
-        """Drop the objects and the cached effects of the children.  They are made again on demand."""
-        # An object is kept and advanced with its record rather than made for each step, since it has its own caches.
+        """Drop the objects and cached effects of the children.  They are made again on demand."""
+        # Objects are kept from step to step because they have caches.
         self._children: dict[str, Process] = {}
         self._child_effects = {}
         self._cached_for = None
@@ -147,15 +147,15 @@ class CompositeProcess(BaseProcess, ABC):
 
     @abstractmethod
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a child and its listeners.  The last advance may have ended the child."""
+        """Return a child and its listeners, even if the last advance has ended it."""
 
     @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
-        """Start a new child, in the same advance that added it; ``record`` is the record after the step."""
+        """Start a new child, in the same advance that added it.  ``record`` is the record after the step."""
 
     @abstractmethod
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return the outcome for the parent of a child that has ended."""
+        """Return the end of a child as an outcome for this process."""
 
     @property
     @abstractmethod
@@ -165,7 +165,7 @@ class CompositeProcess(BaseProcess, ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """A fingerprint of the code that decides its steps."""
+        """A fingerprint of the code that decides the steps of the process."""
 
     @abstractmethod
     def encode_own(self, key: str, outcome: Any) -> str:
@@ -176,11 +176,11 @@ class CompositeProcess(BaseProcess, ABC):
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     def outlasts(self, outcome: Any) -> bool:
-        """Return whether the process and its children continue at an outcome that ends most processes."""
+        """Return whether the process handles this outcome and continues, although the outcome ends most processes."""
         return False
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if it uses the environment of this process."""
+        """Return the environment of a child, or None if the child shares the environment of this process."""
         return None
 
     def return_to(self, record: Any) -> None:
@@ -197,7 +197,7 @@ class CompositeProcess(BaseProcess, ABC):
         self.return_to(renewed.changed(children={**renewed.children, **children}))
 
     def renewed(self, at_s: float) -> Any:
-        """Return the record of the process itself, with deadlines that count from ``at_s`` on."""
+        """Return the record of the process itself, with deadlines that count from ``at_s``."""
         return self.record
 
     def __str__(self) -> str:
@@ -213,7 +213,7 @@ class CompositeProcess(BaseProcess, ABC):
                 self._read_effects()
             found = [*self._own_wanted.values()]
             for name, known in self._child_effects.items():
-                child = self.child_process(self.record, name)  # which has them in order
+                child = self.child_process(self.record, name)  # for the order of the effects
                 found += [known.effects[f"{name}{SEPARATOR}{effect.key}"] for effect in child.effects]
             self._effects = tuple(found)
         return self._effects
@@ -229,7 +229,7 @@ class CompositeProcess(BaseProcess, ABC):
         return min(found, default=None)
 
     def owner(self, key: str) -> Owner:
-        """Return the process that waits for the effect with this key: this one, or a descendant."""
+        """Return the process that waits for the effect with this key: this one or a descendant."""
         inner, rest = self._inner(key)
         if inner is None:
             return Owner(self, "", ())
@@ -239,14 +239,14 @@ class CompositeProcess(BaseProcess, ABC):
         return Owner(owner.process, _join_path(name, owner.path), environments)
 
     def advance(self, key: str, outcome: Any) -> None:
-        """Take the outcome of one effect.  The step is atomic including children, synchronous and pure.
+        """Take the outcome of one effect.  The step, including the children's steps, is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key.  The name of a child discards the child, and takes the outcome in place of its end.
+            key: The effect's key.  The name of a child discards the child, and the outcome replaces its end.
             outcome: The outcome.  Its ``kind`` is the trigger.
 
         Raises:
-            OutcomeError: If no effect has this key, or its effect cannot have this outcome.
+            OutcomeError: If no effect has this key, or the effect does not accept this outcome.
             IllegalTrigger: If the table has no row for the outcome, or the process has ended.
         """
         steps: list[Event] = []
@@ -283,7 +283,7 @@ class CompositeProcess(BaseProcess, ABC):
         return self.child_process(self.record, name), rest
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome for the process itself, and the three arguments of guards."""
+        """Return the trigger of an outcome for the process itself, and the three arguments of the guards."""
         if key and key not in self.record.children:
             self._check(key, outcome)
         return outcome.kind, self.record, outcome, self
@@ -291,16 +291,17 @@ class CompositeProcess(BaseProcess, ABC):
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the names of the children, and own effects by `slot`, that the step to ``record`` may have changed.
+        """Return the names of the children and the own effects that the step to ``record`` may have changed.
 
-        An effect of None means that the slot is empty now.  Return None if others may have changed, too.
+        The own effects are by `slot`, with None for a slot that is empty now.  Return None if anything else may have
+        changed.
         """
         # A child's step changes nothing else as long as the parent has taken no step of its own.
         name, is_inside, _ = key.partition(SEPARATOR)
         return ((name,), {}) if is_inside and record.trace is self.record.trace else None
 
     def _read_effects(self) -> None:
-        """Read the effects of the process and of the children whose record has changed."""
+        """Read the effects of the process, and of each child whose record has changed."""
         record, old = self.record, self._child_effects
         wanted: dict[str, AnyEffect] = {}
         children: dict[str, ChildEffects] = {}
@@ -332,11 +333,10 @@ class CompositeProcess(BaseProcess, ABC):
         return found
 
     def slot(self, key: str) -> str:
-        """Return the slot of an own effect.  An effect that succeeds it has the same slot, and takes its place."""
+        """Return the slot of an own effect.  A later effect with the same slot takes its place in the order."""
         return key
 
     def _read_child(self, record: ParentRecord, name: str) -> ChildEffects:
-        """Read the effects of a child."""
         child: Any = self.child_process(record, name)
         prefix = f"{name}{SEPARATOR}"
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
@@ -379,7 +379,7 @@ class CompositeProcess(BaseProcess, ABC):
         gone: list[str],
         new: list[AnyEffect],
     ) -> ChildEffects:
-        """Return the effects of a child that has begun or moved.  Add the changes to ``gone`` and ``new``."""
+        """Return the effects of a child that began or moved, and add the changes to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"
         child: Any = self.child_process(record, name)
         change = child.change if before is not None and key.startswith(prefix) else None
@@ -410,7 +410,7 @@ class CompositeProcess(BaseProcess, ABC):
     # Steps
 
     def _advance_record(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
-        """Return the record after the outcome, and the names of the children that it has ended."""
+        """Return the record after the outcome, and the names of the children that ended."""
         record = self.record
         if record.ending is not None:
             raise IllegalTrigger(f"{outcome.kind!r} is not possible in {record.state}: {self} has ended")
@@ -431,7 +431,7 @@ class CompositeProcess(BaseProcess, ABC):
         return self._own_step(record, key, outcome, steps), ended
 
     def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
-        """Start new children, and take the ends of ended children."""
+        """Start new children, and react to children that have ended."""
         known = self.record.children
         # This is a loop, since a child may end as it starts, and the step for its end may add children.
         while record.ending is None:
@@ -460,7 +460,7 @@ class CompositeProcess(BaseProcess, ABC):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row of the table.  Return the record after it, and add its step to ``steps``."""
+        """Take a row of the table, add its step to ``steps``, and return the record after it."""
         cursor = take_row(self.machine, trigger, record, answer, self)
         step = Stepped(str(record.state), trigger, str(cursor.state), key, at_s, cursor.guard, detail)
         self.watch(step)
@@ -473,7 +473,7 @@ class CompositeProcess(BaseProcess, ABC):
             watch(step)
 
     def _replace_child(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
-        """Return the record with a child's present record.  Add its steps to ``steps``, and its end to ``ended``."""
+        """Return the record with a child's present record.  Extend ``steps`` and, if the child has ended, ``ended``."""
         steps += [inside(name, event) for event in child.steps]
         # A child with a `Change` has not ended, so its effects, which may be many, need not be read.
         if child.change is None and not child.effects:
@@ -498,10 +498,10 @@ class CompositeProcess(BaseProcess, ABC):
             raise OutcomeError(f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}")
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that no effect of the process itself asks for, unless the process takes it anyway.
+        """Refuse an outcome that no effect of the process itself asks for.  Subclasses may accept some.
 
         Raises:
-            OutcomeError: If the process does not take this outcome.
+            OutcomeError: If the outcome is refused.
         """
         raise OutcomeError(self._unwanted_text(key))
 
@@ -511,14 +511,14 @@ class CompositeProcess(BaseProcess, ABC):
 
 
 def inside(name: str, event: Event) -> Inside:
-    """Return an event of a child as its parent reports it: wrapped in one `Inside`, however deep it comes from."""
+    """Return an event of a child as its parent reports it: in a single `Inside`, however deep its origin."""
     if isinstance(event, Inside):
         return Inside(_join_path(name, event.path), event.event)
     return Inside(name, event)
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:
-    """Return the names of the new children in order.  They are at the end of all children."""
+    """Return the names of the new children, in order.  They are the last of all children."""
     found = []
     for name in reversed(children):
         if name in known:

@@ -1,15 +1,15 @@
-"""Journals: the events of a process, from which its record can be made again.
+"""Journals: the events of a process, from which its record can be rebuilt.
 
-A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON, the steps that
-were taken, who answered, the fence of the holder that wrote it, and a digest of the line before and its own line.  The
-first digest is that of the header.  Times are in the outcomes.
+A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON with its time,
+the steps that were taken, who answered, the fence of the holder that wrote it, and a digest of the previous digest and
+the line itself.  The first digest covers the header.
 
-Without a signing key, the digests reveal damage, but not a forger who computes them again.  With a key they are HMACs.
-A journal whose end was cut off is a valid earlier journal.
+Without a signing key, the digests reveal damage, but not a forger who recomputes them.  With a key they are HMACs.  A
+journal whose end was cut off is a valid earlier journal.
 
-An entry holds the steps, but not their results: `replay` takes the same steps, or raises a `ReplayError` because the
-code has changed.  It also holds what cannot be told later without the code: the states that the steps led to, what the
-processes that have begun are and have begun with, why a reply was refused, and why a call failed.
+An entry holds the steps, but not the records after them.  `replay` takes the same steps, or raises a `ReplayError`
+because the code has changed.  For readers without the code, an entry also holds the states after the steps, the inner
+processes that began, and why a reply was refused or a call failed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from fsm_agent.validation import safe_repr
 
 VERSION: Literal[1] = 1
 
-SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
+SIGNATURE_CHARS = 64  # hexadecimal digits of an HMAC-SHA256
 
-DIGEST_BYTES = 16  # against damage: 128 bits
+DIGEST_BYTES = 16  # 128 bits, enough to detect damage
 
 _DIGEST = b',"digest":"'
 
 _RETRIED = b'{"kind":"retried"'
 
-TASK_CHARS = 2000  # of what a process inside has begun with
+TASK_CHARS = 2000  # of an inner process's task
 
 WHY_CHARS = 4000
 
@@ -68,28 +68,28 @@ class Header(Value, frozen=True, kw_only=True):
     agent: str  # the name of the agent or flow that can drive it
     fingerprint: str = ""  # of the code that decides its steps
     seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
-    conversation: str = ""  # the conversation that it is a turn of, or empty
+    conversation: str = ""  # the conversation that the run is a turn of, or empty
     turn: int = 0  # the number of the turn, from 1
-    follows: str = ""  # the run before it in its conversation
-    forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
-    forked_by: str = ""  # who has forked it, for people
+    follows: str = ""  # the previous run in the conversation
+    forked: tuple[str, int] | None = None  # the original run, and the number of the last common entry
+    forked_by: str = ""  # who forked it, for people
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; may be empty
     tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by name, see `FlowTable`; may be empty
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
     by: str = ""  # who asked, by the caller's login; empty if unknown
-    traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
+    traceparent: str = ""  # W3C: where it began in a trace; not part of the request, and always the last field
 
 
 class FlowTable(Value, frozen=True):
-    """The table of a flow, for people who do not have its code."""
+    """The table of a flow, for readers who do not have its code."""
 
     start: str
-    states: Mapping[str, str]  # by name: what each waits for; an end is "end" or "failure"
-    rows: tuple[tuple[str, str, str, str], ...]  # source, event, guard, target; the user's own
+    states: Mapping[str, str]  # what each state waits for, by its name; "end" or "failure" for an end
+    rows: tuple[tuple[str, str, str, str], ...]  # the user's rows: source, event, guard, target
 
 
 class Beginning(Value, frozen=True):
-    """A process inside of another, as it began."""
+    """An inner process as it began."""
 
     path: str
     kind: str  # "call", "flow" or "members"
@@ -113,8 +113,8 @@ class Line(Value, frozen=True, kw_only=True):
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
     to: tuple[str, ...] = ()  # the state after each step
     begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
-    why: str = ""  # what the model was told of a reply that was refused; if its call failed by it, the reason
-    by: str = ""  # who posted the outcome, for people; empty if it was not posted, or if unknown
+    why: str = ""  # what the model was told about a refused reply, or why the call failed
+    by: str = ""  # who posted the outcome, for people; empty if unknown or not posted
     fence: int = 0
 
 
@@ -134,23 +134,22 @@ class Entry(Value, frozen=True):
     key: str
     outcome: str  # JSON
     steps: str  # JSON, as `steps_json` writes it
-    record: Any  # the record after it
+    record: Any  # the record after the entry
     by: str = ""  # who posted the outcome
-    more: str = ""  # fields of the line that people need without the code, as `inside_json` and `why_json` write them
+    more: str = ""  # fields for readers without the code, from `inside_json` and `why_json`
 
 
 class Journal:
-    """The entries of a process since the journal was attached to it, and the records between them.
+    """The entries of a process since the journal was attached, and the records between them.
 
     Args:
         first: The record of the process in its present state.
-        run: The name of the run in a store; empty without a store.
+        run: The name of the run in a store, or ``""`` without a store.
         header: The first line of the stored journal.
         chain: The digests so far, or None if nothing is written yet.
 
     Attributes:
-        is_lasting: Another OS process may read the lines, so each outcome is checked by reading it again before it is
-            taken.
+        is_lasting: True if another OS process may read the lines.  Each outcome is then checked by reading it back.
         earlier: The range of the messages of earlier turns, or None outside of a conversation.
 
     Examples:
@@ -199,7 +198,7 @@ class Journal:
         return self.entries[n - self.n_before :]
 
     def add(self, entry: Entry, before: Any) -> None:
-        """Add an entry that follows the record ``before``, just before the process commits its step."""
+        """Add an entry after the record ``before``, just before the process commits its step."""
         if before is not (self.entries[-1].record if self.entries else self.first):
             self.settle(before)
         self.entries.append(entry)
@@ -207,19 +206,19 @@ class Journal:
             self.undone.clear()
 
     def settle(self, record: Any) -> None:
-        """Drop the last entry if the process with this record was interrupted before it committed the entry."""
+        """Drop the last entry if the process, which has this record, was interrupted before it committed the step."""
         if record is not self.record:
             self.entries.pop()
 
     def undo(self) -> Any:
-        """Undo the last entry; return the record before it."""
+        """Undo the last entry, and return the record before it."""
         if not self.entries:
             raise UsageError("undo: expected a journal with entries, got an empty one")
         self.undone.append(self.entries.pop())
         return self.record
 
     def redo(self) -> Any:
-        """Redo the entry that was undone last; return the record after it."""
+        """Redo the entry that was undone last, and return the record after it."""
         if not self.undone:
             raise UsageError("redo: expected an undo since the last advance, got none")
         self.entries.append(self.undone.pop())
@@ -227,21 +226,21 @@ class Journal:
 
 
 class PastJournal(Journal):
-    """The journal of a process in a past state.  The process can be read, but takes no step."""
+    """The journal of a process in a past state, which can be read but takes no steps."""
 
     __slots__ = ()
 
     def add(self, entry: Entry, before: Any) -> None:
-        """Refuse an entry.
+        """Refuse the entry.
 
         Raises:
-            UsageError: In every case.
+            UsageError: Always.
         """
         raise UsageError(self.refusal)
 
     @property
     def refusal(self) -> str:
-        """Why the process takes no step, and what to call instead."""
+        """Why the process takes no steps, and what to call instead."""
         return (
             f"the run {self.run!r} as it was after entry {self.n} can be read, but takes no step;"
             f" call runs.fork({self.run!r}, step={self.n}) for a run that continues from there, or"
@@ -254,9 +253,9 @@ class Chain:
 
     Args:
         header: The first line.
-        signing_key: The key of the digests, which makes them HMACs.  Without one, they are plain digests.
+        signing_key: Makes the digests HMACs with this key.
         n: The number of the last line that was written or verified.
-        digest: The digest of that line; by default the digest of the header.
+        digest: The digest of that line.  By default, it is the digest of the header.
 
     Attributes:
         digest: The digest of the last line.
@@ -322,7 +321,7 @@ class Chain:
 
 
 def digest_of(data: bytes, signing_key: bytes | None) -> str:
-    """Return the digest of a line; ``data`` begins with the digest of the line before."""
+    """Return the digest of a line.  ``data`` begins with the digest of the previous line."""
     if signing_key is not None:
         return hmac.digest(signing_key, data, "sha256").hex()
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
@@ -343,21 +342,21 @@ def step_of(event: Event) -> tuple[str, str]:
 
 
 def steps_json(events: Sequence[Event]) -> str:
-    """Return the steps of an advance as JSON: the path and the trigger of each."""
+    """Return the path and trigger of each step as JSON."""
     return _encoder.encode(list(map(step_of, events))).decode()
 
 
 def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
-    """Return the states after the steps of an advance, and the processes that have begun, as fields of a line."""
+    """Return the states after some steps, and the inner processes that began, as fields of a line."""
     to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
     beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
     return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
 
 
 def why_json(step: Event) -> str:
-    """Return why a reply was refused, or a call failed, by the step of the process that took it, as a field of a line.
+    """Return why a step refused a reply or failed the call, as a field of a line.
 
-    A reply is read by code that a reader of the journal may not have.
+    A reader of the journal may not have the code that read the reply.
     """
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
     if not (why := own.told or (own.detail if own.to == _FAILED else "")):
@@ -377,7 +376,7 @@ _decoder = decoder_of(_Signed)
 
 
 def with_traceparent(header: str, traceparent: str) -> str:
-    """Return the text of a header with this traceparent, or unchanged if it has one, or ``traceparent`` is empty.
+    """Return a header with this traceparent.  It is unchanged if it has one already, or ``traceparent`` is not valid.
 
     The header is not parsed, since it may hold a long dialog.
     """
@@ -390,7 +389,7 @@ def header_of(line: str) -> Header:
     """Read a header.
 
     Raises:
-        JournalError: If the line is damaged, or of another version.
+        JournalError: If the line is damaged, or has another version.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -424,7 +423,7 @@ def line_of(text: str) -> Line:
 def _decode_line(data: bytes) -> _Signed:
     try:
         signed: _Signed = _decoder.decode(data)
-    except msgspec.DecodeError as error:  # it may hold NaN or Infinity, such as log probabilities, as `to_json` writes
+    except msgspec.DecodeError as error:  # `to_json` may have written NaN or Infinity, such as log probabilities
         try:
             fields = json.loads(data)
             outcome = msgspec.Raw(json.dumps(fields["outcome"]).encode())
@@ -459,7 +458,7 @@ def _shorten(line: str) -> str:
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…")
 
 
-MIN_KEY_BYTES = 32  # the length of the hash: shorter keys weaken it (RFC 2104, section 3)
+MIN_KEY_BYTES = 32  # the length of the hash; shorter keys weaken it (RFC 2104, section 3)
 
 _HEAD, _TAIL = b'{"signature":"', b'",'  # around the signature, before the signed fields
 
@@ -485,7 +484,7 @@ class KeyMissing(JournalError):
 
 
 def signed(document: str, signing_key: str | bytes) -> str:
-    """Return a JSON object with a ``signature`` before its fields: HMAC-SHA256 of the object without it.
+    """Return a JSON object with a ``signature`` as its first field: the HMAC-SHA256 of the object without it.
 
     Raises:
         UsageError: If the key is too short.
@@ -502,7 +501,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
     """Return the object that was passed to `signed`.  Without a key, return an unsigned document unchanged.
 
     Raises:
-        SnapshotError: If the document is not signed with this key, or it is signed and no key was passed.
+        SnapshotError: If the document was not signed with this key, or is signed and no key was passed.
         UsageError: If the key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):
@@ -528,7 +527,7 @@ def key_bytes(signing_key: str | bytes) -> bytes:
     """Return a key as bytes.
 
     Raises:
-        UsageError: If it is too short, or neither text nor bytes.
+        UsageError: If the key is too short, or neither text nor bytes.
     """
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key
     right = f"signing_key: expected {MIN_KEY_BYTES} bytes or more, such as secrets.token_hex(), got"

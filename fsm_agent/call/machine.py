@@ -2,10 +2,11 @@
 
 A row says: on this trigger, in these states, if the guard holds, the action makes the next record and the machine goes
 to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``.  The
-record is the present state, the event is the input, and the owner is constant for the life of a record: the prompt of
-an agent call, the run of a flow.
+record is the present state, and the event is the input.  The owner is constant for the life of a record: the prompt of
+an agent call, or the run of a flow.
 
-`take_row` takes a step.  `explain` tells which row a step would take and why, and `explain_step` why it took its row.
+`take_row` takes a step.  `explain` shows which row a step would take and why, and `explain_step` shows why a past step
+took its row.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
 def row_name(source: str, trigger: str, to: str, guard: str) -> str:
-    """Return a row, or the step of one, as text.
+    """Return a row, or a step that took one, as text.
 
     Examples:
         >>> row_name("Calling", "replied", "Completed", "is_answer")
@@ -38,13 +39,13 @@ def row_name(source: str, trigger: str, to: str, guard: str) -> str:
 
 
 class Cursor:
-    """A record during one step: the model that `transitions` moves.
+    """The record during one step, as the model that `transitions` moves.
 
     Attributes:
-        state: The name of the state, a string: `transitions` reads the state several times a step, and the name of an
-            enum member costs two function calls each time.
+        state: The name of the state.  It is a plain string because `transitions` reads it several times a step, and
+            each read of an enum member's name costs two function calls.
         after: The record that the row's action returned.
-        guard: The name of the guard that let the row be taken; ``""`` if it has none.
+        guard: The name of the guard that allowed the row, or ``""`` if the row has no guard.
     """
 
     __slots__ = ("after", "guard", "state")
@@ -56,7 +57,7 @@ class Cursor:
 
 
 class _Guard(Condition):
-    """The guard of a row, which takes the arguments of an action."""
+    """The guard of a row.  It is called with the same arguments as an action."""
 
     def check(self, event_data: EventData) -> bool:
         guard: Any = self.func
@@ -67,16 +68,16 @@ class _RowTransition(Transition):
     condition_cls = _Guard
 
     def _change_state(self, event_data: EventData) -> None:
-        """Set the state: those of a table have no callbacks, for which the library would look each of them up."""
+        """Set the state.  States here have no callbacks, so skip the library's search for them."""
         model: Any = event_data.model
         model.state = self.dest
 
 
 class RowMachine(Machine):
-    """The machine of a table.  It calls guards and actions with ``(record, event, owner)``, and logs no states.
+    """The machine of a table.  It calls guards and actions with ``(record, event, owner)``.
 
     Attributes:
-        members: The members of the enum of states, by their names.
+        members: The members of the enum of states, by name.
         rows: The table.
 
     Examples:
@@ -91,7 +92,7 @@ class RowMachine(Machine):
     rows: tuple[Row, ...]
 
     def callback(self, func: Any, event_data: EventData) -> None:
-        """Call the action of a row, and keep what it returns in the cursor."""
+        """Call the action of a row, and keep its result in the cursor."""
         row: Any = event_data.transition
         cursor: Any = event_data.model
         cursor.after = func(*event_data.args)
@@ -129,7 +130,7 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
 
 
 def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: Any) -> Cursor:
-    """Take the first row whose guard holds; return its cursor, whose ``state`` is a member of the enum again.
+    """Take the first row whose guard holds, and return its cursor.  The cursor's ``state`` is a member of the enum.
 
     Raises:
         IllegalTrigger: If no row of this trigger can be taken.
@@ -163,9 +164,9 @@ class RowVerdict(Value, frozen=True):
     source: str
     trigger: str
     to: str
-    guard: str = ""  # its name; empty: the row has none
+    guard: str = ""  # its name; empty if the row has no guard
     action: str = ""  # its name
-    said: bool | None = None  # by the guard; None: the row has none, it raised, or an earlier row was taken
+    said: bool | None = None  # the guard's verdict; None if there is no guard, it raised, or it was not asked
     error: str = ""  # the type and the text of the exception that the guard raised
     is_taken: bool = False
 
@@ -179,9 +180,9 @@ class RowVerdict(Value, frozen=True):
 
 
 class Explanation(Value, frozen=True):
-    """The rows that a trigger has in a state, what their guards said, and which row was taken.
+    """The rows that a trigger has in a state, the verdicts of their guards, and the row that was taken.
 
-    Its text has one line per row, in the order in which rows are tried.
+    As text, it has one line per row, in the order in which the rows are tried.
 
     Examples:
         >>> from fsm_agent.call import Cancelled
@@ -195,17 +196,17 @@ class Explanation(Value, frozen=True):
 
     state: str
     trigger: str
-    rows: tuple[RowVerdict, ...]  # those of the trigger in this state, in the order in which they are tried
+    rows: tuple[RowVerdict, ...]  # the rows of the trigger in this state, in the order in which they are tried
     possible: tuple[str, ...]  # the triggers that the table has in this state
 
     @property
     def taken(self) -> RowVerdict | None:
-        """The row that was taken, or would be; None: no row was."""
+        """The row that was or would be taken, or None if there is no such row."""
         return next((row for row in self.rows if row.is_taken), None)
 
     @property
     def refusal(self) -> str:
-        """Why no row is taken, and which triggers are possible; empty: a row is taken."""
+        """Why no row is taken and which triggers are possible, or ``""`` if a row is taken."""
         if self.taken is not None:
             return ""
         refused = ", ".join([row.guard for row in self.rows if row.said is False])
@@ -220,9 +221,9 @@ class Explanation(Value, frozen=True):
 
 
 def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: Any) -> Explanation:
-    """Return which row a machine would take, and what the guards say; take no step.
+    """Return which row a machine would take and what the guards say, without taking a step.
 
-    Guards are asked as a step asks them: from the top, until one holds.  Actions are not called.
+    Guards are asked from the top until one holds, as in a step.  Actions are not called.
 
     Args:
         rows: The table.
@@ -247,9 +248,9 @@ def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: A
 
 
 def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
-    """Return why a step took its row.
+    """Return why a step took its row, without asking its guards again.
 
-    Rows are tried from the top, so the guards of all earlier rows refused.  No guard is asked again.
+    Rows are tried from the top, so the guards of all earlier rows must have refused.
 
     Args:
         rows: The table.
@@ -273,7 +274,7 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
 
     table = tuple(rows)
     alike = [row for row in _rows_of(table, step.trigger, source) if is_it(row)[0]]
-    if len(alike) != 1:  # the trace names a guard, so of two rows with guards of one name it cannot say which it was
+    if len(alike) != 1:  # the trace only names the guard, which two rows may have in common
         known = "that step in none of its rows" if not alike else f"{len(alike)} rows with a guard named {step.guard!r}"
         name = row_name(source, step.trigger, to, step.guard)
         raise UsageError(f"the step: expected one that a single row of the table takes, got {name} and {known}")
@@ -283,7 +284,7 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
 def _explanation(
     rows: Iterable[Row], trigger: str, state: str, ask: Callable[[Row], tuple[bool | None, str]]
 ) -> Explanation:
-    """Return the explanation by what a row is found to say: whether it holds, and the error of its guard."""
+    """Build an explanation.  ``ask`` returns whether a row holds, and the error of its guard."""
     table = tuple(rows)
     found: list[RowVerdict] = []
     is_decided = False
@@ -326,9 +327,9 @@ def _refuse(row: Row) -> tuple[bool, str]:
 
 
 def _ask(row: Row, record: Any, event: Any, owner: Any) -> tuple[bool | None, str]:
-    """Return what the guard of a row says, or None and its error."""
+    """Return whether the guard of a row holds, or None and the error if it raises."""
     guard = row[3]
     try:
         return guard is None or bool(guard(record, event, owner)), ""
-    except Exception as error:  # a flow's guard is user code, and its failure is what the reader looks for
+    except Exception as error:  # a flow's guard is user code, and the reader wants to see its failure
         return None, f"{type(error).__name__}: {error}"

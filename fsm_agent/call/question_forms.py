@@ -1,8 +1,8 @@
-"""Forms of questions, and the outcomes that filled-in forms give, for pages, clients and commands.
+"""Questions as forms, and the outcomes of filled-in forms, for pages, clients and commands.
 
-`question_form` has a field for each value of an answer, by the JSON Schema in the question.  `outcome_from_form` reads
-the texts typed into them.  `outcome_of` takes a value, and checks it.  Texts, numbers, choices, yes and no have fields.
-Anything else is written as JSON.
+`question_form` makes a field for each value of an answer, from the JSON Schema in the question.  Texts, numbers,
+choices and booleans have fields; any other value is typed as JSON.  `outcome_from_form` reads the texts that were
+typed.  `outcome_of` takes and checks a value.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fsm_agent.prompts.unions import union_core
 MOST_FIELDS = 40  # of a form; a value with more fields is written as JSON
 _MOST_REFERENCES = 10
 _MOST_PROBLEMS = 20  # of one value
-_LONG = 60  # characters of a text that gets an area
+_LONG = 60  # longer texts get a text area
 _NULL = {"type": "null"}
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
-_RIGHT = {  # what Python says of a text would quote it, and it may be secret
+_RIGHT = {  # Python's own messages would quote the text, which may be secret
     "integer": "give a whole number",
     "number": "give a number such as 1.5",
     "boolean": "give true or false",
@@ -37,10 +37,10 @@ _WHOLE = ""  # the key of the field that is the whole value
 
 
 class FormError(OutcomeError):
-    """A filled-in answer that its question does not take.
+    """An answer that does not fit its question.
 
     Args:
-        errors: The problems by the name of the field; ``""`` is the whole form.
+        errors: The problems, by the name of the field.  ``""`` is the whole form.
     """
 
     def __init__(self, errors: Mapping[str, str]) -> None:
@@ -61,11 +61,11 @@ class Field(NamedTuple):
     hint: str = ""
     choices: tuple[tuple[str, str], ...] = ()  # JSON, and its words
     schema: Mapping[str, Any] = {}  # of its value
-    is_null_if_empty: bool = False  # the value has to have it, and null will do
+    is_null_if_empty: bool = False  # True if the key is required and may be null
 
     @property
     def rows(self) -> int:
-        """How many lines the field has; 1 for a single line."""
+        """The number of lines of the field; 1 for a single-line field."""
         lines = _as_typed(self.value).count("\n") + 1
         if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or lines > 1:
             return min(12, max(2, lines))
@@ -73,7 +73,7 @@ class Field(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A type that an answer may have."""
+    """One of the types that an answer may have."""
 
     name: str  # as in the answer; empty if there is a single type
     fields: tuple[Field, ...]
@@ -84,7 +84,7 @@ class QuestionForm(NamedTuple):
 
     key: str
     path: str  # of the process that asks
-    subject: str  # what it is about: a function, or the state of a flow
+    subject: str  # the function, or the state of a flow
     kind: str
     text: str
     choices: tuple[Choice, ...]
@@ -94,12 +94,15 @@ class QuestionForm(NamedTuple):
 
     @property
     def has_button_each(self) -> bool:
-        """Whether each type has its own button, since there are several types with at most one field."""
+        """True if there are several types with at most one field each, so that each type gets a button."""
         return len(self.choices) > 1 and all(len(choice.fields) <= 1 for choice in self.choices)
 
 
 def question_form(question: Question) -> QuestionForm:
-    """Return the form of a question.  It shows arguments unmasked, so mask them if anyone but operators sees them."""
+    """Return the form of a question.
+
+    It shows arguments unmasked, so mask them if anyone but operators sees the form.
+    """
     about = about_of(question)
     is_arguments = question.kind == "approval"
     choices = tuple(_argument_choices(question, about) if is_arguments else _answer_choices(question, about))
@@ -124,19 +127,19 @@ def question_subject(question: Question) -> str:
 
 
 def question_text(question: Question) -> str:
-    """Return the text of a question, or empty if it is about a function or has no text."""
+    """Return the text of a question, or ``""`` if it is about a function or has no text."""
     about = about_of(question)
     return shown(next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), ""))
 
 
 def about_of(question: Question) -> dict[str, Any]:
-    """Return what a question is about, as data.  A text that is not JSON is the question itself."""
+    """Return the subject of a question as data.  If it is not JSON, the text is the question."""
     about = parsed(question.about or "{}")
     return about if isinstance(about, dict) else {"question": question.about}
 
 
 def arguments_of(question: Question) -> Any:
-    """Return the arguments of the function call that a question is about, or None if they are not JSON."""
+    """Return the arguments of the function call in a question, or None if they are not JSON."""
     text = about_of(question).get("arguments")
     try:
         return json.loads(text) if isinstance(text, str) else None
@@ -145,7 +148,7 @@ def arguments_of(question: Question) -> Any:
 
 
 def masked_arguments_of(question: Question) -> str:
-    """Return the arguments that a question is about as JSON with masked secrets, or "" if they are not an object."""
+    """Return the arguments in a question as JSON with masked secrets, or ``""`` if they are not an object."""
     arguments = arguments_of(question)
     if not isinstance(arguments, dict):
         return ""
@@ -166,7 +169,7 @@ def _schema(question: Question) -> dict[str, Any]:
 
 
 def _argument_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
-    """Yield the arguments of a function call as fields to edit."""
+    """Yield one choice, whose fields are the arguments of a function call."""
     text, arguments, schema = about.get("arguments"), arguments_of(question), _schema(question)
     properties = schema.get("properties")
     if isinstance(arguments, dict) and isinstance(properties, dict) and arguments.keys() <= properties.keys():
@@ -200,7 +203,7 @@ def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Ch
 
 
 def _is_typed(question: Question) -> bool:
-    """Return True if an answer is JSON of the types that a state of a flow gives."""
+    """Return whether an answer is JSON of the types that a state of a flow expects."""
     return question.kind == "answer" or bool(question.types)
 
 
@@ -210,7 +213,7 @@ def _is_flat(schema: Mapping[str, Any]) -> bool:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema behind its references, with ``nullable`` in place of null as another type."""
+    """Return a schema with its references followed, and with ``nullable`` in place of a null type."""
     beside: dict[str, Any] = {}
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):
@@ -270,7 +273,7 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def _described(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Describe JSON of a schema in a few words."""
+    """Describe a JSON Schema in a few words."""
     match schema:
         case {"type": "array", "items": inner}:
             return f"a list, each {_described(_resolved(inner, root), root)[:80]}"
@@ -289,11 +292,11 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
 
     Args:
         question: The question.
-        kind: What kind of outcome it is, one of `QuestionForm.answers`, or ``modified``.
-        value: For an approval, the arguments, or None to keep them.  Masked parts of them keep their former values.
-            For the result of a function or a state, its value.
+        kind: The kind of outcome: one of `QuestionForm.answers`, or ``modified``.
+        value: For an approval, the arguments, or None to keep them.  Masked parts keep their former values.  For the
+            result of a function or a state, its value.
         reason: Why a call is denied or a run is cancelled, or the error of a function.
-        type: The name of the type of a value, if a state takes several.
+        type: The name of the value's type, if the state accepts several types.
 
     Raises:
         FormError: If the question does not take this kind, or the value does not fit its schema.
@@ -342,7 +345,7 @@ def _approval(question: Question, arguments: Any) -> Outcome:
 
 
 def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
-    """Return where and why an answer does not fit the schema of its question.  It is empty without a misfit or schema.
+    """Return where and why an answer does not fit the schema of its question.  Empty if it fits or there is no schema.
 
     The texts do not contain the answer, which may be secret.
     """
@@ -358,10 +361,10 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
 
 
 def _check_answer(text: str, schema: Mapping[str, Any], types: Sequence[str]) -> None:
-    """Read an answer as its state does, but by the schemas of its types, whose code may be in another OS process.
+    """Check an answer against the schemas of its types, as its state would, without the code of the types.
 
     Raises:
-        ValueError: It has none of the types, or does not say which; or another of `REFUSALS`.
+        ValueError: If the answer has none of the types, or does not say which.  Other `REFUSALS` are possible.
     """
     answer, kinds = json.loads(text), schema.get("anyOf")
     is_each_known = len(types) > 1 and isinstance(kinds, list) and len(kinds) == len(types)
@@ -371,7 +374,7 @@ def _check_answer(text: str, schema: Mapping[str, Any], types: Sequence[str]) ->
         case [str(name), value] if len(types) > 1 and name in types:
             answer, core = value, cores[types.index(name) if is_each_known else 0]
         case _ if is_each_known:
-            # The name of a generic class is none of its tag in JSON, which the title of its schema is.
+            # The tag of a generic class in JSON is the title of its schema, not its name.
             titles = [_resolved(part, schema).get("title") for part in parts]
             names = [name if name.isidentifier() else str(title) for name, title in zip(types, titles, strict=True)]
             core = union_core(cores, names)
@@ -394,10 +397,14 @@ def _problems(error: Exception) -> list[tuple[str, str]]:
 
 
 def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
-    """Return the outcome of a form, which has the texts by field name, and ``kind``, ``reason`` and ``type``.
+    """Return the outcome of a filled-in form.
+
+    Args:
+        question: The question.
+        form: The texts by the name of their field, with ``kind``, ``reason`` and ``type``.
 
     Raises:
-        FormError: If a field is wrong, or the form answers something else.
+        FormError: If a field is wrong, or the question does not take this kind of answer.
     """
     kind, reason = form.get("kind", ""), form.get("reason", "").strip()
     asked = question_form(question)
@@ -452,12 +459,12 @@ def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> d
 
 
 def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
-    """Return the value of fields.
+    """Return the value of filled-in fields.
 
     Args:
         fields: The fields.
-        form: What was typed into them.
-        may_be_empty: Whether a text that is needed, or was there before, may be empty.  Otherwise it was forgotten.
+        form: The texts that were typed, by the name of the field.
+        may_be_empty: Whether an empty text is accepted in a field that needs or had a value.
 
     Raises:
         FormError: If a needed field is empty, or a field holds a wrong value.
@@ -484,7 +491,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
 
 
 def _as_typed(text: str) -> str:
-    """Return text with the ends of lines that a page has; its form sends others."""
+    """Return text with the line ends that it had in the page, since a form sends others."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

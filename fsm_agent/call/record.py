@@ -1,4 +1,4 @@
-"""The record: the whole state of one agent call, with its limits and the records of processes inside of it."""
+"""The record: the whole state of one agent call, with its limits and the records of inner processes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call as a whole.  None means unlimited.
 
     A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more if it has two stages
-    or a finalizer.  If its context is summarized, a request for a summary may come before each of them.
+    or a finalizer.  A request for a summary may come before each of them.
 
     Args:
         rounds: The number of replies whose functions run; 0 allows no functions.
-        on_limit: What happens when the rounds are used up. ``"final_prompt"``: the model is told to finish;
-            ``"stop"``: the call is completed without an output; ``"fail"``: it fails.
+        on_limit: What happens when the rounds are used up.  ``"final_prompt"`` tells the model to finish, ``"stop"``
+            completes the call without an output, and ``"fail"`` makes it fail.
         parse_retries: How many answers the parser or the check may refuse before the call fails.
         identical_problems: How many answers in a row with the same problem end the call; 2 or more.
         on_cut: What happens to an answer in plain text that was cut off at the token limit: ``"retry"`` requests it
@@ -49,14 +49,14 @@ class Limits(Value, frozen=True, kw_only=True):
         depth: The number of nested levels of agent calls; 1 allows no agent call inside a function.
         handoffs: How often agents may hand the dialog over before one of them answers.
         tokens: The tokens of all replies together, including the replies to inner agents.
-        cost_usd: The cost of these replies in dollars.  The price of each model has to be known, or in ``prices``.
+        cost_usd: The cost of these replies in dollars.  The price of each model must be known or in ``prices``.
         deadline_s: Seconds from the start to the end of the call.
         request_s: Seconds for one request to the model.  A longer request fails, and may be repeated.
         check_s: Seconds for one check of an answer.  A longer check makes the call fail.
-        wait_s: Seconds to wait before a recall at most.  The call ends if a provider asks for a longer wait.
+        wait_s: The longest wait before a recall, in seconds.  The call ends if a provider asks for a longer wait.
         identical_rounds: How many rounds in a row with the same function calls are a loop; 2 or more.
-        on_loop: What happens at a loop. ``"stop"`` ends the call; ``"warn"`` reports it at every multiple of
-            `identical_rounds`; ``"tell"`` does that, and tells the model.
+        on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of
+            `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
         loop_role: The role of the message that tells the model.
         failures_per_function: The number of failures after which a function is no longer offered.
         parallel: How many functions of one round may run at once; 1 runs them one after another.
@@ -120,7 +120,7 @@ def is_within(used: int, limit: int | None) -> bool:
 
 
 class State(StrEnum):
-    """A state of an agent call, in which it waits for something or has ended; the value is for people.
+    """A state of an agent call, in which it waits for something or has ended.  The value is for people.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -139,11 +139,11 @@ class State(StrEnum):
     FAILED = "Failed"
 
 
-TAKES_OVER = "to:"  # begins the name of the call of an agent that has taken over the dialog
+TAKES_OVER = "to:"  # the prefix of the name of a child that has taken over the dialog
 
 ASKING = (State.CALLING, State.PARSE_EXCEPTION)
 
-SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # states in which replies may come, in a round those to agents inside
+SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # states in which replies may come, to the call or to inner agents
 
 ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT, State.CHECKING)  # live states before a handoff
 
@@ -160,19 +160,19 @@ class Reason(StrEnum):
         True
     """
 
-    ANSWERED = "answered"  # with an output that the prompt's parser accepted, and the agent's check if it has one
+    ANSWERED = "answered"  # the parser and the agent's check, if any, accepted an output
     STOPPED = "stopped"  # by `stop_when`, or from outside
-    TOO_DEEP = "too deep"  # agents inside functions of agents
+    TOO_DEEP = "too deep"  # more nested agent calls than `Limits.depth`
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, or passed the check, within `Limits.parse_retries`
     STUCK = "stuck"  # `Limits.identical_problems` answers in a row had the same problem
-    MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
+    MODEL_FAILED = "model failed"  # no reply came within `Limits.recalls`
     ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
     LOOPED = "looped"  # `Limits.identical_rounds` rounds in a row were the same, and `Limits.on_loop` is "stop"
     OVER_BUDGET = "over budget"  # more than `Limits.tokens` or `Limits.cost_usd`
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
-    FUNCTION_FAILED = "function failed"  # a function whose failure makes the call fail
+    FUNCTION_FAILED = "function failed"  # a function failed whose failure ends the call
     CHECK_FAILED = "check failed"  # the check of an answer raised an exception other than `Retry`, or took too long
     HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog over more than `Limits.handoffs` times
 
@@ -182,17 +182,17 @@ class Ending(Value, frozen=True, kw_only=True):
 
     reason: Reason
     detail: str = ""  # for people
-    error: ErrorReport | None = None  # the error of the provider or the parser, if that is the reason
+    error: ErrorReport | None = None  # the error of the provider or the parser, if it is the reason
     function: str = ""  # the name of the function that was repeated or failed, or of the check
-    # The field of `Limits` whose limit was reached, or empty.  It is "rounds" for an answer that the model had to give
-    # because the rounds were used up.
+    # The field of `Limits` whose limit was reached, or empty.  It is also "rounds" if the model had to answer because
+    # the rounds were used up.
     limit: str = ""
     count: int | float | None = None  # the count against it: rounds, answers, handoffs, seconds, tokens or dollars
     output_json: str | None = None  # the output, if `stop_when` provided one or the check changed the answer
 
 
 class Tally(Value, frozen=True):
-    """The successes and failures of a function in a call; their sum is the number of its runs."""
+    """The successes and failures of a function in a call.  Their sum is the number of runs."""
 
     successes: int = 0
     failures: int = 0
@@ -202,25 +202,25 @@ class Tally(Value, frozen=True):
         return self.successes + self.failures
 
 
-UNHEARD = "was begun, and its outcome is unknown"  # of a function that must not run twice
+UNHEARD = "was begun, and its outcome is unknown"  # said of a function that must not run twice
 
 
 class OnceRun(Value, frozen=True):
-    """The runs of a pending function call that must not run twice."""
+    """How far a pending function call that must not run twice has come."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
-    phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started again
+    phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again
 
 
 def successor_name(path: str) -> str:
-    """Return the name of the call that took the dialog over by the first handoff in a path."""
+    """Return the name of the child that took over the dialog by the first handoff in a path."""
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
 
 
 class ContextUse(Value, frozen=True, kw_only=True):
     """What one request of a call showed the model.
 
-    Tokens count the whole request.  ``before``, ``estimated`` and ``counted`` are None if they were not counted.
+    Token counts cover the whole request.  ``before``, ``estimated`` and ``counted`` are None if nothing was counted.
     """
 
     hidden = ("counted", "digest")
@@ -229,16 +229,16 @@ class ContextUse(Value, frozen=True, kw_only=True):
     messages: int | None = None  # how many were sent, or None for the whole dialog, which was not counted
     before: int | None = None  # tokens before the passes of a `Budget`
     estimated: int | None = None  # tokens of what was sent
-    counted: int | None = None  # the same, before the estimate was corrected
+    counted: int | None = None  # the estimate before its correction
     reported: int | None = None  # tokens by the provider's count, or None if it reported no count
-    cached: int | None = None  # how many of them the provider had in its cache
+    cached: int | None = None  # the reported tokens that the provider had in its cache
     passes: tuple[str, ...] = ()  # the passes that left something out, in order
-    extends: bool = False  # it begins with all messages of the request before
+    extends: bool = False  # True if it begins with all messages of the previous request
     digest: str = ""  # of its messages
 
 
 class RequestFailure(Value, frozen=True, kw_only=True):
-    """A failed request to the model, whether or not the call then succeeded.
+    """A failed request to the model, even if the call then succeeded.
 
     Examples:
         >>> result = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
@@ -247,8 +247,8 @@ class RequestFailure(Value, frozen=True, kw_only=True):
     """
 
     key: str  # of the request
-    attempt: int  # at this request, from 1
-    round: int  # the round that the reply would have belonged to, from 1
+    attempt: int  # the attempt at this request, from 1
+    round: int  # the round in which it failed, from 1
     report: ErrorReport
     at_s: float  # Unix time
     delay_s: float | None = None  # seconds until the next attempt, or None if there was no further attempt
@@ -257,7 +257,7 @@ class RequestFailure(Value, frozen=True, kw_only=True):
 class CallRecord(Value, frozen=True, kw_only=True):
     """The whole state of an agent call: a value whose JSON is the snapshot.
 
-    Two records are equal if the same happened in any schedule.  The comparison leaves out `trace`, which holds the
+    Two records are equal if the same things happened, in any schedule.  The comparison ignores `trace`, which holds the
     order in which functions returned.
 
     Examples:
@@ -271,45 +271,45 @@ class CallRecord(Value, frozen=True, kw_only=True):
     depth: int = 0  # how many agent calls are around this one
     limits: Limits = Limits()
     dialog: Vector[Message]  # without the exception branch
-    seeded_with: int = 0  # how many messages of the dialog were there before the call
+    seeded_with: int = 0  # the number of messages that were in the dialog before the call
     outer_limits: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
     by: str = ""  # who asked, according to the caller; empty if unknown
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
     model: str = ""  # the name of the model of this call; empty for the model of its agent
-    branch: tuple[Message, ...] = ()  # the exception branch: the model sees it; a usable answer prunes it
-    problems: tuple[str, ...] = ()  # of the refused answers in the branch; an accepted answer leaves them in place
+    branch: tuple[Message, ...] = ()  # the exception branch, which the model sees until a usable answer prunes it
+    problems: tuple[str, ...] = ()  # the problems of the answers in the branch; they stay after an accepted answer
     pruned: tuple[Message, ...] = ()  # the messages of former branches
     round: tuple[FunctionCall, ...] = ()  # the function calls of the last reply
-    injected: tuple[Message, ...] = ()  # injected while functions are pending; go into the dialog after the results
-    children: Children = field(default_factory=dict)  # the records of agents inside of it that have not ended
-    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty for the call's own
+    injected: tuple[Message, ...] = ()  # injected while functions were pending; they follow the results in the dialog
+    children: Children = field(default_factory=dict)  # the records of inner agents that have not ended
+    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty for the call's own agent
     handoffs: int = 0  # before this call, since the user's turn
-    successor: CallRecord | None = None  # the record of the agent that took the dialog over and ended; without dialog
+    successor: CallRecord | None = None  # the record, without dialog, of the agent that took the dialog over and ended
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     failures: Vector[RequestFailure] = Vector()  # of requests to the model
     summary: HistorySummary | None = None  # of the beginning of the dialog
     requests: Vector[ContextUse] = Vector()  # the answered requests, if the call has a `View`
     shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
-    shortened_at: int = -1  # how many messages there were then, including the messages of branches
+    shortened_at: int = -1  # the number of messages at that time, including the messages of branches
     turn: int = 0  # the number of replies, failed requests and injections so far
     replies: int = 0  # the number of replies, usable or not
     runs: int = 0  # the number of settled function calls that were run
     rounds: int = 0
     parse_errors: int = 0
     recalls: int = 0
-    attempt: int = 1  # at the present request
-    identical_rounds: int = 0  # in a row, up to the newest; counted only under a limit
+    attempt: int = 1  # the attempt at the present request
+    identical_rounds: int = 0  # how many rounds in a row are equal to the newest; counted only under a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
     once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round
-    is_drafted: bool = False  # the first of two stages (`Prompt.mode`) is over
-    is_checked: bool = False  # its answers are checked: it began with a check, `Agent.check`
+    is_drafted: bool = False  # True after the first of two stages (`Prompt.mode`)
+    is_checked: bool = False  # True if the call has a check of its answers, `Agent.check`
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
-    usage: Usage = UNUSED  # of all replies, including pruned ones, and of agents inside that have ended
+    usage: Usage = UNUSED  # of all replies, including pruned ones, and of inner agents that have ended
     reply: Reply | None = None  # the last reply
-    repairs: tuple[str, ...] = ()  # the repairs that the answer needed, also while it is checked
+    repairs: tuple[str, ...] = ()  # the repairs that the answer needed
     ending: Ending | None = None
     trace: Vector[Stepped] = Vector()
 
@@ -329,7 +329,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """Return the record of a call that has not begun.
 
         Raises:
-            UsageError: If ``extra`` or ``parser_args`` holds a value that JSON cannot hold, or ``by`` is not text.
+            UsageError: If ``extra`` or ``parser_args`` is not JSON-serializable, or ``by`` is not text.
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
         if by:
@@ -355,12 +355,12 @@ class CallRecord(Value, frozen=True, kw_only=True):
         return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
 
     def renewed(self, at_s: float) -> CallRecord:
-        """Return the record with a deadline that counts from ``at_s`` on, if it has begun and has one."""
+        """Return the record with its deadline, if any, counted from ``at_s``."""
         return self if self.deadline_s is None else self.changed(started_at_s=at_s)
 
     @property
     def failure(self) -> str | None:
-        """Why the call failed, as text for the model that called it, or None if it has not failed."""
+        """Why the call failed, as text for the calling model, or None if it has not failed."""
         if self.ending is None or self.state is State.COMPLETED:
             return None
         return f"{self.ending.reason}: {self.ending.detail}".rstrip(": ")
@@ -374,7 +374,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens of the replies to each agent, by its path as in `Inside`.  The call's own agent has the path ""."""
+        """Tokens by the path of each agent, as in `Inside`.  The call's own agent has the path ``""``."""
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":
@@ -391,7 +391,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> tuple[FunctionCall, ...]:
-        """The calls of the round that are not settled."""
+        """The function calls of the round that are not settled."""
         for f in self.round:
             if f.result is not None or f.error is not None:
                 return tuple([f for f in self.round if f.result is None and f.error is None])
@@ -399,7 +399,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def newest_round(self) -> tuple[FunctionCall, ...]:
-        """The settled calls of the last closed round.  It is empty before the first one."""
+        """The settled calls of the last closed round, if any."""
         calls, start = self.function_calls, len(self.function_calls)
         asked_in = calls[-1].id.partition(".")[0] if start else ""
         while start and calls[start - 1].id.partition(".")[0] == asked_in:
@@ -408,19 +408,19 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def in_doubt(self) -> tuple[FunctionCall, ...]:
-        """The pending calls of functions that must not run twice and have been started."""
+        """The pending calls of functions that were started and must not run twice."""
         begun = {id for id, run in self.once.items() if run.phase != "cleared"}
         return tuple([f for f in self.round if f.id in begun and not f.is_settled])
 
     @property
     def is_looping(self) -> bool:
-        """True if the newest round is in a loop at a multiple of the limit, so that the loop is reported."""
+        """True if the newest round completes a multiple of `Limits.identical_rounds`, so that the loop is reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
 
 class ProcessRecord(Written):
-    """The record of an inner process of a call that is not an agent call, such as a run of a flow.
+    """The record of an inner process other than an agent call, such as a run of a flow.
 
     A record that was read from JSON holds only an outline until its process is made.
 
@@ -450,7 +450,7 @@ class ProcessRecord(Written):
         return self._document
 
     def changed(self, **changes: Any) -> ProcessRecord:
-        """Return a copy whose record differs in these fields."""
+        """Return a copy whose record has these fields changed."""
         return ProcessRecord(self.record.changed(**changes), self._write)
 
     def __getattr__(self, name: str) -> Any:
@@ -473,14 +473,14 @@ class ProcessRecord(Written):
 
 
 class _Outline(Value, frozen=True):
-    """The part of a record that the call around it needs before its process is made."""
+    """The part of a record that the outer call needs before the process is made."""
 
     depth: int
     total_usage: Usage
 
 
 def _used(data: Mapping[str, Any]) -> Usage:
-    """Return the tokens of a record in JSON and of the records inside of it."""
+    """Return the tokens of a record in JSON, including its inner records."""
     used: Usage = from_data(data.get("usage", {}), Usage)
     inside = [child.get("record", child) for child in data.get("children", {}).values()]
     return sum([_used(child) for child in inside], used)
@@ -491,7 +491,7 @@ def _unpickled(document: str) -> Any:
 
 
 class InnerRecords(dict[str, Any], Read):
-    """The records of the processes inside of a call, read from JSON."""
+    """The records of the inner processes of a call, read from JSON."""
 
     @classmethod
     def read(cls, data: Any) -> InnerRecords:
@@ -499,7 +499,7 @@ class InnerRecords(dict[str, Any], Read):
 
 
 def _inner(data: Any) -> Any:
-    """Read the record of an agent call or of another process."""
+    """Read the record of an inner agent call or other process."""
     if isinstance(data, dict) and "dialog" not in data and isinstance(inner := data.get("record"), dict):
         depth = from_data(inner.get("depth", 0), int)
         return ProcessRecord(_Outline(depth, _used(inner)), None, to_json(data))
@@ -507,4 +507,4 @@ def _inner(data: Any) -> Any:
 
 
 if not TYPE_CHECKING:
-    Children = InnerRecords  # which reads them from JSON; any mapping will do in memory
+    Children = InnerRecords  # to read them from JSON; in memory, any mapping will do

@@ -26,7 +26,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import require
 
 if TYPE_CHECKING:
-    # A base for type checkers, which know the types of unpacked items for tuples only.
+    # Type checkers know the types of unpacked items only for tuples.
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
     Unpacked = object
@@ -38,8 +38,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     """One round of a call: from the request for a reply to the results of the functions that it requests.
 
     The last round of an answered call ends with the answer.  If the dialog was handed over, the rounds of the agent
-    that took it over follow.  Times come from the steps, as far as they are known.  They do not include the present
-    wait of a call.
+    that took it over follow.  Times come from the steps, so they do not include the present wait of a call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -50,10 +49,10 @@ class RoundReport(Value, frozen=True, kw_only=True):
 
     number: int  # from 1
     text: str = ""  # the model's text next to the function calls, or the answer
-    requests: int = 0  # to the model that were answered or have failed
+    requests: int = 0  # requests to the model that were answered or failed
     function_calls: tuple[FunctionCall, ...] = ()  # settled
     parse_errors: tuple[str, ...] = ()  # of answers that could not be used
-    failures: tuple[RequestFailure, ...] = ()  # of requests
+    failures: tuple[RequestFailure, ...] = ()  # failed requests
     recalls: int = 0  # failures after which the model was asked again
     usage: Usage = UNUSED
     cost_pico_usd: int | None = None  # in trillionths of a dollar; None without a price or reported tokens
@@ -72,12 +71,14 @@ class RoundReport(Value, frozen=True, kw_only=True):
 
 
 def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundReport, ...]:
-    """Return the rounds of a call so far.  Takes linear time.
+    """Return the rounds of a call so far.
+
+    Takes linear time.
 
     Args:
         record: The record of the call.
-        price: The price of the model's tokens.  Without one, the cost is the sum that the replies report, if the agent
-            asked for it.
+        price: The price of the model's tokens.  Without it, the cost is the sum of the costs in the replies, if the
+            agent asked for them.
 
     Raises:
         UsageError: If ``record`` is not the record of a call.
@@ -93,12 +94,12 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
 
 
 def _by_reply(record: CallRecord) -> _ByReply:
-    """Return the function calls in a record, grouped by the place of their reply in its dialog."""
+    """Group the function calls in a record by the position of their reply in the dialog."""
     return groupby(record.function_calls, lambda f: f.id.partition(".")[0])
 
 
 def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round]:
-    """Return the rounds of a call, followed by the rounds of the agent that has taken over its dialog."""
+    """Return the rounds of a call, followed by the rounds of the agent that took over the dialog."""
     rounds = [
         _Round(steps, has_ended=record.ending is not None or n < record.rounds)
         for n, steps in enumerate(_stretches(record))
@@ -121,7 +122,7 @@ def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) ->
 
 
 def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round] | None:
-    """Return the rounds of the agent that has taken over the dialog of a call, or None if no agent has."""
+    """Return the rounds of the agent that took over the dialog, or None if no agent did."""
     if record.successor is not None:  # it has ended, and the call has its dialog and its function calls
         return _rounds(record.successor, requested, dialog)
     inner = record.children.get(successor_name(record.governed_by))
@@ -131,7 +132,7 @@ def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Me
 
 
 def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
-    """Yield the steps of each round, each with the known time before it.  The start's time belongs to no round."""
+    """Yield the steps of each round, each with the last known time before the step."""
     steps: list[tuple[Stepped, float]] = []
     before_s = 0.0
     for step in record.trace:
@@ -151,8 +152,8 @@ def _closes(step: Stepped) -> bool:
     return step.to == State.CALLING and (step.source == State.TOOL_INTERRUPT or step.trigger in _AT_ONCE)
 
 
-_AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose functions need not be run
-# Triggers after which a reply stands in the dialog, or may come to stand there.
+_AT_ONCE = ("functions_asked", "paused")  # triggers that close a round without running functions
+# Triggers after which a reply is or may come into the dialog.
 _KEPT = ("functions_asked", "answered", "checked", "stopped")
 
 _REQUESTED = (f"{CallModel.prefix}:", f"{AskSummary.prefix}:")  # begin the keys of requests to models
@@ -161,7 +162,7 @@ _REFUSED = ("parse_failed", "check_refused")
 
 
 class _Round:
-    """One round in the making."""
+    """A round under construction."""
 
     def __init__(self, steps: list[tuple[Stepped, float]], *, has_ended: bool) -> None:
         self.steps = steps
@@ -181,7 +182,7 @@ class _Round:
 
     @property
     def has_reply(self) -> bool:
-        """True if the reply of the record is its own."""
+        """True if the last reply in the record belongs to this round."""
         verdicts = [step.trigger for step, _ in self.steps if step.key.startswith(("model:", "check:"))]
         return bool(verdicts) and verdicts[-1] in _KEPT
 
@@ -222,7 +223,7 @@ def _cost(usage: Usage, price: Tariff | None) -> int | None:
 
 
 def _waited_for(step: Stepped) -> str | None:
-    """Return the name of the field for the time before a step, or None if no field counts it."""
+    """Return the name of the field that counts the time before a step, or None."""
     if step.source in ASKING:
         return "model_s"
     if step.source == State.BACKOFF:
@@ -235,7 +236,7 @@ def _waited_for(step: Stepped) -> str | None:
 
 
 def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
-    """Return what each answered request of a call showed, in order."""
+    """Return what each answered request showed the model, in order."""
     counted = {use.key: use for use in record.requests}
     uses: list[ContextUse] = []
     for step in record.trace:
@@ -284,7 +285,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def output(self) -> Out:
-        """The parsed answer, or None if the call was stopped before it.
+        """The parsed answer, or None if the call was stopped before it had an answer.
 
         Raises:
             CallFailed: If the call failed.
@@ -305,7 +306,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def dialog(self) -> Dialog:
-        """The conversation without the exception branches.  It can be sent again, however the call ended."""
+        """The conversation, without exception branches.  It can be sent again, however the call ended."""
         prompt = self.call.prompt
         return Dialog(
             self.record.dialog,
@@ -327,37 +328,38 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def failures(self) -> tuple[RequestFailure, ...]:
-        """The failed requests to the model, in order, including those that were repeated."""
+        """The failed requests to the model, in order, including those that were retried."""
         return tuple(self.record.failures)
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """Short texts on the repairs without which the answer could not be read.  It is empty if none was needed."""
+        """Short texts that describe the repairs needed to read the answer, if any."""
         return self.record.repairs
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the model was last asked for a typed answer; None for a text answer, or if the client does not tell."""
+        """How the typed answer was last requested.  None for a text answer, or if the client does not report it."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """The change of the prompt since the snapshot or run of the call was made, or None if it has not changed."""
+        """The change of the prompt since the snapshot or run was made, or None if it has not changed."""
         return self.call.prompt_change
 
     @property
     def by_round(self) -> tuple[RoundReport, ...]:
         """The rounds of the call, each with its requests, function calls, errors, tokens and times.
 
-        Their cost is known if the agent has ``prices`` or a budget in dollars; else pass a price to `rounds_of`.
+        Costs are known if the agent has ``prices`` or a budget in dollars.  Otherwise, pass a price to `rounds_of`.
         """
         return rounds_of(self.record)
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each answered request showed the model: its tokens, what it left out, and whether it extends the last.
+        """What each answered request showed the model: its tokens, what it left out, and whether it extends the last
+        one.
 
-        If a request showed the whole dialog and needed no count, only the provider's own counts are known.
+        If a request showed the whole dialog and needed no count, only the provider's counts are known.
         """
         return uses_of(self.record)
 
@@ -368,12 +370,12 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all replies, including pruned replies and the replies to inner agents."""
+        """Tokens of all replies, including pruned replies and replies to inner agents."""
         return self.record.total_usage
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of the agent, as in `Inside`; the called agent has the path ``""``."""
+        """Tokens by the path of each agent, as in `Inside`.  The called agent has the path ``""``."""
         return self.record.usage_by_agent
 
     @property
@@ -383,7 +385,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def iterations(self) -> int:
-        """The number of replies of the model."""
+        """The number of replies from the model."""
         return self.record.replies
 
     @property
@@ -396,7 +398,10 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
         return self.record.ending
 
     def transcript(self) -> str:
-        """Return the dialog with function calls and results, and why there is no answer, as text for people."""
+        """Return the dialog with function calls and results as readable text.
+
+        If there is no answer, or a limit was reached, the last line says why.
+        """
         text, ending = transcript(self.record.dialog), self.ending
         if ending is None or (ending.reason is Reason.ANSWERED and not ending.limit):
             return text
@@ -404,9 +409,9 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
         return f"{text}\n({self.state}: {why})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON data: its state, output, text, usage, function calls.
+        """Return the result as JSON data: its state, output, text, usage and function calls.
 
-        Keys and arguments with secret names are masked, and long texts are cut.  Only ``output`` and ``text`` are
+        Values under secret names are masked, and long texts are cut, except in ``output`` and ``text``, which are
         complete and unmasked.  FastAPI uses this form for an endpoint that returns a result.
 
         Examples:
@@ -439,7 +444,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def __iter__(self) -> Iterator[Any]:
         return iter((self.message, self.dialog, self.function_calls))
 
-    if not TYPE_CHECKING:  # these a tuple has
+    if not TYPE_CHECKING:  # for type checkers, the base is a tuple, which has these
 
         def __getitem__(self, index: int) -> Any:
             if isinstance(index, str):
@@ -455,14 +460,14 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
 
 class _CallError(FsmAgentError):
-    """An error with the agent call that it is about."""
+    """An error that holds its agent call."""
 
     def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
         super().__init__(message)
         self.call = call
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
+        """Return what pickle needs to make the error again; see `AgentCall.portable`."""
         cause = self.__cause__
         if cause is not None and not isinstance(cause, ProviderError | ParseError):  # whose class may be unknown there
             ending = self.call.record.ending
@@ -474,14 +479,15 @@ class CallFailed(_CallError):
     """An agent call ended without an output.
 
     Attributes:
-        call: The `AgentCall`; its record is complete, and its dialog can be sent again.
+        call: The `AgentCall`.  Its record is complete, and its dialog can be sent again.
         reason: The `Reason`.
         state: The `State` in which it failed.
         round: The round in which it failed, from 1.
-        function: The name of the function that failed or was called in a loop; "" if no function did.
+        function: The name of the function that failed or was called in a loop, or ``""``.
         trace: The steps of the call.
         __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
-            exception of a function in this OS process has its traceback; others are made from the recorded text.
+            exception of a function in this OS process has its traceback.  Other exceptions are made from the recorded
+            text.
 
     Examples:
         >>> try:
@@ -512,7 +518,7 @@ class CallFailed(_CallError):
 
     @property
     def result(self) -> CallResult:
-        """The call's `CallResult`: dialog, usage, function calls, but no output."""
+        """The `CallResult` of the call: dialog, usage and function calls, but no output."""
         return self.call.result_so_far
 
     @property
@@ -521,7 +527,7 @@ class CallFailed(_CallError):
 
 
 class CallSuspended(_CallError):
-    """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what.
+    """An agent call waits for an answer that its driver cannot give.  ``call.effects`` holds the questions.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -552,7 +558,7 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
     """Return the result of a completed call.
 
     Raises:
-        CallFailed: If the call ended without an output.  Its cause is the provider's or the parser's error, if any.
+        CallFailed: If the call ended without an output.  The cause is the error of the provider or parser, if any.
         CallSuspended: If the call has not ended and waits for an answer.
     """
     record, journal = call.record, call.journal
@@ -574,13 +580,13 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
 
 
 def _requests_sent(record: CallRecord) -> int:
-    """Return how many requests were sent to models.  A request that exceeds its budget is not sent."""
+    """Return the number of requests sent to models.  A request that exceeds its budget is not sent."""
     asked = sum(step.key.startswith(_REQUESTED) for step in record.trace)
     return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in record.failures)
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
-    """Return the exception behind a failure; make it from the record if it was raised in another OS process."""
+    """Return the exception behind a failure.  If it was raised in another OS process, make it from the record."""
     if ending.reason in (Reason.FUNCTION_FAILED, Reason.CHECK_FAILED):
         return FsmAgentError(ending.detail) if problem is None else problem
     report = ending.error

@@ -1,7 +1,7 @@
-"""Save an agent call as JSON, restore it, also in another OS process, and copy it under another id.
+"""Save an agent call as JSON, restore it, and copy it under another id.
 
-A document is refused if its record contradicts itself, or if the present code cannot act on it because the functions
-that it waits for were removed or take other arguments now.
+A document is refused if its record contradicts itself, or if the present code cannot act on it because pending
+functions were removed or now take other arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  #
 
 
 def inconsistency(record: CallRecord) -> str | None:
-    """Return a contradiction within a record, or None; takes linear time."""
+    """Return a contradiction within a record, or None.  Takes linear time."""
     checks = (_of_trace, _of_state, _of_counters, _of_failures, _of_function_calls, _of_round, _of_children)
     return next((problem for check in checks for problem in check(record)), None)
 
@@ -62,7 +62,7 @@ def _of_state(record: CallRecord) -> Iterator[str]:
     state = str(record.state)
     if (record.ending is not None) != (record.state in FINAL):
         yield f"the state is {state!r}, and there is {'an' if record.ending else 'no'} ending"
-    was_stopped = record.ending is not None and record.ending.reason is Reason.STOPPED  # from outside, before any reply
+    was_stopped = record.ending is not None and record.ending.reason is Reason.STOPPED  # maybe before any reply
     if record.state is State.COMPLETED and record.reply is None and not was_stopped:
         yield f"the state is {state!r}, and the reply is missing"
     if bool(record.pending) != (record.state is State.TOOL_INTERRUPT):
@@ -173,12 +173,12 @@ def _of_children(record: CallRecord) -> Iterator[str]:
 
 
 def _as_requested(f: FunctionCall) -> FunctionCall:
-    """Return the call as the model requested it, whether or not it waits for approval."""
+    """Return the call as the model requested it."""
     return f.changed(needs_approval=False, round=0)
 
 
 def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
-    """Yield the waiting agent calls in a process, which may be one itself, each with its path."""
+    """Yield the waiting agent calls in a process, including the process itself, each with its path."""
     paths = {""}
     for effect in process.effects:
         path = effect.key.rpartition(SEPARATOR)[0]
@@ -192,10 +192,10 @@ def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
 
 
 def lost_approval(process: Process) -> str | None:
-    """Return which approved function call the code of a process cannot run, and why, or None if it can run all."""
+    """Return why the code cannot run an approved function call, or None if it can run all of them."""
     for path, call in calls_in(process):
         approved = approved_keys(call.record) if call.record.round else ()
-        begun = call.record.in_doubt if approved else ()  # these may have run, which is a question of its own
+        begun = call.record.in_doubt if approved else ()  # these may have run, and a question about them is open
         for f in call.record.pending:
             if f"{AskApproval.prefix}:{f.id}" in approved and f not in begun:
                 key = f"{path}{SEPARATOR}{f.id}" if path else f.id
@@ -205,9 +205,9 @@ def lost_approval(process: Process) -> str | None:
 
 
 def missing_function(process: Process) -> str | None:
-    """Return a missing function that a process was about to run, and where, or None if none is missing.
+    """Return which pending function is missing and where, or None if none is missing.
 
-    A function that may have run already has its own question instead.
+    A function that may already have run is not reported, since a question about it is open.
     """
     for path, call in calls_in(process):
         begun = call.record.in_doubt if call.record.round else ()
@@ -219,7 +219,7 @@ def missing_function(process: Process) -> str | None:
 
 
 def loses(process: Process, key: str, outcome: object) -> str | None:
-    """Return why the code cannot act on an outcome that is an approval, or None if it can, or if it is another outcome.
+    """Return why the code cannot act on an approval, or None if it can or the outcome is not an approval.
 
     Args:
         process: The process.
@@ -251,7 +251,7 @@ def _lost(key: str, f: FunctionCall, problem: str) -> str:
 
 
 def _has_changed(process: Process) -> bool:
-    """Return whether the code of a process is not that with which its journal began."""
+    """Return whether the code of a process has changed since its journal began."""
     header = "" if process.journal is None else process.journal.header
     return bool(header) and header_of(header).fingerprint != process.fingerprint
 
@@ -271,7 +271,7 @@ class _Document(Value, frozen=True):
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
-    """Return the call as JSON: its whole record, its prompt's path and fingerprint.
+    """Return the call as JSON: its whole record, and the path and fingerprint of its prompt.
 
     The JSON contains no callables, clients or keys.
 
@@ -280,7 +280,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         signing_key: Signs the document, so that `restore` with the same key detects changes; 32 bytes or more.
 
     Raises:
-        SnapshotError: If the record holds a value that could not be read again, or contradicts itself.
+        SnapshotError: If the record holds a value that cannot be read back, or contradicts itself.
         UsageError: If the key is too short, or ``call`` is not an `AgentCall`.
 
     Examples:
@@ -298,7 +298,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
 
 
 def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
-    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start``."""
+    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start`` messages."""
     if not earlier:
         return dialog
     return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
@@ -310,7 +310,7 @@ def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
 
 
 def snapshot_without(call: AgentCall, left_out: range) -> str:
-    """Return a snapshot of a call without this range of its first messages.
+    """Return a snapshot of a call without this range of messages from the beginning of its dialog.
 
     Raises:
         SnapshotError: In the same cases as `snapshot`.
@@ -349,15 +349,15 @@ def restore(
     Args:
         document: The JSON.
         prompt: The prompt that the call was made with, since the JSON does not contain its functions and parsers.
-        signing_key: The key of `snapshot`.  A document that was not signed with it is refused.  A signed document
-            without a key is refused, too, so that the key cannot be forgotten.
+        signing_key: The key passed to `snapshot`.  With a key, unsigned documents are refused.  Without one, signed
+            documents are refused, so that the key cannot be forgotten.
         on_change: What happens if the fingerprint of the prompt has changed: ``"report"`` sets the call's
-            ``prompt_change``, and ``"error"`` raises.
+            ``prompt_change``, and ``"error"`` raises an error.
         options: The original ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``.
             A new check judges the answers from now on.
 
     Raises:
-        SnapshotError: If the document is damaged, changed, inconsistent, of another version, or of another prompt.
+        SnapshotError: If the document is damaged or inconsistent, was changed, or has another version or prompt.
         PromptChanged: If the prompt has changed, and ``on_change`` is ``"error"``.
         UsageError: If the key is too short.
 
@@ -381,7 +381,7 @@ def restore(
 
 
 def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Mapping[str, Any], str]:
-    """Return the ``extra`` of the call in a snapshot, and who asked.
+    """Return the ``extra`` of the call in a snapshot, and the name of the person who asked.
 
     Raises:
         SnapshotError: If the document is damaged, or was not signed with the key.
@@ -391,10 +391,10 @@ def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Ma
 
 
 def _check_the_check(call: AgentCall) -> None:
-    """Refuse a call whose check is missing; let a check that it did not begin with judge its answers.
+    """Refuse a call whose check is missing.  If a check was added, it judges the answers from now on.
 
     Raises:
-        SnapshotError: If the call needs a check of its answers and has none.
+        SnapshotError: If the call began with a check and has none now.
     """
     record = call.record
     if record.ending is None and record.is_checked != (call.check is not None):
@@ -412,7 +412,7 @@ def restored(
     start: int = 0,
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call of a trusted document.  It may wait for functions that the prompt does not have.
+    """Return the call in a trusted document.  It may wait for functions that the prompt does not have.
 
     Args:
         document: The JSON.
@@ -422,7 +422,7 @@ def restored(
         options: See `AgentCall`.
 
     Raises:
-        SnapshotError: If the document is damaged, inconsistent, of another version, or of another prompt.
+        SnapshotError: If the document is damaged or inconsistent, or has another version or prompt.
     """
     data = _read(document)
     record = data.record
@@ -452,7 +452,7 @@ def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
     """Refuse a call whose prompt has changed if ``on_change`` is "error".
 
     Raises:
-        PromptChanged: If the prompt has changed.
+        PromptChanged: If the call is refused.
     """
     if on_change == "error" and call.prompt_change is not None:
         raise PromptChanged(f"{call.prompt_change}; pass on_change='report' to continue with it as it is now")
@@ -462,17 +462,12 @@ def record_of(document: str | bytes) -> CallRecord:
     """Read the record in a document, which may lack the messages of earlier turns.
 
     Raises:
-        SnapshotError: If the document is damaged, or of another version.
+        SnapshotError: If the document is damaged, or has another version.
     """
     return _read(document).record
 
 
 def _read(text: str | bytes) -> _Document:
-    """Read a document.
-
-    Raises:
-        SnapshotError: If the document is damaged, or of another version.
-    """
     try:
         document: _Document = from_json(text, _Document)
     except ValueError as error:
@@ -482,23 +477,22 @@ def _read(text: str | bytes) -> _Document:
     return document
 
 
-# Copies of processes go their own way, under another id.  A process inside of another has the id of the outer one and
-# its path, and the idempotency keys of functions begin with the id: a copy that kept the id would repeat the keys of
-# its original.
+# A copy of a process needs another id.  The ids of inner processes and the idempotency keys of functions begin with the
+# id of the process, so a copy with the same id would repeat the keys of the original.
 
 
 def check_forkable(process: Process, problem: str) -> None:
-    """Refuse to fork a process in the midst of a function that must not run twice.
+    """Refuse to fork a process while a function that must not run twice is running.
 
-    The driver of the process knows, or will ask, what became of the function.  The fork would not know, and
-    ``reconcile`` could not find out, since the function has begun under a key with the id of the process.
+    The driver of the process knows, or will ask, what became of the function.  The fork cannot know, and ``reconcile``
+    could not find out, because the function began under a key with the id of the original.
 
     Args:
         process: The process.
         problem: The first words of the error.
 
     Raises:
-        UsageError: If the process is in the midst of one.
+        UsageError: If the fork is refused.
     """
     for effect in process.effects:
         if effect.prefix == Reconcile.prefix or getattr(effect, "is_once", False):
@@ -509,10 +503,10 @@ def check_forkable(process: Process, problem: str) -> None:
 
 
 def with_id(document: str, id: str) -> str:
-    """Return the snapshot of a process with another id, which also replaces the id in all inner processes.
+    """Return the snapshot of a process under another id, including the ids of its inner processes.
 
     Args:
-        document: The snapshot, of a process that has begun.
+        document: The snapshot.  Its process must have begun.
         id: The new id.
     """
     data = json.loads(document)
@@ -521,7 +515,7 @@ def with_id(document: str, id: str) -> str:
 
 
 def _renamed(record: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
-    """Return a record, whose data may hold the same text, with the new id."""
+    """Return a record and its inner records under the new id.  Other data that contains the old id is unchanged."""
     made = dict(record)
     own = made.get("id", "")
     if own == old or own.startswith(f"{old}{SEPARATOR}"):

@@ -4,53 +4,52 @@ Rules
 =====
 
 1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
-2. Guards and actions are pure functions of ``(record, event, prompt)``; the prompt is constant for a call.  They
-   use no clock, no network, no randomness and no user code that may wait; what they need of those is in the event.
-3. In a state, the call waits for something or has ended.  Its effects follow from the record and the prompt
+2. Guards and actions are pure functions of ``(record, event, prompt)``, and the prompt is constant for a call.  They
+   use no clock, no network, no randomness and no user code that may wait.  What they need from those is in the event.
+3. In each state, the call either waits for something or has ended.  Its effects follow from the record and the prompt
    (`AgentCall.effects`), so a snapshot of the record loses nothing.
 
 Theory of operation
 ===================
 
-Rows are tried from the top, and the last row of each (trigger, source) has no guard, so one row is always taken.
-Frequent rows are near the top where possible: each row that is tried in vain costs a tenth of a step.  A ``to`` of None
-stays in the state.  A reply is interpreted as one trigger beforehand (`interpret.read_reply`).
+Rows are tried from the top.  The last row of each trigger and source has no guard, so one row is always taken.
+Frequent rows are near the top where possible, because each refused row costs a tenth of a step.  If ``to`` is None, the
+state does not change.  `interpret.read_reply` turns a reply into one trigger before the table sees it.
 
-*Solid* rows add to the dialog, which only grows.  *Dashed* rows add to the exception branch, whose messages are sent to
-the model, but dropped as soon as the model gives a usable answer or requests functions.
+The dialog only grows.  In the diagrams, *solid* rows add to it.  *Dashed* rows add to the exception branch, whose
+messages are sent to the model until it gives a usable answer or requests functions, and are then dropped.
 
-A round opens with the assistant's message in the dialog, and closes with one result per call, in the order requested.
-Denied, cancelled, repeated, unknown and invalid calls get a result, too, so a dialog can be sent to a provider at any
-time.  A call that depends on another of its round runs after it.  After the round that reaches `Limits.rounds`, or uses
-up the last function, no functions are offered, and requests end with the final prompt, which is not in the dialog.
-`Limits.on_limit` may end the call there instead.
+A round opens with the assistant's message in the dialog, and closes with one result per function call, in the order
+requested.  Denied, cancelled, repeated, unknown and invalid calls get a result, too, so the dialog can be sent to a
+provider at any time.  A call that depends on another call in its round runs after it.  When the round limit is reached,
+or the last function is used up, no more functions are offered, and requests end with the final prompt, which is not in
+the dialog.  `Limits.on_limit` may end the call instead.
 
-An answer may come as the arguments of a function (`Output.function`).  A reply that calls only that function is a final
-reply: its parser reads the arguments, and the call gets a result, so that the dialog can be sent.  If the reply calls
-other functions as well, those run first, and the answer is not read.
+An answer may come as the arguments of a function (`Output.function`).  A reply that calls only this function is a final
+reply: the parser reads the arguments, and the call gets a result, so that the dialog can be sent.  If the reply calls
+other functions as well, they run first, and the answer is not read.
 
-An answer that the parser accepts waits for the agent's check, if the call began with one.  A refusal by the check is a
-parse error, with its text for the model.  Until the verdict, the answer is in the record's reply alone.  What
-`stop_when` provides as output is not an answer, and is not checked.
+If the agent has a check, an answer that the parser accepts waits for it.  A refusal by the check is treated as a parse
+error, and its text goes to the model.  Until the verdict, only the record's reply holds the answer.  An output that
+`stop_when` provides is not checked.
 
 A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
-dialog.  Its call is a child of this one.  When the child ends, this call ends in the same way, with the child's
-messages in its dialog.  A request or deadline that ends this call ends the child first.  A call whose dialog was handed
-over in an earlier turn starts with the handoff.
+dialog.  That agent's call is a child of this call.  When the child ends, this call ends in the same way, with the
+child's messages in its dialog.  A request or deadline that ends this call ends the child first.  If the dialog was
+handed over in an earlier turn, the call starts with the handoff.
 
-A model that works with its provider's own tools may pause: its message so far is sent back to it, and it continues.
-Each pause counts as a round.
+A model that works with its provider's own tools may pause.  Its message so far is then sent back to it, and it
+continues.  Each pause counts as a round.
 
-A reply that takes the call and the agents inside of it beyond `Limits.tokens` or `Limits.cost_usd` ends the call,
-whatever it says.  Replies to agents inside count at once.
+A call ends when a reply takes the call and its inner agents beyond `Limits.tokens` or `Limits.cost_usd`, whatever the
+reply says.  Replies to inner agents count at once.
 
-A dialog may be too long for the model.  What a request shows of it is chosen outside of the table, in
-`fsm_agent.context`, which may ask for a summary first: an extra request, in the same state, whose answer the record
-keeps.  Without a summary, the call continues.  A request that the provider refuses as too long is made once more, and
-shorter.
+A dialog may be too long for the model.  `fsm_agent.context` chooses what a request shows of it, outside of the table.
+It may ask for a summary first: an extra request in the same state, whose answer the record keeps.  Without a summary,
+the call continues.  If the provider refuses a request as too long, a shorter request follows once.
 
-Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
-is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
+The budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests is
+bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySumm
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
-HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # CALLING: right at the start, if an earlier turn handed over
+HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # CALLING only at the start, if an earlier turn handed over
 
 # Guards: whether a row is taken
 
@@ -119,7 +118,7 @@ def loop_must_stop(record: CallRecord, event: FunctionsRequested, prompt: Prompt
 
 
 def opens_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> bool:
-    """Return whether the model asked for functions that can run, and may still ask for them."""
+    """Return whether the reply requests functions that can and may run."""
     is_any_pending = any(not f.is_settled for f in event.calls)
     return is_any_pending and not after_final(record, event, prompt) and not loop_must_stop(record, event, prompt)
 
@@ -133,7 +132,7 @@ def fails_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall,
 
 
 def at_round_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    """Return whether the round that closes is the last."""
+    """Return whether the round that closes is the last one allowed."""
     return not rounds_left(record, event, prompt)
 
 
@@ -168,14 +167,14 @@ def ended_well(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> bool:
 
 
 def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
-    """Return whether the model is asked again: the failure may pass, and attempts and time are left for it."""
+    """Return whether the failed request may be repeated: the failure may pass, and attempts and time are left."""
     patient = record.limits.wait_s is None or event.delay_s <= record.limits.wait_s
     in_time = record.deadline_s is None or event.at_s + event.delay_s < record.deadline_s
     return event.error.retryable and patient and in_time and is_within(record.recalls, record.limits.recalls)
 
 
 def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:
-    """Return whether a request that was too long is made again: once, and shorter."""
+    """Return whether to replace a request that was too long with a shorter one, which happens once."""
     is_new = record.shortened_at != _said(record)
     return event.shorten_to is not None and is_new and is_within(record.recalls, record.limits.recalls)
 
@@ -203,7 +202,7 @@ def complete(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecor
     ending = Ending(reason=Reason.ANSWERED, output_json=event.output_json)
     if record.rounds and not is_within(record.rounds, record.limits.rounds):
         ending = ending.changed(detail=rounds_used_up(record.limits), limit="rounds", count=record.rounds)
-    # The problems stay: a restored call parses the answer again, as one that followed them.
+    # The problems stay, because a restored call parses the answer again and must know that it followed them.
     return _pruned(
         record, dialog=_longer(record, *said), ending=ending, repairs=event.repairs, problems=record.problems
     )
@@ -257,7 +256,7 @@ def fail_looped(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -
 
 
 def open_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    """Return the record with the assistant's message in the dialog, and its calls as the round."""
+    """Add the assistant's message to the dialog, and make its calls the round."""
     same = _identical_rounds(record, event)
     return _pruned(record, dialog=_longer(record, event.message), round=event.calls, identical_rounds=same)
 
@@ -419,7 +418,7 @@ def fail_cancelled(record: CallRecord, event: Cancelled, prompt: Prompt) -> Call
 
 
 def count_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> CallRecord:
-    """Return the record of a call that waits for the next attempt."""
+    """Return the record of a call that waits before it repeats a request."""
     return record.changed(recalls=record.recalls + 1, wake_at_s=event.at_s + event.delay_s)
 
 
@@ -493,7 +492,7 @@ ROWS: tuple[Row, ...] = (
     ("cancelled",        ITS_OWN,               State.FAILED,          None,           fail_cancelled),
 )
 # fmt: on
-"""The table of an agent call: trigger, source, target, guard, action; of a trigger and a state the first that fits.
+"""The table of an agent call: trigger, source, target, guard, action.  The first row that fits is taken.
 
 Examples:
     >>> ROWS[1][:3]
@@ -502,17 +501,17 @@ Examples:
 
 
 def tracked(record: CallRecord, reply: Reply) -> Reply:
-    """Return a reply whose message has the caller's data."""
+    """Return a reply with the caller's data on its message."""
     return reply.changed(message=reply.message.changed(extra=record.extra)) if record.extra else reply
 
 
 def _said(record: CallRecord) -> int:
-    """Return how many messages have been said, which only grows: a branch that is pruned counts, too."""
+    """Return the number of messages so far.  It only grows, since pruned messages count."""
     return len(record.dialog) + len(record.branch) + len(record.pruned)
 
 
 def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
-    """Return the dialog with more messages, which have the caller's data."""
+    """Return the dialog with more messages, which get the caller's data."""
     return record.dialog.extend([one.changed(extra=record.extra) for one in messages] if record.extra else messages)
 
 
@@ -521,8 +520,8 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
 
     Args:
         message: The model's message.
-        index: The index of the message among those that are sent.
-        text: The result of the first call, the only one that is read.
+        index: The index of the message in the request.
+        text: The result of the first call.  The other calls are ignored.
         is_error: Whether the first call is refused.
     """
     calls = [f.changed(id=f"{index}.{number}") for number, f in enumerate(message.function_calls)]
@@ -533,7 +532,6 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
 
 
 def _tool_message(f: FunctionCall, text: str, is_error: bool) -> Message:
-    """Return the message with the result of a call."""
     result = FunctionResult(
         id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
     )
@@ -546,7 +544,7 @@ def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> Call
     if event.reply.is_cut_off:
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
     if event.error is not None:
-        if not isinstance(event.error, ValueError | Retry):  # code of the parser or of a validator is at fault
+        if not isinstance(event.error, ValueError | Retry):  # a bug in the parser or a validator
             detail = with_place(f"{ending.detail}, raised by code of the prompt", event.error)
             ending = ending.changed(detail=detail)
         report = ErrorReport(kind=type(event.error).__name__, message=error_text(event.error))
@@ -555,13 +553,13 @@ def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> Call
 
 
 def _identical_problems(record: CallRecord, event: FinalReply) -> int:
-    """Return how many answers in a row have the same problem, with this one."""
+    """Return how many answers in a row have the same problem, including this answer."""
     others = (n for n, problem in enumerate(reversed(record.problems), 1) if problem != event.problem)
     return next(others, len(record.problems) + 1)
 
 
 def _answered(record: CallRecord, event: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the round with the present form of this call."""
+    """Return the round with this call in its present form."""
     if len(record.round) == 1:
         return (event,)
     at = int(event.id.rpartition(".")[2])  # an id is "place.index"
@@ -579,7 +577,7 @@ def _closed_with(record: CallRecord, event: FunctionsRequested | FunctionCall, p
 
 
 def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
-    """Return the record with the round's settled calls moved into the dialog, in the order requested."""
+    """Return the record with the results of the round in the dialog, in the order requested."""
     asked = {f.id: f.arguments_json for f in _requested(record, calls)}
     results = [_result(f, prompt, asked.get(f.id)) for f in calls]
     return record.changed(
@@ -595,7 +593,7 @@ def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt)
 
 
 def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> Message:
-    """Return the result of a call for the model, which is told of arguments that a person has changed."""
+    """Return the result of a call as a message, which mentions arguments that an approver has changed."""
     outcome = f.result if f.error is None else f.error
     text = outcome or ""
     if prompt.on_interrupt is not INTERRUPT:
@@ -606,38 +604,38 @@ def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> Message:
 
 
 def _settled(record: CallRecord, error: str) -> tuple[FunctionCall, ...]:
-    """Return the round's calls, all settled: pending calls get this error, and calls in doubt one that says so."""
+    """Return the round with all calls settled.  Pending calls get this error, and calls in doubt get another one."""
     in_doubt = record.in_doubt
     calls = [f.changed(error=f"It {UNHEARD}") if f in in_doubt else f for f in record.round]
     return tuple([f if f.is_settled else f.changed(error=error) for f in calls])
 
 
 def _pruned(record: CallRecord, **changes: Any) -> CallRecord:
-    """Return the record without the exception branch, before a new request."""
+    """Return the record without the exception branch."""
     if record.branch or record.attempt != 1:
         changes = {"branch": (), "problems": (), "pruned": record.pruned + record.branch, "attempt": 1, **changes}
     return record.changed(**changes)
 
 
 def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
-    """Return the record of a call that ends early; pending calls of its round get a result.
+    """Return the record of a call that ends early.  Pending function calls get a result.
 
     Args:
         record: The record.
         prompt: The task's prompt.
-        ending: Why and how it ends.
-        error: The error of function calls that are not run; by default the detail of the ending.
+        ending: Why and how the call ends.
+        error: The error of function calls that are not run.  By default, it is the detail of the ending.
     """
     if record.round:
         settled = _settled(record, error or f"Not run: {ending.detail or ending.reason}")
         if begun := ", ".join([f.name for f in record.in_doubt]):
             ending = ending.changed(detail="; ".join(filter(None, [ending.detail, f"{begun} {UNHEARD}"])))
         record = _closed(record, settled, prompt)
-    return _pruned(record, ending=ending, repairs=())  # repairs are those of an output, and it has none
+    return _pruned(record, ending=ending, repairs=())  # there is no output that they could belong to
 
 
 def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
-    """Return how many rounds in a row request the same function calls, with the round of this reply."""
+    """Return how many rounds in a row request the same function calls, including the round of this reply."""
     if record.limits.identical_rounds is None:
         return 0
     newest = _requested(record, record.function_calls)  # without an approver's changes
@@ -645,5 +643,5 @@ def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
 
 
 def _requested(record: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
-    """Return the round of the last of these calls as the model requested it."""
+    """Return the round of the last of these calls, as the model requested it."""
     return record.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
