@@ -1,4 +1,4 @@
-"""Budgets in tokens and dollars: prices, exceeded budgets, the calls that exceed them, and the rest for other calls."""
+"""Budgets in tokens and dollars: prices, overruns, and the part of a budget that is left for inner calls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fsm_agent.messages.reply import UNUSED, Usage
 
 PICO = 10**12  # pico-dollars in a dollar
 
-_MOST_NAMED = 5  # calls inside that the text of an ending names
+_MOST_NAMED = 5  # inner calls that the text of an ending names
 
 
 class Overrun(Value, frozen=True, kw_only=True):
     """An outcome that exceeds a budget."""
 
     usage: Usage = UNUSED  # of this outcome
-    call: FunctionCall | None = None  # the function call that it is about
+    call: FunctionCall | None = None  # the function call whose outcome it is
     at_s: float = 0.0
 
 
@@ -53,17 +53,17 @@ def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
 
 
 def with_budget_left(record: Any, outer: CallRecord) -> Any:
-    """Return the record of a new process whose budgets are at most the rest of the outer call's budgets."""
+    """Limit the budgets of a new process to what the outer call has left, and return its record."""
     return with_limits_left(record, outer.limits, outer.total_usage) if has_budget(outer.limits) else record
 
 
 def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
-    """Return the record of a new call whose budgets are at most the rest of the outer process's budgets.
+    """Limit the budgets of a new process to what the outer process has left, and return its record.
 
     Args:
-        record: The record.  A record of another kind of process passes the budgets on to its inner calls.
-        limits: The limits of the process around it.
-        used: The tokens that the process around it has used so far.
+        record: The record.  A process other than an agent call passes the budgets on to its inner calls.
+        limits: The limits of the outer process.
+        used: The tokens that the outer process has used so far.
     """
     left = dict[str, Any]()
     if limits.tokens is not None:
@@ -78,13 +78,13 @@ def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
 
 
 def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
-    """Return which budget was exceeded, and the tokens or dollars that were used."""
+    """Return the name of the exceeded budget, and the tokens or dollars that were used."""
     name, used = exceeded(record, overrun.usage) or "tokens", record.total_usage + overrun.usage
     return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
 
 
 def describe_overrun(record: CallRecord, overrun: Overrun) -> str:
-    """Return which budget was exceeded, what was used, and how much of it each inner call used."""
+    """Describe which budget was exceeded, what was used, and how much of it each inner call used."""
     name = reached(record, overrun)[0]
     limit = str(record.limits.tokens) if name == "tokens" else _dollars(round((record.limits.cost_usd or 0) * PICO))
     whose = ", all that the call around this one had left" if name in record.outer_limits else ""
@@ -105,7 +105,7 @@ def _dollars(pico_usd: int) -> str:
 
 
 def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
-    """Return the inner calls of a call that used tokens, in the order in which they ended, and their tokens."""
+    """Return the inner calls that used tokens, in the order in which they ended, each with its tokens."""
     found = [(step.key, step.usage) for step in record.trace if step.usage and step.source == State.TOOL_INTERRUPT]
     if overrun.call is not None:
         found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))
@@ -114,7 +114,7 @@ def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
     return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]
 
 
-ANY_MODEL = "*"  # in a table of prices, stands for all models that it does not name
+ANY_MODEL = "*"  # the key for all other models in a table of prices
 
 
 class Tariff(Protocol):
@@ -124,19 +124,19 @@ class Tariff(Protocol):
         """Return the cost of the tokens of one reply, in trillionths of a dollar."""
 
 
-Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
+Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping has the names of models as keys, and "*" for all others
 
 
 class Price(Value, frozen=True, kw_only=True):
-    """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
+    """The price of a million tokens, in millionths of a dollar: ``1_250_000`` is $1.25.
 
-    All amounts of money are whole numbers, so sums are exact in any order.
+    Amounts of money are whole numbers, so sums are exact in any order.
 
     Attributes:
-        input_micro_usd: For tokens of the request.
-        output_micro_usd: For tokens of the reply, reasoning included.
-        cached_micro_usd: For tokens that were read from a cache; by default ``input_micro_usd``.
-        cache_write_micro_usd: For writing tokens to a cache, in addition.
+        input_micro_usd: Price of request tokens.
+        output_micro_usd: Price of reply tokens, including reasoning.
+        cached_micro_usd: Price of tokens that were read from a cache; by default ``input_micro_usd``.
+        cache_write_micro_usd: Additional price of tokens that were written to a cache.
 
     Examples:
         >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)

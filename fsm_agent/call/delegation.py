@@ -1,11 +1,11 @@
-"""An agent call whose functions include agents or flows, with their calls and runs as inner processes.
+"""Agent calls whose functions include agents or flows, which run as inner processes.
 
-The call of such an agent performs the effect that runs its function.  It starts when the function would be run, its
-effects have keys such as ``run:2.0/…``, and its end is the function's outcome.  So its questions suspend the outer
-call, and its record is part of the outer record, in snapshots and journals.
+The inner call performs the effect that runs the function.  It starts when the function would run, its effects have keys
+such as ``run:2.0/…``, and its end is the function's outcome.  So its questions suspend the outer call, and its record
+is part of the outer record, in snapshots and journals.
 
-An agent that takes over the dialog is a child, too, under the name of the handoff: ``to:billing/…``.  Its end is the
-end of the call.
+An agent that takes over the dialog is a child, too, named after the handoff: ``to:billing/…``.  Its end is the end of
+the call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fsm_agent.messages.message import FunctionCall
 
 
 class _HandoffTarget(NamedTuple):
-    """The effect of a call whose dialog was handed over; the call of the other agent, a child, performs it."""
+    """The effect of a call whose dialog was handed over.  The other agent's call, a child, performs it."""
 
     key: str
     function: Function
@@ -40,15 +40,15 @@ class _HandoffTarget(NamedTuple):
 class Delegation:
     """The inner agents of a call: how they begin, and how their ends become outcomes of the call.
 
-    One advance of the call may take several steps, since it also seeds the children and takes the ends that it leads
-    to.  So own steps start from records that are not committed yet, and the call's record changes after all steps.
+    One advance of the call may take several steps, since it also starts children and reacts to their ends.  So a step
+    starts from a record that is not committed yet, and the call's record changes only after all steps.
 
     Args:
         call: The call.
 
     Attributes:
-        inners: The inner agents and their calls, present and former, by name, for listeners.
-        ahead: The newest record that one of its own steps led to.
+        inners: The present and former inner agents and their calls, by name, for listeners.
+        ahead: The record after the latest own step, which may not be committed yet.
         parsed: The final or refused reply of the present advance, or None.
     """
 
@@ -83,30 +83,30 @@ class Delegation:
         return ChildHandle(call, delegate.hooks, delegate.hears_inside, name=delegate.agent_name)
 
     def own_effects(self) -> tuple[Effect, ...]:
-        """Return the effects of the call that no child performs."""
+        """Return the effects of the call itself, without those of its children."""
         record = self.call.record
         return tuple([effect for effect in self.effects_alone(record) if effect.key not in record.children])
 
     def child(self, name: str, record: Any) -> Process:
-        """Return the process around the record of a child."""
+        """Return a process for the record of a child."""
         delegate = self._delegate(name)
         call: Process = delegate.call_of(record, self.call.deps, self.call.has_approver)
         self.inners[name] = delegate, call
         return call
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if it uses the environment around it."""
+        """Return the environment of a child, or None if the child shares the outer environment."""
         return self._delegate(name).environment
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         """Start a new child."""
         at_s = record.trace[-1].at_s
-        # An answer that was given by hand may not say when: a driver begins the child then, since its times count.
+        # An answer given by hand may lack a time.  A driver then begins the child at the right time.
         if at_s or not record.started_at_s:
             child.advance("begin", Begun(at_s=at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> Outcome | HandoffEnded:
-        """Return the outcome for the call that the end of a child amounts to."""
+        """Return a child's end as an outcome for the call."""
         r: CallRecord = child.record
         if name.startswith(TAKES_OVER):
             return HandoffEnded(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
@@ -130,7 +130,7 @@ class Delegation:
 
     def own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
         """Take a step of the call for an outcome, and all steps that follow.  Return the record after them."""
-        if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # its child has ended by it
+        if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # the outcome has ended its child
             (key,) = record.children
             outcome = self.result_of_child(key, self.call.child_process(record, key))
             record = record.changed(children={})
@@ -157,7 +157,7 @@ class Delegation:
         return r if children is r.children else r.changed(children=children)
 
     def _step_alone(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        """Take a step of the call itself.  Return the record after it, and add the step to ``steps``."""
+        """Take a step of the call itself, add it to ``steps``, and return the record after it."""
         call = self.call
         about = self._subject(record, key, outcome)
         trigger, event = call.read(record, about, outcome)
@@ -167,7 +167,7 @@ class Delegation:
         return self._take(record, trigger, key, outcome, event, steps, use)
 
     def _subject(self, record: CallRecord, key: str, outcome: Any) -> Any:
-        """Return the function call that an outcome belongs to, or the effect that it answers, or None."""
+        """Return the function call or effect that an outcome answers, or None."""
         if type(outcome) is HandoffEnded:
             return None
         effects = self.effects_alone(record)
@@ -190,7 +190,7 @@ class Delegation:
         return self.ahead
 
     def within_budget(self, record: CallRecord, steps: list[Event]) -> CallRecord:
-        """Return the record.  It has ended if the call and its inner agents have used more than its budget."""
+        """End the call if it and its inner agents have exceeded its budget, and return the record."""
         if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
             newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest
@@ -199,13 +199,13 @@ class Delegation:
         return record
 
     def _hand_over(self, r: CallRecord, key: str, name: str, at_s: float, steps: list[Event]) -> CallRecord:
-        """Take the step that hands the dialog over to another agent.  Return the record after it."""
+        """Hand the dialog over to another agent, and return the record after the step."""
         delegate = self.call.prompt.by_name[name].delegate
         assert delegate is not None
         return self._step_alone(r, key, HandedOver(name=name, agent=delegate.agent_name, at_s=at_s), steps)
 
     def _unseeded(self, r: CallRecord, children: Mapping[str, Any]) -> Any:
-        """Return the effect of an agent whose call is not seeded yet, or None."""
+        """Return the effect of an agent whose call has not been made yet, or None."""
         for effect in self.effects_alone(r):
             is_run = type(effect) is RunFunction and effect.function.delegate is not None
             if (is_run or type(effect) is _HandoffTarget) and effect.key not in children:
@@ -213,7 +213,7 @@ class Delegation:
         return None
 
     def effects_alone(self, r: CallRecord) -> tuple[Any, ...]:
-        """Return the effects of the call in a record, as if it had no children.  They are cached by its own trace."""
+        """Return the effects of the call in a record, as if it had no children.  They are cached by the trace."""
         if self._alone[0] is not r.trace:
             if r.state is State.HANDED_OVER:
                 found: tuple[Any, ...] = (
@@ -225,7 +225,7 @@ class Delegation:
         return self._alone[1]
 
     def output_of_successor(self, r: CallRecord) -> Any:
-        """Return the output of the agent that has taken over the dialog and ended the call."""
+        """Return the output of the agent that took over the dialog and ended the call."""
         name = successor_name(r.governed_by)
         inner = self.inners[name][1] if name in self.inners else None
         if inner is None or inner.record.ending != r.ending:
@@ -235,7 +235,7 @@ class Delegation:
         return inner.output
 
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
-        """Return the function that a child performs, and the function call."""
+        """Return the function that a child performs, and its function call."""
         for r in (self.ahead, self.call.record):
             for f in r.round:
                 if name == f"{RunFunction.prefix}:{f.id}":
@@ -255,5 +255,4 @@ class Delegation:
 
 
 def _first(path: str) -> str:
-    """Return the first handoff of a path."""
     return path.partition(SEPARATOR)[0]

@@ -1,4 +1,4 @@
-"""Events for listeners that follow from records: changes of dialogs, starts and ends of functions that are agents."""
+"""Events that are derived from records: changes of dialogs, and starts and ends of functions that are agents."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ENDS = ("returned", "function_failed")
 
 
 def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequence[Event]:
-    """Return events, with a `HistoryChanged` before the first step of each call whose history the steps have changed.
+    """Add a `HistoryChanged` before the first step of each call whose history has changed, and return the events.
 
     Args:
-        process: The process that is driven, after the steps.
-        before: Its record before them.
-        events: The steps of one `advance`, possibly with other events among them.
+        process: The driven process, after the steps.
+        before: Its record before the steps.
+        events: The steps of one `advance`, possibly among other events.
     """
     if len(events) == 1 and type(events[0]) is Stepped and type(before) is CallRecord:
         change = history_change(before, process.record)
@@ -42,7 +42,7 @@ def history_change(before: CallRecord | None, after: CallRecord) -> HistoryChang
     """Return the change between two records of a call, or None if the history has not changed.
 
     Args:
-        before: The earlier record, or None if the call has begun since.
+        before: The earlier record, or None if the call had not begun.
         after: The later record.
     """
     kept, end = len(after.dialog), len(after.dialog) + len(after.branch)
@@ -68,7 +68,7 @@ def _change_at(process: Process, before: Any, path: str) -> HistoryChanged | Non
 
 
 def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
-    """Yield steps, with `FunctionStarted` before the first and `FunctionEnded` after the last of an inner agent."""
+    """Yield steps, with `FunctionStarted` before an inner agent's first step and `FunctionEnded` after its last."""
     for event in steps:
         path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
         if isinstance(step, Stepped):
@@ -93,7 +93,7 @@ def _at(outer: Any, path: str) -> Any:
 
 
 def _inside(call: Any, name: str) -> Any:
-    """Return the agent call that performed a function, or None if no agent did or it never started."""
+    """Return the inner agent call that performed a function, or None if there was none or it never started."""
     found = call.delegation.inners.get(name) if getattr(call, "delegation", None) is not None else None
     return None if found is None else found[1]
 

@@ -1,9 +1,9 @@
 """The effects: everything that an agent call can wait for.
 
-An effect is a request to the world; a driver performs it, and passes the outcome to the call under the same ``key``.
-A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
-Each effect has a ``prefix``, with which its keys begin, and ``outcomes``, the kinds that answer it.  Its `Activity`
-(`fsm_agent.runtime.call_activities`) performs it.
+An effect is a request to the outside world.  A driver performs it, with the effect's `Activity`
+(`fsm_agent.runtime.call_activities`), and passes the outcome to the call under the same ``key``.  A key names the
+request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.  Each kind of
+effect has a ``prefix``, with which its keys begin, and ``outcomes``, the kinds of outcomes that answer it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fsm_agent.prompts.output import Output
 TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error
 _LATER = "; or keep its snapshot() and restore() it later"
-_MOST_SHOWN = 200  # characters of a function call there
-MOST_SCHEMA = 16_384  # characters of the schema of an answer, in a question
-_MOST_READ = 1000  # characters of its arguments that are read, so that a secret across the cut is recognized
+_MOST_SHOWN = 200  # characters of a function call in the message of an error
+MOST_SCHEMA = 16_384  # characters of the schema of an answer in a question
+_MOST_READ = 1000  # characters of arguments that are masked before the cut, so that a secret across it is recognized
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Begin(EffectValue, frozen=True):
-    """The start of the call: the time and an id.
+    """The start of the call, which needs the time and an id.
 
     Examples:
         >>> Agent(Script()).prepare("Hello").effects[0].key
@@ -81,7 +81,7 @@ class Begin(EffectValue, frozen=True):
 
 
 class CallModel(EffectValue, frozen=True):
-    """A model's reply.
+    """A request for the model's reply.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -96,12 +96,12 @@ class CallModel(EffectValue, frozen=True):
     key: str
     request: Request
     attempt: int  # at this request, from 1; more than 1 after transport failures
-    is_priced: bool = False  # the reply needs its cost
-    refusal: ErrorReport | None = None  # why the request must not be sent: it exceeds its `Budget`
+    is_priced: bool = False  # True if the reply must have its cost
+    refusal: ErrorReport | None = None  # why the request must not be sent, such as an exceeded `Budget`
 
 
 class AskSummary(EffectValue, frozen=True, kw_only=True):
-    """An extra request to a model, for a summary of the beginning of the dialog.
+    """An extra request to a model for a summary of the beginning of the dialog.
 
     Examples:
         >>> request = Request(messages=(Message.of("user", "Hi."),))
@@ -113,11 +113,11 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
 
     key: str
     request: Request
-    attempt: int  # as of `CallModel`
-    covers: int  # how many messages of the dialog the summary is to stand for
-    max_tokens: int  # a summary with more is not used
+    attempt: int  # as in `CallModel`
+    covers: int  # how many messages of the dialog the summary replaces
+    max_tokens: int  # a longer summary is not used
     is_priced: bool = False
-    client: Any = None  # the client that is asked; by default the client of the call
+    client: Any = None  # the client to use; by default the client of the call
     refusal: ErrorReport | None = None
 
 
@@ -140,7 +140,7 @@ class Sleep(EffectValue, frozen=True):
 
 
 class AskApproval(EffectValue, frozen=True):
-    """The decision whether a function may be called.
+    """The question whether a function may be called.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -168,7 +168,7 @@ class AskApproval(EffectValue, frozen=True):
 
 
 class StartFunction(EffectValue, frozen=True):
-    """The record that a function that must not run twice is about to start.
+    """A note that a function that must not run twice is about to start.
 
     Examples:
         >>> StartFunction("start:1.0", function_call("pay", order=17)).call.name
@@ -182,7 +182,7 @@ class StartFunction(EffectValue, frozen=True):
 
 
 class RunFunction(EffectValue, frozen=True):
-    """A function's result.
+    """The run of a function.
 
     Examples:
         >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
@@ -198,7 +198,7 @@ class RunFunction(EffectValue, frozen=True):
     key: str
     call: FunctionCall
     function: Function
-    is_once: bool = False  # only the driver that noted its start may run it
+    is_once: bool = False  # True if only the driver that noted the start may run it
 
     @property
     def question(self) -> Question | None:
@@ -206,7 +206,7 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class Reconcile(EffectValue, frozen=True):
-    """The fate of a function that must not run twice, and whose driver is gone.
+    """The question what became of a function that must not run twice and whose driver is gone.
 
     Examples:
         >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
@@ -223,7 +223,7 @@ class Reconcile(EffectValue, frozen=True):
     call: FunctionCall
     function: Function
     idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
-    types: tuple[str, ...] = ()  # the names of the types that a state of a flow gives, as JSON; empty for any text
+    types: tuple[str, ...] = ()  # the names of the types that a state of a flow returns as JSON; empty for any text
     schema: str = ""  # JSON Schema of these types
 
     @property
@@ -233,7 +233,7 @@ class Reconcile(EffectValue, frozen=True):
 
 
 class CheckOutput(EffectValue, frozen=True):
-    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`.
+    """The check of the proposed answer by `Agent.check`; see `AgentCall.proposed`.
 
     Examples:
         >>> CheckOutput("check:0").key                       # its outcome is Checked, CheckRefused or CheckFailed
@@ -252,11 +252,11 @@ EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args
 
 
 def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
-    """Return the effects and how to answer them, as text of bounded length for an error.
+    """Describe the effects and how to answer them, as text of bounded length for an error.
 
     Args:
         effects: The effects.
-        run: The name of the run in a store; empty without a store.
+        run: The name of the run in a store, or ``""`` without a store.
         driver: The driver of the process, as an expression.
         one: The attribute of the error that holds the process.
     """
@@ -267,7 +267,7 @@ def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "ag
 
 
 def schema_json(schema: Mapping[str, Any]) -> str:
-    """Return a JSON Schema for a question, or empty if it is too large for one."""
+    """Return a JSON Schema for a question, or ``""`` if it is too large."""
     text = msgspec.json.encode(schema).decode()
     return text if len(text) <= MOST_SCHEMA else ""
 

@@ -1,4 +1,4 @@
-"""The header of an agent call's journal: its initial data, and the call that is made from a journal."""
+"""The header of an agent call's journal: the initial data of the call, and how to make the call from it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fsm_agent.prompts.prompt import Prompt
 class Seed(Value, frozen=True, kw_only=True):
     """The initial data of a call, without code.
 
-    The call of a turn also began with the messages of earlier turns, after its system message.
+    If the call is a turn of a conversation, the messages of earlier turns belong after its system message.
     """
 
     prompt: str  # the path of the prompt
     dialog: Vector[Message]
-    is_continued: bool = False  # the messages of earlier turns have to be read from the run that it follows
+    is_continued: bool = False  # the messages of earlier turns must be read from the previous run
     earlier: int = 0  # the number of messages of earlier turns in ``dialog``, after the system message
     is_system_own: bool = False  # the system message is the caller's, not an agent's
     is_system_late: bool = False  # the system message is empty, and the driver makes it when the call begins
@@ -39,7 +39,7 @@ class Seed(Value, frozen=True, kw_only=True):
     is_attended: bool = False  # it has an approver
     is_checked: bool = False  # it has a check of its answers
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
-    args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
+    args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, which override the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
     model: str = ""  # of this call; empty for the agent's model
 
@@ -49,7 +49,7 @@ class ConversationTurn(Value, frozen=True):
 
     conversation: str
     turn: int  # from 1
-    follows: str  # the run before it; empty before the first
+    follows: str  # the previous run; empty for the first turn
     new: int  # the number of new messages at the end of the call's first messages
     is_continued: bool
     usage: Usage
@@ -77,14 +77,14 @@ def header_of_call(
         call: The call.
         agent: The agent's name.
         args: Settings of the call.
-        turn: Its place in a conversation.
-        is_offer_late: Whether its functions depend on deps, so that its fingerprint is not known yet.
+        turn: The place of the call in a conversation.
+        is_offer_late: Whether the functions depend on deps, so that the fingerprint is not known yet.
 
     Raises:
         UsageError: If an argument cannot be written as JSON.
     """
     record = call.record
-    seed: Any = Seed(  # written in its place: a header has it as JSON only when it is read
+    seed: Any = Seed(  # an object, which is written together with the header; a header that was read has it as JSON
         prompt=call.prompt.path,
         dialog=record.dialog,
         summary=record.summary,
@@ -113,7 +113,7 @@ def header_of_call(
         )
         header = header.changed(seed=seed, conversation=turn.conversation, turn=turn.turn, follows=turn.follows)
     try:
-        return quick_json(header)  # no check of the messages: a `Dialog` has checked them
+        return quick_json(header)  # without a check of the messages, which `Dialog` has done
     except ValueError as error:
         raise UsageError(f"the call cannot be kept in a store: {str(error)[:500]}") from None
 
@@ -133,7 +133,10 @@ def seed_of(header: Header) -> Seed:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return the differences between the calls of two headers, in words, except code and the agent's system prompt."""
+    """Return the differences between the calls of two headers, in words.
+
+    Code and the agent's system prompt are not compared.
+    """
     differs = [name for (name, a), (_, b) in zip(_requested(one), _requested(other), strict=True) if a != b]
     return list(dict.fromkeys([_WORDS.get(name, name) for name in differs]))
 
@@ -163,7 +166,7 @@ _WORDS = {  # for fields, as a caller knows them
 
 
 def earlier_messages(header: Header, count: int) -> range:
-    """Return the range of the ``count`` messages of earlier turns that a turn does not store itself."""
+    """Return the range of the ``count`` messages of earlier turns that the run of a turn does not store."""
     start = _start(seed_of(header).dialog)
     return range(start, start + count)
 
@@ -189,18 +192,18 @@ def call_of(
     earlier: Sequence[Message] = (),
     **parts: Unpack[CallParts],
 ) -> AgentCall:
-    """Return the call as it was at its last rest, or as it began.
+    """Return the call as it began, or as it was at its last snapshot.
 
-    A function that it waits for may have been removed since: the model then gets an error, unless the function was
-    approved (`lost_approval`).  A change of the prompt since the run began is the call's ``prompt_change``.  A run
-    that began without a check is continued without one, so that its journal can be read.
+    If a pending function has been removed, the model gets an error, unless the function was approved (`lost_approval`).
+    If the prompt has changed since the run began, the call's ``prompt_change`` says so.  A run that began without a
+    check continues without one, so that its journal can be read.
 
     Args:
         header: The header of its journal.
         seed: The seed in the header.
-        document: The snapshot of the last rest, or None without one.
+        document: The last snapshot, or None if there is none.
         prompt: The prompt of the call.
-        earlier: The messages of earlier turns that the run does not store itself.
+        earlier: The messages of earlier turns that the run does not store.
         parts: See `AgentCall`.
 
     Raises:

@@ -1,9 +1,9 @@
 """Interpret an outcome: find its trigger, and make the event for the table.
 
-A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once, and are pure by contract.
+A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once.  They must be pure.
 
 A check may change the answer.  The record keeps the changed answer as JSON, from which every driver and every restored
-call reads the same output.  So a value that could not be read again is refused before it is taken.
+call reads the same output.  So a value that cannot be read back is refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Proposal:
         self._r = record
         self._governing = _governing(record, prompt)
         try:
-            self._before: str | None = _written(output, self._governing)  # now, as the check may change the object
+            self._before: str | None = _written(output, self._governing)  # now, since the check may change the object
         except Exception:  # a parser may return what JSON cannot hold
             self._before = None
 
@@ -77,7 +77,7 @@ class Proposal:
             name: The name of the check, for errors.
 
         Raises:
-            UsageError: If it is not an output that could be read again.
+            UsageError: If the value is not an output, or cannot be read back.
         """
         if value is None and self.output is not None and not _may_be_none(self._governing):
             raise UsageError(
@@ -90,7 +90,7 @@ class Proposal:
             if is_same and _written(value, governing) == self._before:
                 return None
             document = _kept(value, self._r, governing)
-        except Exception as error:  # any, as writing and reading run the type's own code
+        except Exception as error:  # any, since writing and reading run the type's own code
             if value is self.output and self._before is None:
                 return None
             right = "a value of the output's type that JSON can hold"
@@ -101,7 +101,7 @@ class Proposal:
 
 
 def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> Any:
-    """Return the output of a completed call after the change by its check."""
+    """Return the output of a completed call whose check changed the answer."""
     return read_changed(document, record, _governing(record, prompt))
 
 
@@ -113,11 +113,11 @@ def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> A
 
 
 def was_in_branch(record: CallRecord) -> bool:
-    """Return whether the answer of a call belongs to the exception branch, now or at its end."""
+    """Return whether the answer that is checked, or that ended the call, belongs to the exception branch."""
     if record.state is State.CHECKING:
         return bool(record.branch)
     last = record.trace[-1]
-    if last.source == State.CHECKING:  # nothing else happens in that state, so the step before is the answer's
+    if last.source == State.CHECKING:  # the step before it took the answer, since nothing else happens in this state
         last = record.trace[-2]
     return last.source == State.PARSE_EXCEPTION
 
@@ -133,10 +133,10 @@ def _written(value: Any, governing: Prompt[Any]) -> str:
 
 
 def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
-    """Return a value as JSON that `read_changed` returns unchanged.
+    """Return a value as JSON that `read_changed` reads back unchanged.
 
     Raises:
-        ValueError: If the value cannot be read again unchanged.
+        ValueError: If there is no such JSON.
     """
     read = partial(read_changed, record=record, governing=governing)
     if governing.parser is None:
@@ -148,7 +148,7 @@ def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
 
 
 def _may_be_none(governing: Prompt[Any]) -> bool:
-    """Return whether the type of the output names None."""
+    """Return whether None is among the types of the output."""
     kinds = types_of(governing.output)
     return governing.parser is None and (None in kinds or NoneType in kinds)
 
@@ -162,7 +162,7 @@ TableEvent: TypeAlias = (
     FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome
 )
 
-_CHARACTERS = 4  # of a summary, that count as a token
+_CHARACTERS = 4  # characters of a summary that count as a token
 
 
 _OF_CHECK = (Checked, CheckRefused)
@@ -175,7 +175,7 @@ def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt
 
     Args:
         record: The record of the call.
-        call: The function call that the outcome is about, or None.
+        call: The function call that the outcome belongs to, or None.
         outcome: The outcome.
         prompt: The task's prompt.
     """
@@ -200,7 +200,7 @@ def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt
 
 
 def _of_check(record: CallRecord, outcome: Outcome) -> TableEvent:
-    """Return the verdict of a check together with the reply that it is about."""
+    """Return the verdict of a check as an event with the reply that was checked."""
     if record.reply is None or not isinstance(outcome, Checked | CheckRefused):
         return outcome
     call = first_call(record.reply.message)
@@ -226,7 +226,7 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
 
 
 def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
-    """Return why a call that was valid when the model requested it cannot run any more, or None if it can."""
+    """Return why a call that was valid when the model requested it can no longer run, or None if it can."""
     function = prompt.by_name.get(call.name)
     if function is None:
         return (
@@ -237,7 +237,7 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
 
 
 def _of_agent(record: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, TableEvent]:
-    """Return the trigger and the event for the end of a function.  It used tokens if it is an agent."""
+    """Return the trigger and the event for the end of a function, which used tokens if it is an agent."""
     if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
         return "over_budget", Overrun(usage=usage, call=call)
     return trigger, call
@@ -268,8 +268,8 @@ def read_reply(
         record: The record of the call.
         reply: The reply.
         prompt: The task's prompt.
-        stop_when: Decides whether a reply ends the call.
-        seen: Fingerprints of calls whose results are still valid, so that they need not be run again.
+        stop_when: Decides whether the reply ends the call.
+        seen: Fingerprints of calls that need not run again, since their results are still valid.
         gate: Decides which calls wait for approval.
     """
     limits = record.limits
@@ -299,12 +299,12 @@ def read_reply(
         parsed = parse_answer(record, reply, prompt, call, in_branch=bool(record.branch))
         event = FinalReply(reply, parsed.value, parsed.repairs, call=call)
         return "proposed" if record.is_checked else "answered", event
-    except Exception as error:  # any, as a parser is the user's code, and the reply is paid for
+    except Exception as error:  # any, since a parser is user code, and the reply has been paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
 
 
 def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | ModelFailed) -> tuple[str, TableEvent]:
-    """Return the trigger of the outcome of a request for a summary, and its event for the table."""
+    """Return the trigger for the outcome of an `AskSummary`, and its event for the table."""
     if isinstance(outcome, ModelFailed):
         return "summary_failed", outcome
     reply, limits = outcome.reply, record.limits
@@ -340,7 +340,7 @@ def parse_answer(
         in_branch: Whether the reply belongs to the exception branch.
 
     Raises:
-        Exception: If the parser fails, as the parser raised it.
+        Exception: Whatever the parser raises.
     """
     governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = reply.is_cut_off and not (record.limits.on_cut == "accept" and governing.output is str)
@@ -358,12 +358,12 @@ def parse_answer(
 
 
 def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
-    """Return the arguments that are the answer, or "" if the reply was cut off before them."""
+    """Return the arguments that are the answer, or ``""`` if the reply was cut off before them."""
     return "" if is_cut and call.arguments_json in ("", "{}") else object_text(call.arguments_json)
 
 
 def _is_answer(record: CallRecord, reply: Reply, prompt: Prompt) -> bool:
-    """Return whether a reply that calls functions is final, since it calls only the function that takes the answer."""
+    """Return whether a reply with function calls is final, because it calls only the function that takes the answer."""
     governing = active_prompt(record, prompt, in_branch=bool(record.branch))
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
     is_draft = is_draft_stage(record, prompt)
@@ -379,7 +379,7 @@ def first_call(message: Message) -> FunctionCall | None:
 
 
 def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
-    """Return the incremental parser for the next reply, or None if its output cannot be read before its end."""
+    """Return the incremental parser for the next reply, or None if its output can only be read at its end."""
     if is_draft_stage(record, prompt):
         return None
     governing = active_prompt(record, prompt, in_branch=bool(record.branch))
@@ -389,7 +389,7 @@ def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
 def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
     """Return the arguments for the parser of the prompt that an answer belongs to.
 
-    A plain function that is a handler's own parser does not take the task's arguments.
+    A handler's own parser does not get the task's arguments if it is a plain function.
     """
     parser = governing.parser
     return record.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
@@ -419,7 +419,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
     """Return the output of an agent that is a function, as text for the model.
 
     Raises:
-        UsageError: If the function's ``format`` failed; the error's text is for the model.
+        UsageError: If the function's ``format`` failed.  The error's text is for the model.
     """
     try:
         return function.format_result(output, f)
@@ -428,7 +428,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return the text for the model in place of a result, without the exception's text, which may quote the result."""
+    """Return the text for the model in place of a result, without the exception's text, which may quote it."""
     return f"its result could not be prepared ({type(error).__name__})"
 
 

@@ -1,6 +1,6 @@
-"""The outcomes of effects, and the events that the table is told in place of some of them.
+"""The outcomes of effects, and the events that the table gets in place of some of them.
 
-``kind`` is the name of the trigger, and the tag in JSON; ``at_s`` is the Unix time of the outcome (0.0: unknown).
+``kind`` is the name of the trigger, and the tag in JSON.  ``at_s`` is the Unix time of the outcome, or 0.0 if unknown.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 
 
 class _Rules(dict["type[_Checked]", tuple[tuple[str, Any, Any, str], ...]]):
-    """For each field of an outcome its name, its default, its class or a check, and the words for a right value."""
+    """The rules for each field of an outcome: name, default, class or check, and words for a valid value."""
 
     def __missing__(self, cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
         annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
@@ -67,7 +67,7 @@ _RULES = _Rules()
 
 
 class _Checked(Tagged, frozen=True, kw_only=True):
-    """An outcome that checks the types of its fields, so that a record with it can be read again."""
+    """An outcome that checks the types of its fields, so that a record with it can be read back."""
 
     at_s: float = 0.0
 
@@ -92,12 +92,12 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
     """
 
     at_s: float
-    id: str = ""  # the call's, unique
-    system: str | None = None  # the system prompt, in place of the dialog's; None: the dialog has it
+    id: str = ""  # the unique id of the call
+    system: str | None = None  # replaces the system prompt in the dialog; None keeps it
 
 
 class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
-    """The model replied; `interpret` decides whether with an answer, a request for functions or nonsense.
+    """The model replied.  `interpret` decides what kind of reply it is.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -121,7 +121,7 @@ class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
 
     error: ErrorReport
     delay_s: float = 0.0  # before the next attempt, if there is one
-    usage: Usage = UNUSED  # the tokens of the calls inside a program that failed in place of a model
+    usage: Usage = UNUSED  # the tokens of the calls inside a program that ran in place of a model and failed
 
 
 class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
@@ -155,7 +155,7 @@ class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
 
 
 class Modified(_Checked, frozen=True, tag="modified"):
-    """The function may be called with these arguments instead of the model's; they are checked in the same way.
+    """The function may be called, but with these arguments instead of the model's.  They are checked in the same way.
 
     Examples:
         >>> def approve(call):
@@ -173,7 +173,7 @@ class Modified(_Checked, frozen=True, tag="modified"):
 
 
 class Denied(_Checked, frozen=True, tag="denied"):
-    """The function may not be called; the model sees the reason.
+    """The function may not be called.  The model sees the reason.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -189,7 +189,7 @@ class Denied(_Checked, frozen=True, tag="denied"):
 
 
 class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
-    """The function returned or raised; ``text`` is its result or its error.
+    """The function returned or raised.  ``text`` is its result or its error.
 
     Examples:
         >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
@@ -205,10 +205,10 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     text: str
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
-    is_cached: bool = False  # it was not run: the result of an earlier run was still valid
-    releases: tuple[int, ...] = ()  # rounds whose results are no longer needed, as the function declared
-    usage: Usage = UNUSED  # the tokens that it took, if it is an agent
-    duration_s: float = 0.0  # how long it ran; 0: not known
+    is_cached: bool = False  # True if the function did not run, because an earlier result was still valid
+    releases: tuple[int, ...] = ()  # rounds whose results the function has declared no longer needed
+    usage: Usage = UNUSED  # the tokens that the function used, if it is an agent
+    duration_s: float = 0.0  # how long it ran; 0 if unknown
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
@@ -228,7 +228,7 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
 
     text: str
     usage: Usage = UNUSED  # as in `Returned`
-    reason: str = ""  # why a state of a flow was declared to have failed; "": it raised
+    reason: str = ""  # why a state of a flow was declared failed; "" if it raised
     duration_s: float = 0.0  # as in `Returned`
 
 
@@ -246,7 +246,7 @@ class Started(_Checked, frozen=True, kw_only=True, tag="started"):
 
 
 class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
-    """A function that must not run twice was started, but its driver is gone, so its fate is unknown.
+    """A function that must not run twice was started, but its driver is gone, so its outcome is unknown.
 
     Examples:
         >>> pay = Function(name="pay", call=lambda: "paid", once=True)
@@ -278,18 +278,18 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
 
 
 class Checked(_Checked, frozen=True, kw_only=True, tag="checked"):
-    """The check took the answer, as it is or changed.
+    """The check accepted the answer, unchanged or changed.
 
     Examples:
         >>> Agent(Script("42"), output=int, check=lambda output, context: output + 1).call("42?").output
         43
     """
 
-    output_json: str | None = None  # the changed output as JSON; None: it is what the parser made of the answer
+    output_json: str | None = None  # the changed output as JSON, or None if the check did not change it
 
 
 class CheckRefused(_Checked, frozen=True, tag="check_refused"):
-    """The check raised `Retry`; the model is told why, and tries again.
+    """The check raised `Retry`.  The model is told why, and tries again.
 
     Examples:
         >>> def check(output, context):
@@ -304,7 +304,7 @@ class CheckRefused(_Checked, frozen=True, tag="check_refused"):
 
 
 class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
-    """The check raised something else, or took too long, which makes the call fail.
+    """The check raised another exception or took too long, which makes the call fail.
 
     Examples:
         >>> def check(output, context):
@@ -321,7 +321,7 @@ class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
 
 
 class Injected(_Checked, frozen=True, tag="injected"):
-    """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``.
+    """Messages for the next request to the model.  Pass it under the key ``""``, since it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -335,7 +335,7 @@ class Injected(_Checked, frozen=True, tag="injected"):
 
 
 class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
-    """The deadline has passed.  Answers no effect: pass it under the key ``""``.
+    """The deadline has passed.  Pass it under the key ``""``, since it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -347,7 +347,7 @@ class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
 
 
 class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
-    """A request to complete the call with its last reply.  Answers no effect: pass it under the key ``""``.
+    """A request to complete the call with its last reply.  Pass it under the key ``""``, since it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -361,7 +361,7 @@ class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
 
 
 class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
-    """A cancellation of the call.  Answers no effect: pass it under the key ``""``.
+    """A request to cancel the call.  Pass it under the key ``""``, since it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -395,7 +395,7 @@ Outcome: TypeAlias = (
     | Stopped
     | Cancelled
 )
-"""What can come of an effect of an agent call, or happen to the call itself.
+"""The outcome of an effect of an agent call, or an event of the call itself, such as a cancellation.
 
 Examples:
     >>> outcome: Outcome = Denied("not today")
@@ -404,26 +404,26 @@ Examples:
 """
 
 
-# Events of the table: what a reply, or the end of an agent inside, was found to be
+# Events for the table: an interpreted reply, or the end of an inner agent
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls, some of them settled at once."""
+    """A reply that requests functions: its message with our ids, and its calls, some of which are already settled."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
 
 
 class FinalReply(Value, frozen=True):
-    """A reply with an output, or with the reason why it has none."""
+    """A reply with an output, or with the reason why it has no output."""
 
     reply: Reply
     output: Any = None
     repairs: tuple[str, ...] = ()  # the repairs that the output needed
     problem: str = ""
     error: Exception | None = None  # raised by the parser
-    call: FunctionCall | None = None  # whose arguments are the answer; None: the text is
-    output_json: str | None = None  # the output as a check has changed it
+    call: FunctionCall | None = None  # the call whose arguments are the answer, or None if the text is the answer
+    output_json: str | None = None  # the output as changed by a check
 
 
 class StoppedReply(Value, frozen=True):
@@ -445,13 +445,13 @@ class TooLong(Value, frozen=True):
     """A request that the provider refused as too long."""
 
     error: ErrorReport
-    shorten_to: int | None  # tokens that the next attempt may have; None: nothing may be left out
+    shorten_to: int | None  # tokens that the next attempt may have, or None if nothing may be left out
     at_s: float = 0.0
     delay_s: float = 0.0
 
 
 class HandedOver(Value, frozen=True, kw_only=True):
-    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
+    """Another agent gets the dialog, because the model requested it or the agent had the dialog in an earlier turn."""
 
     kind: ClassVar[str] = "handed_over"
 
@@ -461,7 +461,7 @@ class HandedOver(Value, frozen=True, kw_only=True):
 
 
 class HandoffEnded(Value, frozen=True, kw_only=True):
-    """The agent that took the dialog over has ended, which ends the call in the same way."""
+    """The agent that took over the dialog has ended, which ends the call in the same way."""
 
     kind: ClassVar[str] = "relayed"
 
@@ -471,5 +471,5 @@ class HandoffEnded(Value, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """Its tokens."""
+        """The tokens that the agent used."""
         return self.record.total_usage

@@ -1,7 +1,7 @@
 """Detect the phase of an agent's work from the functions that it has called.
 
-The functions that have ended are read once, in linear time and bounded memory.  A phase describes a call and does not
-control it: to restrict what may happen in a phase, define a flow with a state for each.
+A phase describes a call but does not control it.  To restrict what may happen in a phase, define a flow with a state
+for each phase.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ WINDOW = 5
 
 
 class PhaseRule(Value, frozen=True):
-    """One rule: functions whose success is a sign of a phase.
+    """A rule that takes the success of some functions as a sign of a phase.
 
     Args:
         phase: The name of the phase.
         any_of: Names of functions, regular expressions that match a whole name, or predicates of a settled
             `FunctionCall`.
-        after: Phases of which one must have come before.  Without any, the rule applies from the start.
-        min_count: How many of the latest calls that are signs of a phase start the phase; None means more than half.
+        after: Phases of which at least one must have come before.  If empty, the rule applies from the start.
+        min_count: How many of the latest calls with a sign of a phase must be signs of this one; None means more than
+            half.
         only_success: Whether failed functions are ignored.
 
     Examples:
@@ -58,7 +59,7 @@ class PhaseRule(Value, frozen=True):
         )
 
     def fits(self, call: FunctionCall) -> bool:
-        """Return whether the rule matches a call, whatever came before."""
+        """Return whether the rule matches a call, regardless of earlier calls."""
         if self.only_success and call.error is not None:
             return False
         return any(_fits(item, call) for item in self.any_of)
@@ -91,7 +92,7 @@ class PhaseDetector(Value, frozen=True):
     Args:
         rules: The rules, in order.
         default: The phase before any rule has started one.
-        window: The number of latest calls; calls that no rule matches are left out.
+        window: The number of latest calls that count.  Calls that no rule matches are ignored.
 
     Examples:
         >>> PhaseDetector(rules=[PhaseRule("look", ["read", "search"]), PhaseRule("edit", ["write"])]).rules[1].phase
@@ -132,13 +133,13 @@ class PhaseDetector(Value, frozen=True):
             what: The result of a call, a call, its record, a dialog, messages, or settled function calls.
 
         Raises:
-            UsageError: If ``what`` is of another kind.
+            UsageError: If ``what`` is something else.
         """
         tracker = _PhaseTracker(self)
         return (tracker.add(call) for call in _settled(what))
 
     def hook(self) -> PhaseHook:
-        """Return a hook that follows one call after another: ``Agent(…, hooks=[hook])``, or the sink of a call."""
+        """Return a hook for ``Agent(…, hooks=[hook])``, or for the sink of a call."""
         return PhaseHook(self)
 
 
@@ -161,7 +162,7 @@ class _PhaseTracker:
         self._latest = deque[str](maxlen=detector.window)  # since the phase began
 
     def add(self, call: FunctionCall) -> str:
-        """Take a function call that ended; return the phase after it."""
+        """Count a function call that ended, and return the phase after it."""
         rule = next((rule for rule in self._detector.rules if self._applies(rule) and rule.fits(call)), None)
         if rule is None:
             return self.phase
@@ -181,8 +182,8 @@ class _PhaseTracker:
 class PhaseHook:
     """A hook that follows the phase of the latest call.
 
-    Functions count as they end, and at the end of the call in the order in which they were requested.  The hook follows
-    one call at a time: where threads share an agent, pass each call its own hook as the sink.
+    Functions count when they end, and once more at the end of the call, in the order in which they were requested.  The
+    hook follows one call at a time.  If threads share an agent, pass each call its own hook as the sink.
 
     Args:
         detector: The detector with the rules.
@@ -246,7 +247,7 @@ def _settled(what: Any) -> Iterable[FunctionCall]:
 
 
 def _of_messages(messages: Iterable[Message]) -> Iterator[FunctionCall]:
-    """Yield the calls in messages, each with the result that follows it."""
+    """Yield the function calls in messages, each with its result."""
     requested: dict[str, FunctionCall] = {}
     for message in messages:
         for part in message.parts:

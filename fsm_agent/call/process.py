@@ -3,10 +3,10 @@
 The effects that a process waits for follow from its state alone.  A driver reads its `effects`, performs them, and
 passes each outcome to `advance`.
 
-Processes nest: the effects of a child are among those of its parent, under the child's name and their own key, such as
-``drafting/warm/model:3``.  The names of the children that lead to an effect, from the outside, are its *path*.  The
-`SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain one, so the text before the
-first slash is always the name of a child.
+Processes nest.  The effects of a child are among the effects of its parent, under the child's name and their own key,
+such as ``drafting/warm/model:3``.  The *path* of an effect is the names of the children that lead to it, from the
+outside.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain one, so the text
+before the first slash is always the name of a child.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fsm_agent.messages.events import Event, Inside, Question, Stepped
 from fsm_agent.validation import require, safe_repr
 
 SEPARATOR = "/"
-_TIMER = "sleep"  # the prefix of keys of waits for a time
-INBOX = "inbox"  # the prefix of keys of outcomes that may come before an effect asks for them
+_TIMER = "sleep"  # the prefix of effects that wait for a time
+INBOX = "inbox"  # the prefix of outcomes that may come before an effect asks for them
 
 
 def prefix_of(key: str) -> str:
@@ -35,21 +35,21 @@ def prefix_of(key: str) -> str:
 
 
 def subject_of(key: str) -> str:
-    """Return what the effect with this key is about, as ``1.0`` in ``ask:1.0``, without its path."""
+    """Return the subject of the effect with this key, without its path, such as ``1.0`` for ``ask:1.0``."""
     return key.rpartition(SEPARATOR)[2].partition(":")[2]
 
 
 def with_prefix(key: str, prefix: str) -> str:
-    """Return the key of another effect of the same process, about the same subject."""
+    """Return the key of another effect of the same process with the same subject."""
     path, separator, own = key.rpartition(SEPARATOR)
     return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
 
 
 def check_given(key: object, outcome: object) -> None:
-    """Refuse a key that is no text; and without a key, what is no outcome.
+    """Check the types of a key and, if the key is empty, of an outcome.
 
     Raises:
-        OutcomeError: It says which.
+        OutcomeError: If the key is not a string, or the object without a key is not an outcome.
     """
     if not isinstance(key, str):
         raise OutcomeError(f"the key: expected that of an effect, such as 'ask:2.0', got {safe_repr(key)}")
@@ -60,7 +60,7 @@ def check_given(key: object, outcome: object) -> None:
 
 
 class AnyEffect(Protocol):
-    """A request of a process to the world, and the kinds of outcomes that answer it.
+    """A request of a process to the outside world, and the kinds of outcomes that answer it.
 
     Examples:
         >>> effect: AnyEffect = Agent(Script("Hi.")).prepare("Hello").effects[0]
@@ -74,26 +74,26 @@ class AnyEffect(Protocol):
 
     @property
     def prefix(self) -> str:
-        """The part of the key before the colon; all effects of a kind share it."""
+        """The part of the key before the colon, which all effects of a kind share."""
 
     @property
     def outcomes(self) -> tuple[type, ...]:
-        """The kinds of outcomes that answer it."""
+        """The kinds of outcomes that answer the effect."""
 
     @property
     def question(self) -> Question | None:
-        """The question that the effect asks a person or another program, or None if the driver performs the effect."""
+        """The question for a person or another program, or None if the driver performs the effect."""
 
     @property
     def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits, or None if it does more than wait."""
+        """The Unix time until which the effect waits, or None if it is not a wait."""
 
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
 
 
 class EffectValue(Value, frozen=True):
-    """A base class for effects.  By default, a driver performs the effect, and the effect does more than wait.
+    """A base class for effects.  By default, a driver performs the effect, and the effect is not a wait.
 
     Examples:
         >>> from typing import ClassVar
@@ -115,7 +115,7 @@ class EffectValue(Value, frozen=True):
 
     @property
     def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits; None here, since the effect does more than wait."""
+        """The Unix time until which the effect waits; None here, since the effect is not a wait."""
         return None
 
 
@@ -128,7 +128,7 @@ class Owner(Value, frozen=True):
 
 
 class Deadline(NamedTuple):
-    """The moment when a process, or a child of it, expires."""
+    """The moment when a process or one of its children expires."""
 
     at_s: float  # Unix time
     key: str  # for the expiry in `Process.advance`: "" for the process itself, a path for a child
@@ -153,21 +153,21 @@ class EndRequest(Value, frozen=True):
 
 
 class InsideWait(Value, frozen=True):
-    """A wait of a function for a run that it has begun, with what that run waits for."""
+    """A function's wait for a run that it started, with the effects that the run waits for."""
 
     run: str  # its name in the store
     effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
-    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer, or None if it needs one
+    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None if it needs one
 
 
 class Process(Protocol):
     """A state with effects, advanced by their outcomes.
 
     Attributes:
-        driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
-        end_request: The latest request to end the process that its driver has not taken yet, or None.
-        journal: The journal to which each `advance` adds an entry.  It is None for an inner process, or without one.
-        waits_inside: The waits of functions that the last driver has left, by the keys of the functions' effects.
+        driver: The driver that has claimed the process, or None.  `wake` makes it check the process again.
+        end_request: The latest request to end the process that its driver has not handled yet, or None.
+        journal: The journal to which each `advance` adds an entry.  An inner process has None.
+        waits_inside: The functions' waits that the last driver has left, by the keys of the functions' effects.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
@@ -190,11 +190,11 @@ class Process(Protocol):
 
     @property
     def steps(self) -> Sequence[Event]:
-        """The steps of the last `advance`, in order: `Stepped`, or for children `Inside` with the path."""
+        """The steps of the last `advance`, in order: a `Stepped`, or for a child an `Inside` with the path."""
 
     @property
     def change(self) -> Change | None:
-        """The changes that the last `advance` made to the effects, or None if unknown, so read all effects."""
+        """The changes that the last `advance` made to the effects, or None if they are unknown."""
 
     @property
     def deadline(self) -> Deadline | None:
@@ -202,7 +202,7 @@ class Process(Protocol):
 
     @property
     def own_deadline_s(self) -> float | None:
-        """Unix time at which the process itself expires; None: never."""
+        """The Unix time at which the process itself expires, or None if it has no deadline."""
 
     @property
     def result_so_far(self) -> Any:
@@ -212,63 +212,63 @@ class Process(Protocol):
         """Take the outcome of one effect.  The step is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key; ``""`` for an outcome that answers no effect, such as a cancellation.  The path
+            key: The effect's key, or ``""`` for an outcome that answers no effect, such as a cancellation.  The path
                 ``"warm/"`` stands for the ``""`` of the child ``warm``.
-            outcome: The outcome.  Without ``at_s``, it has the time of the last step, so that later states of a flow
+            outcome: The outcome.  Without ``at_s``, it gets the time of the last step, so that later states of a flow
                 may have no time left.  `FlowRun.give` uses the present time.
         """
 
     def end_with(self, outcome: Any) -> None:
-        """Take the outcome by which the process around this one ends, and end."""
+        """Take the outcome that ends the outer process, and end."""
 
     def cancel(self, reason: str = "") -> None:
-        """Request that the driver cancels the process; thread-safe."""
+        """Ask the driver to cancel the process.  Thread-safe."""
 
     def return_to(self, record: Any) -> None:
         """Return to the state of an earlier record of this process, and forget what followed."""
 
     def renew(self, at_s: float) -> None:
-        """Restart the deadlines of the process and its inner processes at ``at_s``, as if they began then.
+        """Restart the deadlines of the process and its inner processes, as if they began at ``at_s``.
 
-        This is not a step.  A retry does it, so that a past deadline does not end the run at once.
+        This is not a step.  A retry needs it, so that a past deadline does not end the run at once.
         """
 
     def owner(self, key: str) -> Owner:
-        """Return the process that waits for the effect with this key: this one, or a descendant."""
+        """Return the process that waits for the effect with this key: this one or a descendant."""
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
-        """Return which rows a step had, or an outcome would have; see `BaseProcess.explain`."""
+        """Return the rows of a step or of an outcome; see `BaseProcess.explain`."""
 
     # Its journal
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return the kind of the process and what it began with, for people who do not have its code.
+        """Return the kind of the process and what it began with, for readers who do not have its code.
 
         Args:
-            name: Its name in the process around it.
+            name: The name of the process in its parent.
         """
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of the code that decides its steps, as far as that can be determined."""
+        """A fingerprint of the code that decides the steps, as far as it can be determined."""
 
     def encode(self, key: str, outcome: Any) -> str:
-        """Return an outcome for ``key`` as JSON, before it is taken.
+        """Return an outcome for ``key`` as JSON, before the process takes it.
 
         Raises:
-            ValueError: If the outcome holds a value that could not be read again.
+            ValueError: If the outcome holds a value that cannot be read back.
         """
 
     def decode(self, key: str, document: bytes | str) -> Any:
-        """Read an outcome for ``key`` from JSON, before it is taken.
+        """Read an outcome for ``key`` from JSON, before the process takes it.
 
         Raises:
-            ValueError: If the document is damaged or its kind is unknown.
+            ValueError: If the document is damaged, or the kind of outcome is unknown.
         """
 
 
 class ChildHandle(Value, frozen=True):
-    """A process inside of another, and its listeners.
+    """An inner process and its listeners.
 
     Examples:
         >>> process = Agent(Script("Hi.")).prepare("Hello")
@@ -278,15 +278,14 @@ class ChildHandle(Value, frozen=True):
 
     process: Any
     hooks: Sequence[Any]  # the hooks of its agent or flow
-    hears_inside: bool = False  # the hooks get events of processes inside of it, too
-    environment: Callable[[], Any] | None = (
-        None  # returns the environment that performs its effects; None: the environment around it
-    )
+    hears_inside: bool = False  # True if the hooks also get the events of its inner processes
+    # Returns the environment that performs its effects, or None if it shares the outer environment.
+    environment: Callable[[], Any] | None = None
     name: str = ""  # of its agent or flow; empty if it has neither
 
 
 def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
-    """Yield each process on a path, from the outside, and the rest of the path after it; it may have ended."""
+    """Yield each process on a path, from the outside, with the rest of the path.  The processes may have ended."""
     while path:
         name, _, path = path.partition(SEPARATOR)
         inner: ChildHandle = process.inside_of(name)
@@ -295,14 +294,17 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 
 
 def open_effects(process: Process) -> Sequence[AnyEffect]:
-    """Return the effects of a process at rest.  If a function waits for a run, the run's effects replace its own."""
+    """Return the effects of a process at rest.
+
+    If a function waits for a run, the effects of the run replace the effect of the function.
+    """
     if not process.waits_inside:
         return process.effects
     return [effect for effect, _ in open_effects_of_runs(process)]
 
 
 def open_effects_of_runs(process: Process) -> Iterator[tuple[AnyEffect, str]]:
-    """Yield the `open_effects`, each with the name of the run that waits for it, empty for the process itself."""
+    """Yield the `open_effects`, each with the name of its run, or ``""`` for the process itself."""
     for effect in process.effects:
         waits = process.waits_inside.get(effect.key)
         if waits is None:
@@ -317,7 +319,7 @@ def questions_of(process: Process) -> tuple[Question, ...]:
 
 
 def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
-    """Yield the `questions_of` a process, each with the name of the run that waits, as in `open_effects_of_runs`."""
+    """Yield the `questions_of` a process, each with the name of its run, or ``""`` for the process itself."""
     timers = {effect.key: effect.wakes_at_s for effect in process.effects}
     for effect, run in open_effects_of_runs(process):
         if (question := effect.question) is not None:
@@ -325,7 +327,7 @@ def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
 
 
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
-    """Return the earliest among the deadlines of the processes on a path and the time limits of their present states.
+    """Return the earliest deadline of the processes on a path and of their present states, or None.
 
     Args:
         process: The outermost process.
@@ -369,24 +371,23 @@ class BaseProcess:
 
     @property
     def own_deadline_s(self) -> float | None:
-        """Unix time at which the process itself expires; None: never."""
+        """The Unix time at which the process itself expires; None here."""
         return None
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
         """Explain why a step took its row, or which row an outcome would take.  The process does not change.
 
         Args:
-            event: A step of the process or of an inner process, as in its trace and among its events, or an outcome
-                that it could take now, as in `advance`.
+            event: A step of the process or of an inner process, or an outcome that the process could take now.
             key: The key of the effect that the outcome answers.
 
         Returns:
-            The rows of the trigger in the order in which they are tried, the verdict of each guard, and the row that
-            is taken.  If an outcome leads to several steps, this explains the first one.
+            The rows of the trigger in the order in which they are tried, the verdict of each guard, and the row that is
+            taken.  If an outcome leads to several steps, this explains the first one.
 
         Raises:
-            OutcomeError: If no effect has this key, or its effect cannot have this outcome.
-            UsageError: If the step belongs to another table, or to a process inside that is not kept.
+            OutcomeError: If no effect has this key, or the effect does not accept this outcome.
+            UsageError: If the step belongs to another table, or to an inner process that is not kept.
 
         Examples:
             >>> call = Agent(Script("Hi.")).call("Hello").call
@@ -418,19 +419,19 @@ class BaseProcess:
         return self.machine.rows  # type: ignore[attr-defined,no-any-return]
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome, and the three arguments of guards.  The process does not change.
+        """Return the trigger of an outcome, and the three arguments of the guards.  The process does not change.
 
         Raises:
-            OutcomeError: If no effect has this key, or its effect cannot have this outcome.
+            OutcomeError: If no effect has this key, or the effect does not accept this outcome.
         """
         raise NotImplementedError
 
     def end_with(self, outcome: Any) -> None:
-        """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""
+        """Take the outcome that ends the outer process, and end; see `Process.advance`."""
         self.advance("", outcome)  # type: ignore[attr-defined]
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the process, from any thread.  The present or the next driver passes the request to the process.
+        """Cancel the process, from any thread.  The present or next driver passes the request to the process.
 
         Most processes then end.  A run of a flow continues if a row handles the cancellation.
 
@@ -441,13 +442,13 @@ class BaseProcess:
         self.request_end("cancelled", reason)
 
     def request_end(self, kind: str, reason: str) -> None:
-        """Request that the driver passes an outcome of this kind to the process, before any other."""
+        """Ask the driver to pass an outcome of this kind to the process, before any other outcome."""
         self.end_request = EndRequest(kind, reason)
         if self.driver is not None and (driver := self.driver()) is not None:
             driver.wake()
 
 
-# Watches of the steps of every process in the OS process, for tests and tools
+# Watches, for tests and tools, of the steps of all processes in this OS process
 
 Watch: TypeAlias = Callable[[Stepped], object]
 
@@ -459,10 +460,10 @@ TABLE_WATCHES = ScopedValue[tuple[TableWatch, ...]]("fsm_agent_table_watches", (
 
 
 def watched_steps(watch: Watch) -> AbstractContextManager[None]:
-    """Call ``watch`` with each step inside the context, just before it is taken; an exception prevents the step."""
+    """Call ``watch`` with each step inside the context, just before it is taken.  An exception prevents the step."""
     return STEP_WATCHES.set((*STEP_WATCHES.get(), watch))
 
 
 def watched_tables(watch: TableWatch) -> AbstractContextManager[None]:
-    """Call ``watch`` with the owner and each step of a user's table inside the context, before the step is taken."""
+    """Call ``watch`` with the owner and each step of a user's table inside the context, just before it is taken."""
     return TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch))

@@ -1,4 +1,4 @@
-"""The replay of a journal: a process takes the steps that it took then, or says where it takes others."""
+"""The replay of a journal: a process takes the recorded steps again, or the replay says where it differs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def replay(
     fingerprint: str = "",
     earlier: tuple[int, Any] | None = None,
 ) -> int:
-    """Advance a process by the entries of a journal; return the highest fence.
+    """Advance a process by the entries of a journal, and return the highest fence.
 
     Args:
         process: The process in its state before the first entry.
         lines: The entries.
-        chain: The chain up to the first entry; verifies them.
+        chain: The chain up to the first entry, which verifies the entries.
         fingerprint: The fingerprint of the code that wrote them, for errors.
-        earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
+        earlier: The number of an earlier entry to which a `Retried` may go back, and the record after it.
 
     Raises:
         JournalError: If the entries are damaged, reordered, foreign or forged.
@@ -77,7 +77,7 @@ def replay(
 
 
 def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
-    """Return the records to which a `Retried` may go back, by entry number.  The process is at ``n``."""
+    """Return the records to which a `Retried` may go back, by entry number.  The process is at entry ``n``."""
     journal = process.journal
     known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
     return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}

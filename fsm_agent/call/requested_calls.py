@@ -1,4 +1,4 @@
-"""The function calls that a reply asks for: which of them are run, refused, or repeated."""
+"""The function calls that a reply requests, and which of them run, are refused, or repeat earlier calls."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ NOT_TAKEN = "This answer was not taken: give it when you need no other function 
 _COMPOUND = (dict, list)
 
 
-_KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
+_KEPT_CHARS = 2000  # the fingerprints of longer arguments are not cached
 
 
 def requested_calls(
     record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: ApprovalGate
 ) -> tuple[Message, tuple[FunctionCall, ...]]:
-    """Return the reply's message and calls with our ids; calls that cannot or need not be run are settled."""
+    """Return the reply's message and calls with our ids.  Calls that cannot or need not run are settled."""
     message = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
@@ -67,7 +67,7 @@ class _Screen:
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return the call with our id for the message, and for the round, where it is settled if it is not to run."""
+        """Return the call with our id twice: for the message, and for the round, where it may be settled."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)
@@ -108,13 +108,15 @@ class _Screen:
 
 
 def refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
-    """Return the text for the model about invalid arguments."""
+    """Return the error for the model about invalid arguments."""
     cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
     return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
 
 
 def fingerprint(call: FunctionCall) -> str:
-    """Return a text that is equal for equal names and arguments, in any order of keys, where 1, 1.0 and true differ.
+    """Return a text that is equal for calls with equal names and arguments.
+
+    The order of keys does not matter, but 1, 1.0 and true differ.
 
     Raises:
         ValueError: If the arguments are not JSON.
@@ -124,7 +126,7 @@ def fingerprint(call: FunctionCall) -> str:
 
 
 def are_equal(calls: Sequence[FunctionCall], others: Sequence[FunctionCall]) -> bool:
-    """Return whether two rounds ask for the same, in any order."""
+    """Return whether two rounds have the same calls, in any order."""
     return sorted(map(_mark, calls)) == sorted(map(_mark, others))
 
 
@@ -135,7 +137,7 @@ def _mark(call: FunctionCall) -> str:
         return call.name + call.arguments_json
 
 
-@lru_cache(maxsize=64)  # each call is needed twice: with its round, and with the next one
+@lru_cache(maxsize=64)  # each fingerprint is needed twice: in its round and in the next one
 def _fingerprint(name: str, arguments_json: str) -> str:
     canonical = name + pydantic_core.to_json(_sorted(pydantic_core.from_json(arguments_json))).decode()
     if len(canonical) <= 64:
@@ -144,7 +146,7 @@ def _fingerprint(name: str, arguments_json: str) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """Return the same JSON with the keys of its objects in order."""
+    """Return the same JSON with the keys of its objects sorted."""
     if isinstance(value, dict):
         for item in value.values():
             if isinstance(item, _COMPOUND):

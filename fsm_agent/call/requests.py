@@ -1,9 +1,9 @@
 """What an agent call waits for in each state, and the request to its model.
 
-The first part decides which functions a request offers, with which prompt it is made, and which calls of a round may
-run.  The second decides which of them wait for approval: the approver is asked about every call, unless the function's
-policy exempts it.  The third makes the effects.  All of it follows from a record and what is constant for the call, so
-it may be asked about a record that is not the call's present one.
+The first part decides which of a round's calls wait for approval.  The approver is asked about every call, unless the
+function's policy exempts it.  The second part decides which functions a request offers, which prompt it uses, and which
+calls of a round may run.  The third part makes the effects.  Everything follows from a record and constants of the
+call, so the record need not be the call's present one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 
 class ApprovalGate(Value, frozen=True):
-    """The inputs of the approval decision in addition to the functions' own policies."""
+    """Decides which calls need approval, from the functions' policies and the facts about the driver."""
 
     has_approver: bool = False
     deps: Any = None
@@ -67,7 +67,7 @@ UNATTENDED = ApprovalGate()  # without an approver
 
 
 def context_of(call: FunctionCall, record: CallRecord, deps: Any) -> Context[Any]:
-    """Return the `Context` in which an approver or a predicate judges ``call``."""
+    """Return the `Context` in which an approver or a predicate judges a call."""
     return Context(deps=deps, function_call=call, agent_call_id=record.id, depth=record.depth)
 
 
@@ -77,15 +77,15 @@ def approved_keys(record: CallRecord) -> set[str]:
 
 
 def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> CallRecord:
-    """Return ``record`` with the policies applied again to pending calls without approval.
+    """Apply the policies again to pending calls that were not approved, and return the record.
 
-    A call that waits for approval keeps waiting.  So does a call whose arguments are no longer valid.
+    Calls that already wait for approval keep waiting, and calls whose arguments are no longer valid now wait, too.
     """
     approved = approved_keys(record) if record.round else set()
 
     def waits(f: FunctionCall) -> bool:
         function = prompt.by_name.get(f.name)
-        if function is None:  # it was removed from the prompt; running it returns an error to the model
+        if function is None:  # it was removed from the prompt, and its run returns an error to the model
             return False
         return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, record)
 
@@ -109,7 +109,7 @@ def offered(record: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
 
 
 def used_up(record: CallRecord, function: Function) -> str | None:
-    """Return why a function is no longer offered, as text for the model, or None while it is."""
+    """Return why a function is no longer offered, as text for the model, or None if it is offered."""
     tally = record.tallies.get(function.name, _NEVER)
     if not is_within(tally.runs, function.max_calls):
         return USED_UP.format(name=function.name, limit=function.max_calls)
@@ -120,7 +120,7 @@ def used_up(record: CallRecord, function: Function) -> str | None:
 
 
 def is_final(record: CallRecord, prompt: Prompt) -> bool:
-    """Return whether the model has to answer now: the rounds or all functions are used up, or the draft is done."""
+    """Return whether the model must answer now: the rounds or all functions are used up, or the draft is done."""
     limit = record.limits.rounds
     if record.is_drafted or (limit is not None and record.rounds >= limit):
         return True
@@ -130,8 +130,8 @@ def is_final(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
-    """Return whether a request ends with the final prompt: the functions were withdrawn after a round."""
-    # A paused reply ends the dialog with the assistant's message: the model continues it, and is asked for nothing.
+    """Return whether a request ends with the final prompt, because functions were withdrawn after a round."""
+    # After a paused reply, the dialog ends with the assistant's message, which the model continues without a prompt.
     is_behind_results = bool(record.function_calls) and record.dialog[len(record.dialog) - 1].role != "assistant"
     return is_behind_results and not record.is_drafted and is_final(record, prompt)
 
@@ -142,14 +142,14 @@ def rounds_used_up(limits: Limits) -> str:
 
 
 def is_draft_stage(record: CallRecord, prompt: Prompt) -> bool:
-    """Return whether an answer is only the first of two: another request, without functions, makes the final one."""
+    """Return whether a second request, without functions, must produce the final answer."""
     if prompt.finalizer is not None:
         return not record.is_drafted
     return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(record, prompt)
 
 
 def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
-    """Return the prompt that the next request is made with, and its answer parsed with.
+    """Return the prompt for the next request, which also parses the answer.
 
     Args:
         record: The record of the call.
@@ -164,7 +164,7 @@ def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Pro
 
 
 def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
-    """Return the tallies after these settled calls."""
+    """Return the tallies, updated with these settled calls."""
     if not prompt.tallied and record.limits.failures_per_function is None:
         return record.tallies
     tallies = dict(record.tallies)
@@ -176,11 +176,11 @@ def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -
 
 
 def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return a round's calls.  A call that depends on a function that cannot succeed any more gets an error."""
+    """Return a round's calls.  A call that depends on a function that can no longer succeed gets an error."""
     if not prompt.depended_on:
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
-    while waits:  # each pass but the last settles a call, which may block others
+    while waits:  # each pass except the last settles a call, which may block other calls
         hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
         hopeful |= {name for name, tally in record.tallies.items() if tally.successes}
         waits = False
@@ -193,7 +193,7 @@ def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt)
 
 @lru_cache(maxsize=64)
 def removed_function(name: str) -> Function:
-    """Return a stand-in for a function that was requested and then removed.  It returns an error to the model."""
+    """Return a stand-in for a removed function that was requested.  It returns an error to the model."""
 
     def call(**arguments: Any) -> str:
         raise Retry(f"The function {name!r} is no longer available. Go on without it.")
@@ -202,7 +202,7 @@ def removed_function(name: str) -> Function:
 
 
 def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the pending calls of the round that may be run now, in the order requested."""
+    """Return the pending calls of the round that may run now, in the order requested."""
     if prompt.handoffs:  # a handoff comes after all other calls
         pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
     if prompt.depended_on:
@@ -228,43 +228,43 @@ class Shown(Protocol):
 
     @property
     def summary(self) -> AskSummary | None:
-        """The summary that is asked for first."""
+        """The summary to request first, or None."""
 
     @property
     def refusal(self) -> Any:
-        """Why the request must not be sent."""
+        """Why the request must not be sent, or None."""
 
 
 class View(Protocol):
-    """The choice of what requests show of a dialog, which `fsm_agent.context.view` implements."""
+    """Chooses what requests show of a dialog; `fsm_agent.context.view` implements it."""
 
     @property
     def plan(self) -> Any:
-        """What it is made of."""
+        """The settings from which the view was made."""
 
     warning: str
 
     def new_events(self) -> Sequence[Event]:
-        """Return what observers are told of the last request."""
+        """Return the events about the last request, for observers."""
 
     def is_idle(self, record: CallRecord) -> bool:
-        """Return whether the next request surely shows the whole dialog."""
+        """Return whether the next request is sure to show the whole dialog."""
 
     def show(self, record: CallRecord, request: Request, extra: Sequence[Message]) -> Shown:
         """Return what a request shows."""
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the tokens that a request may have after one that was too long."""
+        """Return how many tokens a request may have after one that was too long, or None if it cannot be shortened."""
 
     def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the last request showed."""
+        """Return what the last request showed the model."""
 
     def hides(self, record: CallRecord, id: str) -> bool:
         """Return whether the last request hid the result of a function call."""
 
 
 class Asking(Protocol):
-    """The inputs of a request in addition to a record, as an `AgentCall` has them."""
+    """The inputs of a request in addition to a record.  `AgentCall` has them."""
 
     @property
     def prompt(self) -> Prompt[Any]:
@@ -295,7 +295,7 @@ def effects_of(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
 
 
 def effects_left(call: Asking, record: CallRecord, effects: tuple[Effect, ...], key: str) -> tuple[Effect, ...] | None:
-    """Return a round's effects without the effect of ``key``, or None to compute them again, since others may start."""
+    """Return a round's effects without the effect of ``key``, or None if other calls may start now."""
     prompt = call.prompt
     if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
         return None
@@ -346,7 +346,6 @@ def _round(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
 
 
 def _once(record: CallRecord, f: FunctionCall, function: Function) -> Effect:
-    """Return the effect of a function that must not run twice."""
     run = record.once.get(f.id, _NOT_BEGUN)
     attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
     name = f.id if attempt == 1 else f"{f.id}:{attempt}"
@@ -358,7 +357,6 @@ def _once(record: CallRecord, f: FunctionCall, function: Function) -> Effect:
 
 
 def _request(call: Asking, record: CallRecord) -> Request:
-    """Return the next request to the model."""
     prompt, settings = call.prompt, call.settings
     functions: tuple[Function, ...] = ()
     is_last = is_final(record, prompt)
@@ -371,7 +369,7 @@ def _request(call: Asking, record: CallRecord) -> Request:
         if settings.hosted_tools:
             functions = declared(functions, settings.hosted_tools)
     messages: Sequence[Message] = record.dialog
-    if is_last and needs_final_prompt(record, call.prompt):  # in the request only: it is no part of the dialog
+    if is_last and needs_final_prompt(record, call.prompt):  # only in the request, not in the dialog
         messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=record.rounds)))
     output, mode = prompt.expected, prompt.mode
     if mode is not None or call.prompt.finalizer is not None:
@@ -390,7 +388,6 @@ def _request(call: Asking, record: CallRecord) -> Request:
 
 
 def _settings(call: Asking, prompt: Prompt, is_last: bool) -> Settings:
-    """Return the settings of a request with this prompt."""
     settings = call.settings
     if prompt.settings or call.args:
         settings = settings.override({**prompt.settings, **call.args})

@@ -356,8 +356,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each answered request showed the model: its tokens, what it left out, and whether it extends the last
-        one.
+        """What each answered request showed the model: its tokens, what it left out, and whether it extends the last.
 
         If a request showed the whole dialog and needed no count, only the provider's counts are known.
         """

@@ -33,10 +33,10 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt
 
 UNASKED = (Cancelled, Stopped, Expired, Injected)  # outcomes that answer no effect
-OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
-OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
-_MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that took tokens if an agent is behind them
-_TOLD = (*CallModel.outcomes, CheckRefused)  # outcomes whose problem the step tells
+OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or with a new problem of an answer
+OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, including agents
+_MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that used tokens if they come from an agent
+_TOLD = (*CallModel.outcomes, CheckRefused)  # outcomes whose problem is noted in the step
 _ROUND_LIMIT = at_round_limit.__name__
 _OF_SUMMARIES = f"{AskSummary.prefix}:"
 
@@ -57,12 +57,12 @@ def take_step(
         trigger: The trigger of the outcome; see `fsm_agent.call.interpret`.
         key: The key of the effect that the outcome answers.
         outcome: The outcome.
-        event: The answer for the table.
+        event: The outcome as an event for the table.
         prompt: The task's prompt.
         use: What the answered request showed the model, or None if nothing was counted.
 
     Raises:
-        IllegalTrigger: If no row takes the trigger; the call may have ended.
+        IllegalTrigger: If no row takes the trigger, for example because the call has ended.
     """
     row = take_row(_machine(), trigger, before, event, prompt)
     after, state = row.after, row.state
@@ -84,7 +84,7 @@ def take_step(
     elif trigger == "handed_over":
         detail = detail or outcome.agent
     usage = _count_usage(before, key, outcome, use, changes)
-    if trigger in FAILURES:  # a reply may say so, too
+    if trigger in FAILURES:  # also for a reply with an error
         changes["failures"] = before.failures.push(_failure(before, key, event, outcome.at_s, state))
     told = _told(before, after, event) if kind in _TOLD else ""
     step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by, told)
@@ -97,14 +97,14 @@ def take_step(
 @cache
 def _machine() -> RowMachine:
     """Return the machine of all agent calls."""
-    # Made at the first step: its hundred transitions would be a tenth of the time that the import takes.
+    # Made at the first step, because its hundred transitions would take a tenth of the import time.
     return machine_of(ROWS, State)
 
 
 def _count_usage(
     before: CallRecord, key: str, outcome: Any, use: ContextUse | None, changes: dict[str, Any]
 ) -> Usage | None:
-    """Add the changes at an outcome that no row makes.  Return the tokens that it took, if any."""
+    """Count the tokens of an outcome in ``changes``, and return them, or None if it used none."""
     kind = type(outcome)
     if kind is Replied:
         usage: Usage = outcome.reply.usage
@@ -134,7 +134,7 @@ def _problem(event: TableEvent) -> str:
 
 
 def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
-    """Return what the model is told of its reply, if its answer or a function call in it was refused; else ""."""
+    """Return what the model is told about a refused answer or function call, or ``""``."""
     if type(event) is FunctionsRequested:
         return "\n".join([call.error or call.result or "" for call in event.calls if call.is_settled])
     messages = after.branch[len(before.branch) :]
@@ -143,7 +143,6 @@ def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
 
 
 def _failure(before: CallRecord, key: str, event: Any, at_s: float, to: State) -> RequestFailure:
-    """Return the report of a request that failed."""
     delay_s = event.delay_s if to is State.BACKOFF else None
     number, report = before.rounds + 1, event.error
     return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)

@@ -1,6 +1,6 @@
 """Conditions that end a call before the model is done.
 
-Each of these makes a `stop_when`: an agent calls it at every reply, before any function of that reply is run.
+Each function here makes a `stop_when`, which an agent calls at every reply, before it runs the reply's functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsm_agent.messages.reply import Reply, Usage
 
 
 class Stop(Value, frozen=True):
-    """A decision of `stop_when` to end the call: the reason, and the output if it has one.
+    """A decision of `stop_when` to end the call, with the reason and an optional output.
 
     Examples:
         >>> @function
@@ -45,20 +45,20 @@ class StopContext(Value, frozen=True):
         'Hi.'
     """
 
-    iteration: int  # the number of replies so far, with this one; failed requests do not count
+    iteration: int  # the number of replies so far, including this one; failed requests do not count
     reply: Reply
-    usage: Usage  # of all replies, with this one
-    function_calls: int  # the number of function calls that were run before this reply
-    last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
-    runnable: int = 0  # the number of this reply's function calls that would be run
+    usage: Usage  # of all replies, including this one
+    function_calls: int  # the number of function calls that ran before this reply
+    last_results: tuple[FunctionCall, ...]  # the calls of the newest round; empty before the first round
+    runnable: int = 0  # the number of this reply's function calls that would run
 
 
-# A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
+# A string is the reason.  `stop_when` runs before the parser, so a reply at which it stops has no parsed output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 
 
 def stop_on(name: str) -> StopWhen:
-    """Stop when the model calls the function of this name; its arguments are the call's output.
+    """Stop when the model calls the function of this name.  The arguments become the call's output.
 
     Arguments that are not a JSON object do not stop the call: the model gets an error, and may try again.
 
@@ -90,15 +90,15 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before the functions of a reply run, if they would exceed this number of runs in the call.
+    """Stop before the functions of a reply run, if the call would then have run more functions than this.
 
-    Calls that are not run do not count: unknown names, invalid arguments, repetitions, denials.
+    Calls that do not run do not count: unknown names, invalid arguments, repetitions, denials.
 
     Args:
         most: The largest number of runs.
 
     Raises:
-        UsageError: If it is not a number from 0 on.
+        UsageError: If ``most`` is not a number from 0 on.
 
     Examples:
         >>> Agent(Script("Hi."), stop_when=max_function_calls(10)).call("Hello").output
@@ -123,7 +123,7 @@ def max_tokens(most: int) -> StopWhen:
         most: The largest number of tokens.
 
     Raises:
-        UsageError: If it is not a number from 0 on.
+        UsageError: If ``most`` is not a number from 0 on.
 
     Examples:
         >>> Agent(Script("Hi."), stop_when=max_tokens(20_000)).call("Hello").output
@@ -141,7 +141,7 @@ def max_tokens(most: int) -> StopWhen:
 def max_cost_usd(most: float, price: Tariff) -> StopWhen:
     """Stop when the model requests functions and all replies together have cost more than this.
 
-    Unreported tokens cost nothing here; see `max_tokens`.
+    Unreported tokens are free; see `max_tokens`.
 
     Args:
         most: The largest cost in US dollars.
@@ -163,10 +163,10 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these conditions does; the first one that does gives the reason.
+    """Stop when any of these conditions does.  The first one that stops the call gives the reason.
 
     Args:
-        conditions: Functions of a `StopContext`, such as `stop_on` returns.
+        conditions: Functions of a `StopContext`, such as the result of `stop_on`.
 
     Raises:
         UsageError: If a condition is not callable.
