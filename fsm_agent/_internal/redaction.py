@@ -1,8 +1,8 @@
 """Find and mask the secret parts of requests, URLs and texts.
 
-Errors, logs, recordings and servers all use it.  A secret is recognized by the name under which it is sent
-(`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by its format (API keys, tokens and
-account numbers of known services), or because it was declared as one, such as ``api_key``.
+Errors, logs, recordings and servers use it.  A secret is recognized by its name (`is_secret_name`), by its position in
+a URL (`secrets_in_url`, `path_tokens`), by its format (API keys, tokens and account numbers of known services), or
+because it was declared as one, such as ``api_key``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MIN_CHARS = 3  # shorter values are not masked
 MIN_ANYWHERE_CHARS = 8  # shorter values are masked only as whole words, since they may be parts of other words
 MIN_PIECE_CHARS = 4  # the shortest masked piece of a secret that was cut
 
-# Placeholder keys in the documentation of servers without keys, and words as common as these.
+# Placeholder keys in the documentation of servers without keys, and similar common words.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "test", "unused", "ollama", "lm-studio", "not-needed"})
 _NAME = re.compile(
     r"auth|key|token|secret|pass|pwd|credential|cookie|signature|(?<![a-z])sig(?![a-z])|session|subscription|jwt"
     r"|organi[sz]ation|project|account|header",  # --header, of a command line
     re.IGNORECASE,
 )
-_TOKEN_WORD = re.compile(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would hide words
+_TOKEN_WORD = re.compile(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would mask plain words
 _OPEN_QUERY = frozenset({"alt", "api-version", "version", "beta", "model", "region", "stream"})
 
 # A word begins here, also after an escape inside JSON or a URL: "\\nsk-…", "%20sk-…".
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2}))"
-# A prefix that something must follow is bounded, so a search is linear.
+# Repetitions that something must follow are bounded, so a search is linear.
 _KEY = re.compile(
     _START + r"(?:(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8|ghp|github_pat)[-_][A-Za-z0-9_-]{12,}"
     r"|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9._-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
@@ -41,7 +41,7 @@ _KEY = re.compile(
 )
 _GAP = re.compile(r"\.\.\.|…")
 _CUT = re.compile(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
-# A name of JSON and its value, which may be cut.  Fewer names are secret here: an account is what a call is about.
+# A name in JSON and its value, which may be cut.  Fewer names are secret here, since a call may be about an account.
 _ARGUMENT = re.compile(r'("(?:[^"\\]|\\.)*+"\s*:\s*)("(?:[^"\\]|\\.)*+"?|[^\s,{}\[\]"]++)')
 _SECRET_ARGUMENT = re.compile(
     r"password|passwd|passphrase|passcode|pwd|secret|credential|api_?key|private_?key|(?<!max_)token(?!s)|authori[sz]ation"
@@ -75,7 +75,7 @@ def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = 
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """Yield the user and password of a URL, and the secret values of its query, as they are and decoded."""
+    """Yield the user and password of a URL, raw and decoded, and the secret values of its query."""
     user = _authority(url).rpartition("@")[0]
     yield from filter(None, [user, user.partition(":")[2], urllib.parse.unquote(user.partition(":")[2])])
     for name, value in _query(url):
@@ -84,7 +84,7 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 
 def secrets_in_proxies() -> Iterator[str]:
-    """Yield the secrets in the URLs of the environment's proxies."""
+    """Yield the secrets in the proxy URLs of the environment."""
     from urllib.request import getproxies_environment  # brings an HTTP client
 
     for url in getproxies_environment().values():
@@ -92,7 +92,7 @@ def secrets_in_proxies() -> Iterator[str]:
 
 
 def path_tokens(url: str) -> Iterator[str]:
-    """Yield the steps of a URL's path that may be tokens: long, with a digit, a telling word or mixed letters."""
+    """Yield the steps of a URL's path that may be tokens: long, with a digit, a telling word or mixed case."""
     for step in _path(url).split("/"):
         text = urllib.parse.unquote(step)
         is_mixed = len(text) >= 2 * MIN_ANYWHERE_CHARS and not (text.islower() or text.isupper() or text.istitle())
@@ -102,7 +102,7 @@ def path_tokens(url: str) -> Iterator[str]:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without its user, its fragment and the values of its query, except harmless ones; decoded."""
+    """Return a decoded URL without its user, its fragment, and the values of its query except harmless ones."""
     scheme, separator, _ = url.partition("://")
     host, path = _authority(url).rpartition("@")[2], urllib.parse.unquote(_path(url))
     query = "&".join([f"{name}={value if name.lower() in _OPEN_QUERY else MASK}" for name, value in _query(url)])
@@ -120,7 +120,7 @@ def _path(url: str) -> str:
 
 
 def _address(url: str) -> str:
-    """Return the part between the scheme of a URL, which may be missing, and its query."""
+    """Return the part of a URL between its scheme, which may be missing, and its query."""
     head = re.split("[?#]", url, maxsplit=1)[0]
     return head.partition("://")[2] if "://" in head else head
 
@@ -132,7 +132,7 @@ def _query(url: str) -> list[tuple[str, str]]:
 class Secrets:
     """Secret values, in all spellings in which a text may quote them.
 
-    Short values match only as whole words; placeholders such as ``none`` are ignored.
+    Short values match only as whole words.  Placeholders such as ``none`` are ignored.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -153,7 +153,7 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Return ``text`` with these secrets, pieces of them where it was cut, and likely keys masked."""
+        """Return a text with these secrets, pieces of them where they were cut, and likely keys masked."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
                 text = _without_pieces(text.replace(spelling, MASK), spelling)
@@ -162,7 +162,7 @@ class Secrets:
         return _KEY.sub(MASK, text)
 
     def mask_json(self, text: str) -> str:
-        """Return the JSON document ``text`` with secrets in its strings and numbers masked; it stays JSON.
+        """Return a JSON document with secrets in its strings and numbers masked.  The result is JSON.
 
         Raises:
             RecursionError: If the document is nested too deeply.
@@ -181,13 +181,13 @@ class Secrets:
 
 
 def masked_arguments(text: str) -> str:
-    """Return the arguments of a function, JSON that may be cut, with passwords and likely keys masked."""
+    """Return the JSON arguments of a function, which may be cut, with passwords and likely keys masked."""
     named = _ARGUMENT.sub(lambda item: f'{item[1]}"{MASK}"' if _SECRET_ARGUMENT.search(item[1]) else item[0], text)
     return mask_keys(named)
 
 
 def unmasked(given: Any, shown: Any, original: Any) -> Any:
-    """Return JSON data that were edited; what is still as it was shown is as it was before it was masked."""
+    """Return edited JSON data in which every part that was not edited has its original value instead of a mask."""
     if isinstance(given, dict) and isinstance(shown, dict):
         return {k: unmasked(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
     if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
@@ -196,12 +196,12 @@ def unmasked(given: Any, shown: Any, original: Any) -> Any:
 
 
 def mask_keys(text: str) -> str:
-    """Return ``text`` with likely keys masked except for their beginnings, by which their owner can tell them."""
+    """Return a text with likely keys masked, except for their first characters, which identify them."""
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
 
 
 def _without_pieces(text: str, secret: str) -> str:
-    """Mask the beginning of a secret where a text ends or has a gap, and its end behind a gap."""
+    """Mask the beginning of a secret before a cut or a gap in a text, and its end after a gap."""
     spans = []  # start and end of each
     index = text.find(secret[:MIN_PIECE_CHARS])
     while index >= 0:
@@ -226,7 +226,7 @@ def _without_pieces(text: str, secret: str) -> str:
 
 
 def _spelled(value: str) -> Iterator[str]:
-    """Yield a value as it is, as JSON and URLs write it, and in Base64, at any position within the encoded text."""
+    """Yield a value as it is, as JSON and URLs write it, and in Base64 at any position within encoded text."""
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield value.replace("/", r"\/")  # in the JSON of PHP
     yield _ESCAPED_BY_DOTNET.sub(lambda found: f"\\u{ord(found[0]):04X}", value)
@@ -235,7 +235,7 @@ def _spelled(value: str) -> Iterator[str]:
         return
     data = value.encode("utf-8", "surrogatepass")
     for shift in range(3):
-        # Six bits a character: the first and the last character hold bits of their neighbours too.
+        # Each character holds six bits, so the first and the last one may also hold bits of their neighbours.
         first, last = -(-shift * 8 // 6), (shift + len(data)) * 8 // 6
         for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
             yield encode(b"\0" * shift + data).decode()[first:last]

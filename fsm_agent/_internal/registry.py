@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Entries by name, for this OS process; a read-only mapping, to which `register` adds.
+    """Entries by name, for this OS process: a read-only mapping with `register`.
 
     Args:
-        kind: The word for an entry, in messages.
+        kind: The word for an entry in messages.
         error: The class of its errors.
         entries: The initial entries.
-        replaces: Takes a new entry and the present one of its name; returns whether the new one may replace it.
-        remedy: What else to do about a name that is taken, in messages.
+        replaces: Returns whether a new entry may replace the present one of the same name.
+        remedy: How to solve a conflict of names, in messages.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries = dict(entries or {})
 
     def register(self, name: str, entry: T, *, overwrite: bool = False) -> T:
-        """Add an entry; the same one may be added again.
+        """Add an entry.  Adding the same entry again has no effect.
 
         Returns:
             The entry, so that it can be registered where it is made.
@@ -50,7 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if known is entry:
             return entry
         if not (overwrite or (self._replaces is not None and self._replaces(entry, known))):
-            has_names = hasattr(entry, "__qualname__") and hasattr(known, "__qualname__")  # of anything else, no value
+            has_names = hasattr(entry, "__qualname__") and hasattr(known, "__qualname__")  # values are not shown
             taken = f"{self.kind} {name!r} of {path_of(entry)} is taken by {path_of(known)}" if has_names else ""
             taken = taken or f"the {self.kind} {name!r} is registered already"
             raise self._error(f"{taken}; take another name, or {self._remedy}")
@@ -61,7 +61,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return the entry of this name.
 
         Raises:
-            Exception: If no entry has the name; the message suggests the name that was probably meant.
+            Exception: If no entry has the name.  The message suggests a similar name.
         """
         if name in self._entries:
             return self._entries[name]
@@ -78,7 +78,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @contextmanager
     def scoped(self) -> Iterator[Self]:
-        """Undo registrations at the end of the block; for tests."""
+        """Undo registrations at the end of the block, for tests."""
         before = dict(self._entries)
         try:
             yield self

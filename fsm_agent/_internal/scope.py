@@ -1,4 +1,4 @@
-"""What holds for a block: values that tests and tools set there, and objects that are closed at its end."""
+"""Scopes: values that are set for a ``with`` block, and objects that are closed at its end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Generic, Self, TypeVar
 
 
 class Closing(ABC):
-    """Closed at the end of a ``with`` or ``async with`` block."""
+    """An object that is closed at the end of a ``with`` or ``async with`` block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close it under asyncio."""
+        """Close the object under asyncio."""
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +51,7 @@ class ScopedValue(Generic[T]):
     """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
 
     It is a context variable, so concurrent tasks and threads can set different values.  A thread without the context,
-    such as a `threading.Thread`, sees the value that was set last anywhere in the OS process; otherwise a tool would
+    such as a `threading.Thread`, sees the value that was set last anywhere in the OS process.  Otherwise a tool would
     miss what such threads do.
 
     Args:

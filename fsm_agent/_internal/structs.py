@@ -1,4 +1,4 @@
-"""Values: immutable data on `msgspec`, which makes, compares, copies, writes and reads them in C.
+"""Values: immutable data based on `msgspec`, which makes, compares, copies, writes and reads them in C.
 
 Pydantic is used for types of users: outputs, arguments of functions, configuration.
 """
@@ -27,12 +27,12 @@ UNIONS = (Union, UnionType)  # the origins of a union, which may be written in t
 
 
 def types_of(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a union; of any other annotation itself alone."""
+    """Return the types of a union, or the annotation itself if it is not a union."""
     return get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
 
 
 def type_words(annotation: Any) -> str:
-    """Return a type as people write it: ``list[int] | None``."""
+    """Return a type as people write it, such as ``list[int] | None``."""
     kind = without_notes(annotation)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in UNIONS:
@@ -43,7 +43,7 @@ def type_words(annotation: Any) -> str:
 
 
 def without_notes(kind: Any) -> Any:
-    """Return a type without what `Annotated` and `NewType` add to it."""
+    """Return a type without its `Annotated` and `NewType` wrappers."""
     while True:
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]
@@ -57,12 +57,12 @@ _LARGEST = 2**63 - 1  # the largest integer that common readers of JSON accept
 
 
 def is_whole(value: object, least: float = -_LARGEST) -> bool:
-    """Return whether ``value`` is an integer from ``least`` on that survives JSON; False for booleans."""
+    """Return whether a value is an integer from ``least`` on that survives JSON.  False for booleans."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
 
 
 def is_finite(value: object) -> bool:
-    """Return whether ``value`` is a finite number; False for booleans."""
+    """Return whether a value is a finite number.  False for booleans."""
     if type(value) is float:
         return value - value == 0.0
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -71,21 +71,21 @@ def is_finite(value: object) -> bool:
 
 
 def is_amount(value: object) -> bool:
-    """Return whether ``value`` is a finite number from 0 on."""
+    """Return whether a value is a finite number from 0 on."""
     return is_finite(value) and value >= 0  # type: ignore[operator]
 
 
 Out = TypeVar("Out", default=Any, covariant=True)  # the output of an agent call
 
-New = TypeVar("New")  # that of the prompt that a function is given
+New = TypeVar("New")  # the output of the prompt that is passed to a function
 
 T = TypeVar("T")
 
 
 def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
-    """Return the schema of a field that holds an object: ``write`` returns its JSON, and ``read`` takes it.
+    """Return the schema of a field that holds an object, which ``write`` turns into JSON and ``read`` makes from JSON.
 
-    A ValueError of either is a validation error.
+    If either raises a ValueError, it becomes a validation error.
     """
 
     def validated(value: Any) -> T:
@@ -101,18 +101,18 @@ def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]
     )
 
 
-_MOST = 512  # types; of those made by code there may be any number
+_MOST = 512  # cached types; code may make any number of types
 
 
 def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """Return the adapter of a type.
+    """Return pydantic's adapter of a type.
 
     Raises:
-        Exception: Raised by pydantic: it has no JSON.
+        Exception: Whatever pydantic raises if the type has no JSON form.
     """
     try:
         hash(kind)
-    except TypeError:  # what is annotated may have no hash
+    except TypeError:  # an annotation may have no hash
         return pydantic.TypeAdapter(kind)
     adapter = _kept(kind, repr(kind))
     return adapter if adapter.pydantic_complete else pydantic.TypeAdapter(kind)  # its names may be known by now
@@ -120,7 +120,7 @@ def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 @lru_cache(_MOST)
 def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
-    """Return the adapter of a type; unions of other orders are equal, but not in writing."""
+    """Return the cached adapter of a type.  The repr keeps unions apart that differ only in order, which are equal."""
     return pydantic.TypeAdapter(kind)
 
 
@@ -128,9 +128,9 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An immutable value; two are equal if their class and their fields are equal.
+    """An immutable value.  Two values are equal if their class and their fields are equal.
 
-    JSON leaves out fields with default values, so to change a default takes a new version of the documents.
+    JSON leaves out fields with default values, so a changed default requires a new version of the documents.
     """
 
     hidden: ClassVar[tuple[str, ...]] = ()  # fields that the repr does not show
@@ -151,7 +151,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return f"{type(self).__qualname__}({', '.join([f'{name}={value!r}' for name, value in self.__rich_repr__()])})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return the same fields for rich, to which msgspec would show all."""
+        """Return the same fields for rich, which would otherwise show all of them."""
         return [(name, value) for name, value in differing(self).items() if name not in self.hidden]
 
 
@@ -173,14 +173,14 @@ def differing(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def field_names(cls: Any) -> tuple[str, ...]:
-    """Return the names of the arguments of a value or a dataclass."""
+    """Return the names of the fields that the constructor of a value or dataclass takes."""
     names: tuple[str, ...] | None = getattr(cls, "__struct_fields__", None)
     return names or tuple([item.name for item in fields(cls) if item.init])
 
 
 @cache
 def defaults_of(cls: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """Return the defaults of the fields that have one."""
+    """Return the default values of fields, by name."""
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
     found = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     made = {name: item.factory() if hasattr(item, "factory") else item for name, item in found.items()}
@@ -188,18 +188,18 @@ def defaults_of(cls: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 def fields_alone(instance: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass for pickle and copies, without cached properties."""
+    """Return the fields of a dataclass without cached properties, for pickle and copies."""
     return {item.name: getattr(instance, item.name) for item in fields(instance)}
 
 
 def to_json(value: Any) -> str:
-    """Return values as JSON, after a check that it can be read again.
+    """Return values as JSON, after checking that the JSON can be read back.
 
     Half a surrogate pair, which JSON cannot hold, becomes U+FFFD.  Numbers that are not finite become NaN and Infinity,
     as in Python's `json`.
 
     Raises:
-        ValueError: If a value could not be read again.
+        ValueError: If a value cannot be read back.
     """
     kind = type(value)
     try:
@@ -219,10 +219,12 @@ def to_json(value: Any) -> str:
 
 
 def quick_json(value: Any) -> str:
-    """Return a value as JSON without the check of `to_json`, for fields of the declared types and finite numbers.
+    """Return a value as JSON without the check of `to_json`.
+
+    Use it for fields of the declared types with finite numbers.
 
     Raises:
-        ValueError: If a value could not be read again.
+        ValueError: If a value cannot be read back.
     """
     try:
         return _encoder.encode(value).decode()
@@ -231,12 +233,12 @@ def quick_json(value: Any) -> str:
 
 
 def without_halves(value: Any) -> Any:
-    """Return a value as `from_json` reads it from its JSON, if it holds half a surrogate pair, which JSON cannot."""
+    """Return a value as it would be read back from JSON, if it holds half a surrogate pair; otherwise unchanged."""
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:
         return from_json(to_json(value), type(value))
-    except (TypeError, OverflowError, ValueError):  # something else is wrong with it, and is told where it is written
+    except (TypeError, OverflowError, ValueError):  # another problem, which is reported when the value is written
         pass
     return value
 
@@ -245,7 +247,7 @@ def from_json(document: str | bytes, kind: Any) -> Any:
     """Read values that `to_json` wrote.
 
     Raises:
-        ValueError: If the document is damaged; the text says where.
+        ValueError: If the document is damaged.  The text says where.
     """
     try:
         return decoder_of(kind).decode(document)
@@ -260,7 +262,7 @@ def from_data(data: Any, kind: Any) -> Any:
     """Make values from dictionaries, lists and plain values.
 
     Raises:
-        ValueError: If the data does not fit; the text says where and why.
+        ValueError: If the data does not fit.  The text says where and why.
     """
     try:
         return _converted(data, kind)
@@ -269,7 +271,7 @@ def from_data(data: Any, kind: Any) -> Any:
 
 
 def _with_raws(data: Any, kind: Any) -> Any:
-    """Make a value with fields of raw JSON, as `from_data` does; msgspec takes such fields only from text."""
+    """Make a value with raw JSON fields from data, which msgspec can only read from text."""
     raws = _raws(kind) if isinstance(data, dict) else {}
     kept = {name: data[name] for name in raws if name in data}
     if not kept:
@@ -287,7 +289,7 @@ def _raw(data: Any, is_mapping: bool) -> Any:
 
 @cache
 def _raws(kind: Any) -> Mapping[str, bool]:
-    """Return the fields of a value that hold raw JSON, by name, and whether each is a mapping of raw JSON."""
+    """Return the raw JSON fields of a value by name, and whether each is a mapping of raw JSON."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return {}
     kinds = {field.name: field.type for field in msgspec.structs.fields(kind)}
@@ -295,7 +297,7 @@ def _raws(kind: Any) -> Mapping[str, bool]:
 
 
 def _words(error: Exception) -> str:
-    """Return the text of an error: "record.turn: expected int, got str"."""
+    """Return the text of an error, such as ``record.turn: expected int, got str``."""
     problem, *paths = str(error).replace("`", "").split(" - at $")
     path = "".join(reversed(paths)).lstrip(".")  # the inner one comes first
     begins = problem if problem.startswith("JSON") else f"{problem[:1].lower()}{problem[1:]}"
@@ -307,10 +309,10 @@ _encoder = msgspec.json.Encoder(enc_hook=lambda value: _to_builtin(value))
 
 @cache
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of JSON for a type; all decoders of the package are made here."""
-    # msgspec stores what it knows about a type on the type, where other threads see it before it is complete, since
-    # annotations are evaluated in Python meanwhile.  A decoder that meets such a type crashes, and a fork in between
-    # would make that permanent in the child.  Hence the lock.
+    """Return the JSON decoder for a type.  All decoders of the package must be made here."""
+    # msgspec stores its information about a type on the type.  It evaluates annotations in Python meanwhile, so other
+    # threads may see incomplete information, with which a decoder crashes.  A fork at that time would make this
+    # permanent in the child.  Hence the lock.
     with making:
         return msgspec.json.Decoder(kind, dec_hook=_restored)
 
@@ -332,14 +334,14 @@ class Written(ABC):
 
 
 class Read(ABC):
-    """A base for types of fields that read their own JSON."""
+    """A base for field types that read their own JSON."""
 
     __slots__ = ()
 
     @classmethod
     @abstractmethod
     def read(cls, data: Any) -> Any:
-        """Make an object from the dictionaries, lists and plain values of the JSON.
+        """Make an object from JSON data.
 
         Raises:
             ValueError: If the data does not fit.
@@ -351,7 +353,7 @@ def _to_builtin(value: Any) -> Any:
         return list(value)
     if isinstance(value, GrowingMap):
         return dict(value)
-    if isinstance(value, msgspec.Raw):  # JSON in JSON; the encoder takes it as it is, `msgspec.to_builtins` does not
+    if isinstance(value, msgspec.Raw):  # the encoder accepts it, but `msgspec.to_builtins` does not
         return json.loads(bytes(value))
     if isinstance(value, Written):
         return from_json(value.document, Any)
@@ -371,7 +373,7 @@ def _restored(kind: Any, data: Any) -> Any:
 
 
 def _modern(data: Any) -> Any:
-    """Return a document with its bytes in the alphabet of RFC 4648, section 4: older ones have that of section 5."""
+    """Return a document with its bytes in the standard Base64 alphabet.  Older documents have the URL-safe one."""
     if isinstance(data, list):
         return [_modern(item) for item in data]
     if not isinstance(data, dict):

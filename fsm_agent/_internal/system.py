@@ -1,4 +1,4 @@
-"""What the operating system and the import system give: forks, file locks, modules by name, places in code."""
+"""Services of the operating system and the import system: forks, file locks, modules by name, places in code."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ else:
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file, until it is closed; return False if another holder has it.
+    """Lock an open file until it is closed.  Return False if another holder has locked it.
 
     Args:
-        descriptor: Of the open file.
-        shared: Other shared locks are let in; an exclusive one is not.
+        descriptor: The descriptor of the file.
+        shared: Whether other shared locks are allowed at the same time.
 
     Raises:
-        OSError: If the file system has no locks, as some of a network.
+        OSError: If the file system has no locks, like some network file systems.
     """
     if not HAVE_FLOCK:
         return True
@@ -46,12 +46,12 @@ def at_fork(
     before: Callable[[], Any] | None = None,
     after_in_parent: Callable[[], Any] | None = None,
 ) -> None:
-    """Register functions as `os.register_at_fork` does; do nothing on Windows, where no process forks.
+    """Register functions as `os.register_at_fork` does.  Do nothing on Windows, where processes do not fork.
 
     Args:
-        after_in_child: Called in the new process: threads, connections and locks of its parent are not its own.
+        after_in_child: Called in the new process, which must not use the threads, connections and locks of its parent.
         before: Called in the parent, for example to take a lock that no other thread may hold during the fork.
-        after_in_parent: Called in the parent behind the fork.
+        after_in_parent: Called in the parent after the fork.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
@@ -60,16 +60,16 @@ def at_fork(
         )
 
 
-making = threading.RLock()  # held while an object is made that two threads must not make at once
+making = threading.RLock()  # for making objects that two threads must not make at once
 
 at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 
 def module_named(name: str) -> Any:
-    """Return a module of a user's; that of the program that runs is not imported a second time.
+    """Return a user's module.  If it is the running program, it is not imported again.
 
     Raises:
-        BaseException: Whatever the module raises when it is imported.
+        BaseException: Whatever the import of the module raises.
     """
     if name not in sys.modules and (main := sys.modules.get("__main__")) is not None and _is_program(main, name):
         return main
@@ -77,21 +77,21 @@ def module_named(name: str) -> Any:
 
 
 def _is_program(main: Any, name: str) -> bool:
-    """Return whether the program that runs is the module of this name."""
+    """Return whether the running program is the module of this name."""
     spec = getattr(main, "__spec__", None)
-    if spec is not None:  # of python -m
+    if spec is not None:  # started with python -m
         return bool(spec.name == name)
     file = getattr(main, "__file__", None)
     if not file or Path(file).stem != name.rpartition(".")[2]:
         return False
-    with suppress(Exception):  # of a package around it; the import tells
+    with suppress(Exception):  # a broken outer package; the import will report it
         found = find_spec(name)
         return found is not None and found.origin is not None and Path(found.origin).samefile(file)
     return False
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``shop.py:12``: the line of the user's code, not of a library that it calls; empty: not known."""
+    """Return the line of the user's own code that raised an exception, such as ``shop.py:12``, or ``""`` if unknown."""
     place, at = "", error.__traceback__
     while at is not None:
         code, module = at.tb_frame.f_code, str(at.tb_frame.f_globals.get("__name__", ""))
@@ -102,7 +102,7 @@ def place_of(error: BaseException) -> str:
 
 
 def with_place(text: str, error: BaseException) -> str:
-    """Return what is said of an exception, with its place."""
+    """Return a text about an exception, with the place in the user's code."""
     place = place_of(error)
     return f"{text} ({place})" if place else text
 

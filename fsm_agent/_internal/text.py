@@ -1,4 +1,4 @@
-"""Texts for people: plain words, durations, the nearest word, and ``${VAR}`` in a configuration."""
+"""Texts for people: plain words, durations, similar words, and ``${VAR}`` in a configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def format_duration(seconds: float, *, with_days: bool = False) -> str:
-    """Return a duration in its largest units, hours or days; it is finite, and not negative."""
+    """Return a finite, non-negative duration in its largest units, up to hours or days."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -24,7 +24,7 @@ def format_duration(seconds: float, *, with_days: bool = False) -> str:
 
 
 def format_moment(at_s: float) -> str:
-    """Return a Unix time in UTC; "?": no calendar has it."""
+    """Return a Unix time in UTC, or "?" if it is out of range."""
     try:
         return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
@@ -32,7 +32,7 @@ def format_moment(at_s: float) -> str:
 
 
 def in_seconds(time: Any) -> Any:
-    """Return a timedelta as seconds, and anything else as it is."""
+    """Return a timedelta in seconds, and any other value unchanged."""
     return time.total_seconds() if isinstance(time, timedelta) else time
 
 
@@ -43,7 +43,7 @@ def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:
 
 
 def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
-    """Return the end of a message about an unknown word: the word that was probably meant; empty: none is near."""
+    """Return the end of a message about an unknown word: the word that was probably meant, or ``""``."""
     meant = nearest(word, words, near)
     return f": did you mean {meant!r}?" if meant else ""
 
@@ -54,7 +54,7 @@ def hint(word: str, words: Iterable[str]) -> str:
     return guess(word, words) or f"; there are: {', '.join(words) or 'none'}"
 
 
-_CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # but for tabs and line ends
+_CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # except tabs and line ends
 
 _SURROGATES = r"\ud800-\udfff"
 
@@ -66,17 +66,17 @@ _HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without control characters (line ends and tabs stay), tags, and marks that reorder it."""
+    """Return a text without control characters (except line ends and tabs), tags, and marks that reorder it."""
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 
-MAX_SHOWN = 20_000  # characters of one text that is shown; an export has all
+MAX_SHOWN = 20_000  # characters of a text that are shown; an export is complete
 
 _LINE = 76  # characters of JSON that stay in one line
 
 
 def shown(text: Any) -> str:
-    """Return a text as people read it: plain, and cut if it is very long."""
+    """Return a text for people: plain, and cut if it is very long."""
     found = plain(str(text))
     if len(found) <= MAX_SHOWN:
         return found
@@ -84,7 +84,7 @@ def shown(text: Any) -> str:
 
 
 def pretty(text: Any, *, is_spread: bool = False) -> str:
-    """Return JSON in a line if it is short, or with line breaks; other text as it is."""
+    """Return JSON in one line if it is short, or with line breaks.  Other text is only made plain."""
     try:
         value = json.loads(text) if isinstance(text, str | bytes) else text
         line = json.dumps(value, ensure_ascii=False)
@@ -100,16 +100,16 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOT
 
 
 def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
-    """Return ``text`` with its references replaced by the values of variables.
+    """Return a text with its references to environment variables replaced by their values.
 
     Args:
-        text: ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, ``${VAR:-default}`` by the default if it is
-            missing or empty.
+        text: The text.  ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the
+            default if the variable is missing or empty.
         environment: The variables.
-        label: The name of the text, for messages; empty: the caller adds it.
+        label: The name of the text for messages, or ``""`` if the caller adds it.
 
     Raises:
-        ValueError: If a reference is malformed, or its variable is missing; the message holds no values.
+        ValueError: If a reference is malformed, or its variable is missing.  The message holds no values.
     """
     return _REFERENCE.sub(lambda match: _value(match[1], environment, label), text)
 
@@ -123,7 +123,7 @@ def referenced(text: str, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def has_reference(text: object) -> bool:
-    """Return whether ``text`` is a string with a reference."""
+    """Return whether a value is a string with a reference."""
     return isinstance(text, str) and _REFERENCE.search(text) is not None
 
 

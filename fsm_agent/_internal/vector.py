@@ -11,17 +11,17 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 _new = object.__new__
 
-# A journal keeps the record after each step.  With tuples, a stored call of 2,000 rounds takes three times as long and
-# 350 MB; with vectors of pyrsistent, two and a half times as long.
+# A journal keeps the record after each step.  With tuples, a stored call of 2,000 rounds would take three times as long
+# and 350 MB.  With pyrsistent's vectors, it would take two and a half times as long.
 
 
 class Vector(Sequence[T]):
     """A persistent vector: appending returns a new vector in constant time, and leaves the old one unchanged.
 
-    Versions share one list of items and differ in the length of their part of it.  The first to append to the end of
-    the list extends it in place; an append to an older version makes a copy.  Both are thread-safe: a loser of a race
-    sees the other's item in the slot meant for its own, and copies as well.  An empty vector never shares its list, so
-    that one can be the default of many.
+    Versions share one list of items, and differ in the length of the part that they use.  The first append to the end
+    of the list extends it in place.  An append to an older version copies the list.  Both are thread-safe: the loser of
+    a race sees another item in its slot, and copies as well.  An empty vector never shares its list, so it can be a
+    default.
     """
 
     __slots__ = ("_items", "_length")
@@ -48,7 +48,7 @@ class Vector(Sequence[T]):
         return view
 
     def push(self, item: T) -> Vector[T]:
-        """Return this vector with one more item; a faster `extend`."""
+        """Return this vector with one more item.  Faster than `extend`."""
         shared, start = self._items, self._length
         if not start or len(shared) != start:
             shared = shared[:start]
@@ -93,7 +93,7 @@ class Vector(Sequence[T]):
 
 _NO_ITEMS: Mapping[str, Any] = MappingProxyType({})
 
-# With plain dictionaries, a journal of 5,000 members, 8 at once, keeps 370 MB in place of 60; a map of pyrsistent has
+# With plain dictionaries, a journal of 5,000 members, 8 at once, would keep 370 MB instead of 60.  pyrsistent's map has
 # no order.
 
 
@@ -101,8 +101,8 @@ class GrowingMap(Mapping[str, T]):
     """A persistent mapping: adding an item returns a new mapping in constant time, and leaves the old one unchanged.
 
     Versions share a `Vector` of the items, and a dict of the indexes of their names.  An index is valid for a version
-    whose vector has the name at that place.  A version that would need another index for a name gets a dict of its own.
-    An empty mapping never shares its dict, so that it can be the default of many.
+    whose vector has the name at that place.  A version that needs another index for a name gets its own dict.  An empty
+    mapping never shares its dict, so it can be a default.
     """
 
     __slots__ = ("_indexes", "_items")

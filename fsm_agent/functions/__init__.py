@@ -1,6 +1,6 @@
 """Functions for models to call: their signatures, schemas and policies, toolsets and versions.
 
-A function is described and its arguments are checked here.  Nothing here runs one: `fsm_agent.runtime` does.
+This package describes functions and checks their arguments.  `fsm_agent.runtime` runs them.
 """
 
 from fsm_agent.functions.context import Context

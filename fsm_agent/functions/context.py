@@ -1,8 +1,8 @@
-"""The context of a running function, with its deps and its access to the agent call that it is part of.
+"""The context of a running function: its deps, and its access to the agent call.
 
-Deps are always a value, or a function of (agent, extra, user) that makes the value for one run.  Its arguments are the
-name of the run's agent or flow, the run's ``extra``, and the user who asked, the run's ``by``.  A class is refused.
-Any other object is a value, even a callable one.  To use a function as the value, pass a function that returns it.
+Deps are a value, or a function of (agent, extra, user) that makes the value for one run.  The arguments are the name of
+the run's agent or flow, the run's ``extra``, and the user who asked, the run's ``by``.  A class is refused.  Any other
+object is a value, even a callable one.  To use a function as the value, pass a function that returns it.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class Delegate(Protocol):
 
     @property
     def environment(self) -> Any:
-        """The environment in which the effects of its calls are performed."""
+        """The environment that performs the effects of its calls."""
 
     @property
     def hooks(self) -> Sequence[Any]:
-        """The objects that are told of the events of its calls."""
+        """The objects that get the events of its calls."""
 
     @property
     def hears_inside(self) -> bool:
-        """True if the hooks are also told of the events of inner processes."""
+        """True if the hooks also get the events of inner processes."""
 
     @property
     def has_listener(self) -> bool:
-        """True if it has hooks, or an agent among its functions has."""
+        """True if it, or an agent among its functions, has hooks."""
 
     @property
     def agents(self) -> Sequence[Any]:
@@ -61,23 +61,23 @@ class Delegate(Protocol):
 
     @property
     def tables_json(self) -> bytes:
-        """The tables of the flow and its inner flows, as JSON; empty if it is not a flow, or they are too large."""
+        """The tables of the flow and its inner flows as JSON.  Empty for an agent, or if they are too large."""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
-        """Return the record of a call, or of a run of a flow, that has not begun.  It is pure, as part of a step.
+        """Return the record of a call or run that has not begun.  Must be pure.
 
         Args:
-            f: The function call whose work it does.
+            f: The function call that it performs.
             depth: The number of agent calls around it.
-            deps: The deps of the call that asks.
+            deps: The deps of the outer call.
         """
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
-        """Return the record of a call that takes over the dialog and has not begun.  It is pure, and only for handoffs.
+        """Return the record of a call that takes over the dialog and has not begun.  Must be pure.
 
         Args:
-            record: The record of the call whose dialog it takes over.
-            path: The handoffs from that call to the agent that governs the dialog; empty if it governs itself.
+            record: The record of the call that hands over its dialog.
+            path: The further handoffs to the agent that governs the dialog, or ``""``.
             deps: The deps of that call.
             is_system_own: True if no agent put the system message into the dialog.
         """
@@ -87,17 +87,17 @@ class Delegate(Protocol):
         """The agent's name."""
 
     def call_of(self, record: Any, deps: Any, has_approver: bool) -> Any:
-        """Return the agent call around a record, or the process around a `ProcessRecord`.
+        """Return the agent call for a record, or the process for a `ProcessRecord`.
 
         Args:
             record: The state of the call or process.
-            deps: The deps of the call that asks.
-            has_approver: Whether that call has an approver, who is asked if the agent has no approver of its own.
+            deps: The deps of the outer call.
+            has_approver: Whether the outer call has an approver, who is asked if the agent has none.
         """
 
 
 Given = TypeVar("Given")
-# What options named ``deps`` take.  In a generic alias, type checkers infer the type of deps from either form.
+# The type of options named ``deps``.  In a generic alias, type checkers infer the type of deps from either form.
 GivenDeps: TypeAlias = Given | Callable[[str, Mapping[str, Any], str], Given]
 
 EXPECTED = "a value, or a function of (agent, extra, user) that returns it"
@@ -105,7 +105,7 @@ _BUILT_IN = "builtins"
 
 
 class Made:
-    """Deps that are this very value, even if it is a function."""
+    """Deps that are exactly this value, even if it is a function."""
 
     __slots__ = ("value",)
 
@@ -114,7 +114,7 @@ class Made:
 
 
 class Later:
-    """Stands for deps that only another driver has, in code that submits work or reads a run."""
+    """A placeholder for deps that only another driver has, in code that submits work or reads a run."""
 
     def __repr__(self) -> str:
         return "the deps of the driver"
@@ -124,15 +124,15 @@ LATER = Later()
 
 
 def is_maker(deps: object) -> bool:
-    """Return whether deps are a function that makes them."""
+    """Return whether deps are a function that makes the value."""
     return callable(deps) and (isinstance(deps, partial) or inspect.isroutine(deps))
 
 
 def check_deps(deps: object) -> None:
-    """Refuse deps that are neither a value nor a function of (agent, extra, user).
+    """Refuse deps that are a class, or a function with the wrong parameters.
 
     Raises:
-        UsageError: If the deps are a class, or a function with other parameters.
+        UsageError: If the deps are refused.
     """
     if isinstance(deps, type):
         raise UsageError(
@@ -159,13 +159,13 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
     """Return the value of deps for one run.
 
     Args:
-        deps: The given deps: a value, or a function that makes it.
+        deps: A value, or a function that makes it.
         agent: The name of the run's agent or flow.
         extra: The run's ``extra``.
-        user: The user who asked; empty if unknown.
+        user: The user who asked, or ``""`` if unknown.
 
     Raises:
-        UsageError: If the deps are a class, or a function with other parameters.
+        UsageError: If the deps are a class, or a function with the wrong parameters.
     """
     if isinstance(deps, Made):
         return deps.value
@@ -174,10 +174,10 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
 
 
 def misfit(deps: object, kind: type | None) -> bool:
-    """Return whether a value cannot stand for an object of a class.
+    """Return whether a value is certainly not usable as an object of a class.
 
-    An object of any other user-defined class may stand for it, such as a double in a test.  A value of a built-in
-    type, such as a mapping, may not.
+    Objects of other user-defined classes may be usable, such as test doubles.  A value of a built-in type, such as a
+    mapping, is not.
     """
     if (
         kind is None
@@ -187,7 +187,7 @@ def misfit(deps: object, kind: type | None) -> bool:
         return False
     try:
         return not isinstance(deps, kind)
-    except TypeError:  # a protocol or a TypedDict, which cannot be asked
+    except TypeError:  # a protocol or a TypedDict, which isinstance does not accept
         return False
 
 
@@ -196,7 +196,7 @@ _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 
 def _unheard(_: Any) -> None:
-    """Discard an event: the function was called by hand, without observers."""
+    """Discard an event of a function that was called by hand."""
 
 
 def _never() -> bool:
@@ -204,7 +204,7 @@ def _never() -> bool:
 
 
 class CallScope(Protocol):
-    """The agent call whose function is run, for the calls that the function makes."""
+    """The agent call that runs the function, for calls that the function makes."""
 
     @property
     def key(self) -> str: ...
@@ -213,8 +213,8 @@ class CallScope(Protocol):
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
-    The schema leaves out this parameter, so the model neither sees nor fills it.  Every attempt at a call has its own
-    context.  In a test, make one from ``deps`` alone.
+    The schema leaves out this parameter, so the model neither sees nor fills it.  Each attempt at a call has a new
+    context.  For a test, make one from ``deps`` alone.
 
     Args:
         deps: What the agent's caller shares with its functions: a database, a user, a cache.
@@ -224,7 +224,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         depth: The number of agent calls around this one; 0 if no function started it.
         attempt: The number of this run of the call, from 1; more than 1 after a retry.
         emit: Reports progress to observers.  The model does not see it.
-        is_cancelled: Whether the agent call is being stopped.  A long function checks this now and then, and returns.
+        is_cancelled: Returns whether the agent call is being stopped.  A long function checks this now and then.
         release: Removes the results of these rounds (from 1) from all later requests to the model.
         around: The call in which `call` makes inner calls, or None if the context was made by hand.
 
@@ -252,7 +252,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """An id that stays the same in every attempt at this call, even after a resume.  It avoids double payments."""
+        """An id that is the same in every attempt at this call, even after a resume, to avoid double payments."""
         return f"{self.agent_call_id}/{self.function_call.id}"
 
     @overload
@@ -268,23 +268,25 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     @overload
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
-        """Have an agent, a flow or an orchestrator do a task, as an inner call of the present agent call.
+        """Call an agent, a flow or an orchestrator as an inner call of the present agent call.
 
-        The inner call counts in the outer call's usage, and may use the rest of its budgets and its time.  It has the
+        The inner call counts in the outer call's usage, and may use what is left of its budgets and time.  It has the
         same deps unless you pass others, and the outer call's approver if its agent has none.  It ends with the
-        function.  If the outer call is in a store, the inner call is stored too, under the name of the function call
-        and a number.  When the function runs again after a crash, the inner call continues, or returns its result.  If
-        the function asks for something else this time, a new run begins.  A question about an inner ``once`` function
+        function.  Its events go to the hooks of its own agent.
+
+        If the outer call is in a store, the inner call is stored, too, under the name of the function call and a
+        number.  When the function runs again after a crash, the inner call continues, or returns its result.  If the
+        function asks for something else this time, a new run begins.  A question about an inner ``once`` function
         belongs to the outer run.
 
-        The ``usage_by_agent`` of the outer call has its tokens under the key of the function, such as ``run:1.0``,
-        even if it fails, but not if the outer call is cancelled meanwhile.  Its events go to its own agent's hooks.
+        The ``usage_by_agent`` of the outer call has the tokens under the key of the function, such as ``run:1.0``, even
+        if the inner call fails, but not if the outer call is cancelled meanwhile.
 
         In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
 
         Args:
             agent: The agent.
-            task: The task, as the agent's own ``call`` takes it.
+            task: The task, as for the agent's own ``call``.
             options: The options of the agent's own ``call``.
 
         Raises:
@@ -329,19 +331,19 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
 
 
 def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call") -> bool:
-    """Return whether ``decide`` is to be called with a function call and its `Context`, or with the call alone.
+    """Return whether to call ``decide`` with the `Context` as a second argument.
 
-    A second parameter is the context unless it has a default; with one, if its name or annotation shows it.
+    A second parameter without a default is the context.  With a default, its name or annotation must show it.
 
     Args:
         decide: An approver, a predicate of function calls, or a check of outputs.
-        owner: Its name in the error.
-        first: What it is called with beside the context.
+        owner: The name of ``decide`` in the error.
+        first: The name of the first argument.
 
     Raises:
-        UsageError: If it takes neither.
+        UsageError: If ``decide`` cannot be called with one or two arguments.
     """
-    if isinstance(decide, type):  # an object of a class is no decision
+    if isinstance(decide, type):  # it would return an object, not a decision
         raise _unfit(decide, owner, first)
     try:
         found = one_or_two_parameters(decide)

@@ -1,4 +1,4 @@
-"""Functions: what a model may request, how it is described and how it is run."""
+"""Functions that a model may request: how they are described and called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, Delegate, accepts_context
 
-# The four that are imported under their own names are for the hints of `Function.__init__`: it has `Policy`'s fields.
+# The redundant aliases are for the type hints of `Function.__init__`, which has the fields of `Policy`.
 from fsm_agent.functions.policy import Default as Default
 from fsm_agent.functions.policy import Middleware as Middleware
 from fsm_agent.functions.policy import OnError as OnError
@@ -36,7 +36,7 @@ Args = ParamSpec("Args")
 Result = TypeVar("Result")
 FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 
-NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
+NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider accepts
 _LONG = 1 << 64
 _NO_DOCSTRINGS = (
     "python -OO removes docstrings, so models learn neither what functions are for nor what their arguments mean;"
@@ -46,7 +46,7 @@ _NO_DOCSTRINGS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Function(Policy, Generic[P, R, Deps]):
-    """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
+    """A function that a model may request: a name, a description, a schema, a policy, and usually a callable.
 
     For type checkers it has the signature of its callable, and the type of the deps that it needs, as in
     ``Function[[Context[Shop], str], float, Shop]``.  It fits only agents whose calls are given these deps.
@@ -57,8 +57,8 @@ class Function(Policy, Generic[P, R, Deps]):
     The model gets a text unchanged, an empty text as ``{}``, and any other result as JSON.  A function that calls
     ``sys.exit()`` fails like a function that raises.
 
-    Give a recursive union among the parameters a ``Field(discriminator=…)``.  Without one, pydantic tries each member
-    again at each level, and deeply nested arguments take exponential time.
+    A recursive union among the parameters needs a ``Field(discriminator=…)``.  Without one, pydantic tries every member
+    at every level, and deeply nested arguments take exponential time.
 
     Examples:
         >>> def add(a: int, b: int = 1) -> int:
@@ -79,9 +79,9 @@ class Function(Policy, Generic[P, R, Deps]):
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
     deps_type: str = field(default="", repr=False)  # the type of the context's deps, unless they may be None
     deps_class: type | None = field(default=None, repr=False)  # this type, if it is a class
-    positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # positional-only ones, with defaults
+    positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # positional-only parameters, with defaults
     validator: Validator | None = field(default=None, repr=False)  # made from the schema if None
-    delegate: Delegate | None = field(default=None, repr=False)  # the agent that it is
+    delegate: Delegate | None = field(default=None, repr=False)  # the agent or flow behind the function
     source: Callable[..., Any] | None = field(default=None, repr=False)  # what the schema and validator were made from
 
     def __post_init__(self) -> None:
@@ -104,28 +104,28 @@ class Function(Policy, Generic[P, R, Deps]):
         if note not in self.description:
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
         if self.call and any(map(inspect.iscoroutinefunction, (self.call, type(self.call).__call__))):
-            object.__setattr__(self, "is_async", True)  # however it was made: a driver has to be able to cancel it
+            object.__setattr__(self, "is_async", True)  # however it was made, since a driver must be able to cancel it
         if callable(self.needs_approval):
             accepts_context(self.needs_approval, f"needs_approval of function {self.name!r}")
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if its policy does not affect how it runs."""
+        """True if the policy does not affect how the function runs."""
         return not (self.takes_context or self.retries or self.middleware or self.on_error == "retry")
 
     @cached_property
     def is_awaited(self) -> bool:
-        """True if the function or a part of its middleware is a coroutine function."""
+        """True if the function or one of its middlewares is a coroutine function."""
         return self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
 
     @cached_property
     def takes_thread(self) -> bool:
-        """True if it could block an event loop."""
+        """True if the function could block an event loop, so that it needs a thread."""
         return self.blocking and self.acall is None and not self.is_awaited
 
     @cached_property
     def asks_with_context(self) -> bool:
-        """True if its `needs_approval` is a predicate that takes a `Context`."""
+        """True if `needs_approval` is a predicate that takes a `Context`."""
         owner = f"needs_approval of function {self.name!r}"
         return callable(self.needs_approval) and accepts_context(self.needs_approval, owner)
 
@@ -144,19 +144,18 @@ class Function(Policy, Generic[P, R, Deps]):
         namespace: Mapping[str, Any] | None = None,
         **policy: Unpack[PolicyOptions],
     ) -> Function[Args, Result]:
-        """Make a function from a Python callable: schema from its signature, descriptions from its docstring.
+        """Make a function from a Python callable, its signature and its docstring.
 
         Args:
             call: A function, method, coroutine function, partial, object with ``__call__``, or `Function`.  A
                 `Function` is copied with the changes given here.
-            name: The name for the model; the callable's own name by default.
-            description: What the function does; the docstring's first paragraphs by default.
-            namespace: Further names for the annotations, in addition to the names in its module.
+            name: The name for the model; by default the callable's name.
+            description: What the function does; by default the first paragraphs of the docstring.
+            namespace: Names for the annotations, in addition to the names in the callable's module.
             policy: The fields of `Policy`.
 
         Raises:
-            UsageError: If a parameter cannot be described to a model, the name is not usable, or the policy makes
-                no sense.
+            UsageError: If a parameter cannot be described to a model, or the name or policy is invalid.
         """
         check_names(policy)
         for what, text in (("name", name), ("description", description)):
@@ -174,7 +173,7 @@ class Function(Policy, Generic[P, R, Deps]):
                 " its timeout and retries are over; return a list of what it yields, or report that with"
                 " Context.emit(…)"
             )
-        make: Any = cls  # it is `call` that says what P and R are
+        make: Any = cls  # `call` determines P and R
         made: Function[Args, Result] = make(
             name=signature.name,
             description=signature.text if description is None else description,
@@ -200,15 +199,16 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **changes) if changes else self
 
     def link(self, call: Callable[Args, Result], acall: Callable[..., Any] | None = None) -> Function[Args, Result]:
-        """Return a copy of this function that ``call`` runs.
+        """Return a copy of this function that runs ``call``.
 
         Args:
             call: A callable that takes the arguments of the schema by name.  If its first parameter is annotated
                 `Context`, it gets the context first.
-            acall: Its counterpart for asyncio.
+            acall: The asyncio version of ``call``.
 
         Raises:
-            UsageError: If it does not take all arguments of the schema, or needs one that the schema does not require.
+            UsageError: If ``call`` does not take all arguments of the schema, or needs one that the schema does not
+                require.
         """
         if isinstance(call, Function):
             call = cast("Callable[..., Any]", call.call)
@@ -236,10 +236,10 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._init_fields().items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a function that a module holds by reference, and any other by its fields.
+        """Pickle a function by reference if a module holds it, or else by its fields.
 
         Raises:
-            UsageError: If it was made from a function that no module holds, so that no other process could find it.
+            UsageError: If no module holds the callable, so that another process could not find it.
         """
         if _held(self.call) is self:
             return _attribute, _home(self.call)
@@ -247,7 +247,7 @@ class Function(Policy, Generic[P, R, Deps]):
         del state["validator"]
         for name in ("call", "acall", "source"):
             held = _held(state[name])
-            if isinstance(held, Function):  # which has taken the place of what it is made of
+            if isinstance(held, Function):  # it has replaced its callable in the module
                 state[name] = held
             elif inspect.isfunction(state[name]) and held is not state[name]:
                 raise UsageError(
@@ -265,10 +265,12 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._callable()(*args, **kwargs)
 
     def bind(self, arguments_json: str) -> dict[str, Any]:
-        """Return the arguments for one run, validated and converted.  Each run needs its own, since it may change them.
+        """Return the arguments for one run, validated and converted.
+
+        Each run needs its own copy, since it may change them.
 
         Raises:
-            ParseError: If the arguments are invalid; the text tells the model why.
+            ParseError: If the arguments are invalid.  The text tells the model why.
         """
         try:
             return self._validate(object_text(arguments_json))
@@ -276,7 +278,7 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
-        """Return the reason to refuse these arguments, in words for the model, or None if they are valid."""
+        """Return why these arguments are invalid, in words for the model, or None if they are valid."""
         try:
             self._validate(object_text(arguments_json))
         except REFUSALS as error:
@@ -291,12 +293,12 @@ class Function(Policy, Generic[P, R, Deps]):
             context: The context, for a function that takes one.
 
         Raises:
-            ParseError: If the arguments cannot be accepted.
+            ParseError: If the arguments are invalid.
         """
         return self._invoke(self._callable(), arguments, context)
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
-        """Call the function like `run`, through `acall` if it has one.  Return a value or an awaitable."""
+        """Call the function as `run` does, but through `acall` if there is one.  Return a value or an awaitable."""
         return self._invoke(self.acall or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:
@@ -317,10 +319,10 @@ class Function(Policy, Generic[P, R, Deps]):
         return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
 
     def format_result(self, value: Any, call: FunctionCall) -> str:
-        """Return the text of a result for the model, made by its ``format`` or by the function `result_text`.
+        """Return a result as text for the model, from the function's ``format`` or from `result_text`.
 
         Raises:
-            UsageError: If ``format`` returned something other than text.
+            UsageError: If ``format`` did not return text.
         """
         if self.format is None:
             return result_text(value)
@@ -331,12 +333,12 @@ class Function(Policy, Generic[P, R, Deps]):
 
 
 def _home(call: Any) -> tuple[str, str]:
-    """Return the module of a callable and its path there, as the callable states them."""
+    """Return the module of a callable and its path in the module, as the callable states them."""
     return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
 
 
 def _held(call: Any) -> Any:
-    """Return the object at the place that a callable states, if it is the callable or a `Function` made from it."""
+    """Return the object at the place that a callable states, if it is the callable or a `Function` of it."""
     module, path = _home(call)
     found: Any = sys.modules.get(module)
     for name in path.split("."):
@@ -368,9 +370,9 @@ def _unpickled(state: dict[str, Any]) -> Function:
 def result_text(value: Any) -> str:
     """Return the result of a function as text for the model: a string unchanged, any other value as JSON.
 
-    A value that JSON cannot express (bytes that are not text) appears as Python writes it.
+    A value that JSON cannot express, such as bytes that are not text, is shown as its ``repr``.
     """
-    if isinstance(value, str):  # half a surrogate pair, as in names of files, would get lost on the way
+    if isinstance(value, str):  # half a surrogate pair, as in file names, cannot be encoded
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if type(value) is int and -_LONG < value < _LONG:
         return str(value)
@@ -385,20 +387,20 @@ def result_text(value: Any) -> str:
 
 
 def _as_plain(value: Any) -> Any:
-    """Return a value that pydantic cannot write as the fields of a msgspec struct, or else as its text."""
+    """Return the fields of a msgspec struct, or the text of any other value that pydantic cannot serialize."""
     return msgspec.to_builtins(value, enc_hook=str) if isinstance(value, msgspec.Struct) else str(value)
 
 
 class AnyArgument:
-    """A first argument that only a parameter of type ``object`` or ``Any`` takes."""
+    """A first argument that fits only a parameter of type ``object`` or ``Any``."""
 
 
 class Decorator(Protocol):
-    """A decorator that makes a `Function` of a Python function, and keeps its signature.
+    """A decorator that makes a `Function` from a Python function and keeps its signature.
 
     A function of ``Context[Shop]`` needs the deps ``Shop``, and a function without a context needs none.  The signature
-    stays open if the first parameter takes anything, since it would take a `Context`, too.  Under mypy, which selects
-    no overload if an ``Any`` is involved, it also stays open for a function of a `Context` that has one.
+    stays open if the first parameter takes anything, since it would take a `Context`, too.  Under mypy, it also stays
+    open for a function with a `Context` whose signature contains ``Any``.
     """
 
     @overload
@@ -431,7 +433,7 @@ def function(
     description: str | None = None,
     **policy: Any,
 ) -> Function | Callable[..., Function]:
-    """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``.
+    """Make a `Function` from a Python function: ``@function`` or ``@function(needs_approval=True)``.
 
     Args:
         call: The function.  Without it, return a decorator.
@@ -473,7 +475,7 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
         The function, so that it can be registered where it is defined.
 
     Raises:
-        UsageError: If a model cannot call it, or if another function has its name and ``overwrite`` is False.
+        UsageError: If a model cannot call it, or another function has its name and ``overwrite`` is False.
 
     Examples:
         >>> def shout(text: str) -> str:
@@ -487,6 +489,6 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
 
 
 def _source(function: Function) -> tuple[str, str] | None:
-    """Return the place of its code, which does not change when its module is imported again."""
+    """Return the place of the function's code, which stays the same when its module is imported again."""
     name = getattr(function.call, "__qualname__", "<")
     return None if "<" in name else (getattr(function.call, "__module__", ""), name)

@@ -1,8 +1,8 @@
-"""Functions that answer what tools of the provider ask of the caller.
+"""Functions behind a provider's own tools that need something from the caller.
 
-Most hosted tools run at the provider.  A computer does not: its actions are calls of the function `COMPUTER`, which is
-answered from outside unless the agent has a function of that name.  An MCP server that asks first makes calls of a
-function with its label: to approve one is to let the provider run it.
+Most hosted tools run at the provider.  A computer does not: its actions are calls of the function `COMPUTER`, which are
+answered from outside unless the agent has a function of that name.  An MCP server that needs approval first calls a
+function with its label; approving that call lets the provider run the tool.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsm_agent.messages.hosted_tools import ComputerUse, HostedMCP, HostedTool
 from fsm_agent.messages.message import FunctionCall, object_text
 
 COMPUTER = "computer"
-ACTION = "action"  # the argument of `COMPUTER` that says what to do, where that is a name
+ACTION = "action"  # the argument of `COMPUTER` with the name of the action
 _HARMLESS = (None, "regular", "allowed")
 
 
@@ -26,11 +26,11 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
 
     Args:
         tools: The tools.
-        functions: The functions of the agent, of which one may be its computer.
-        has_approver: There is an approver, who is asked about each call whose policy does not exempt it.
+        functions: The functions of the agent, which may include its computer.
+        has_approver: Whether there is an approver.
 
     Raises:
-        PromptError: If a function has the name of an MCP server that asks first.
+        PromptError: If a function has the name of an MCP server that needs approval.
     """
     own = {function.name: function for function in functions}
     answers = dict[str, Function]()
@@ -55,14 +55,14 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
 
 
 def declared(functions: tuple[Function, ...], tools: Sequence[HostedTool]) -> tuple[Function, ...]:
-    """Return the functions to declare to the model: it knows its provider's computer without a declaration."""
+    """Return the functions to declare to the model, without `COMPUTER` if the provider has its own declaration."""
     if any(isinstance(tool, ComputerUse) for tool in tools):
         return tuple([function for function in functions if function.name != COMPUTER])
     return functions
 
 
 def _computer(own: Function | None, *, has_approver: bool) -> Function:
-    """Return the function for actions of a computer: each is new, however often it was asked for before."""
+    """Return the function for actions of a computer.  Equal actions may be repeated."""
     function = own or Function(name=COMPUTER, parameters={"type": "object"})
     needs: bool | Callable[..., bool] | None = function.needs_approval
     if needs is None:
@@ -71,12 +71,15 @@ def _computer(own: Function | None, *, has_approver: bool) -> Function:
 
 
 def is_run_as_requested(function: Function) -> bool:
-    """Return whether the provider runs it, with the arguments that the model has given and no others."""
+    """Return whether the provider runs the function, so that its arguments cannot be changed."""
     return function.call is _approved
 
 
 def as_action(call: FunctionCall) -> FunctionCall:
-    """Return the call of a provider's own function for an action, as a call of `COMPUTER`; itself if it is broken."""
+    """Convert the call of a provider's own computer function to a call of `COMPUTER`.
+
+    A call with invalid arguments is returned unchanged.
+    """
     from pydantic_core import from_json, to_json
 
     try:
@@ -90,7 +93,7 @@ def as_action(call: FunctionCall) -> FunctionCall:
 
 
 def action_of(call: FunctionCall) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments of the function that `as_action` was given."""
+    """Return the name and arguments of the call that `as_action` converted."""
     arguments = call.arguments
     if call.name != COMPUTER or not isinstance(arguments.get(ACTION), str):
         return call.name, arguments
@@ -106,5 +109,5 @@ def is_flagged(call: FunctionCall) -> bool:
 
 
 def _approved(**_: Any) -> str:
-    """Return the result of a call that has been approved, and that the provider runs."""
+    """Return the result of an approved call, which the provider then runs."""
     return "approved"

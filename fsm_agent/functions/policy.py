@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.validation import require_fields
 
-# Handling of an exception of a function: the model sees it, the function first runs again (`Retries`), or the agent
+# What happens when a function raises: the model sees the error, the function is retried first (`Retries`), or the agent
 # call fails.
 OnError: TypeAlias = Literal["tell", "retry", "fail"]
 Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
@@ -38,7 +38,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """The number and the delay of further runs of a function that raised.  The delay doubles each time.
+    """How often and after what delay a function that raised runs again.  The delay doubles each time.
 
     Examples:
         >>> tries = []
@@ -53,11 +53,11 @@ class Retries(Value, frozen=True, kw_only=True):
         'found'
     """
 
-    attempts: int = 4  # the first one included
+    attempts: int = 4  # including the first one
     delay_s: float = 0.1  # before the second attempt
     max_delay_s: float = 5.0
     jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1
-    retry_if: Callable[[Exception], bool] | None = None  # whether to retry after an exception; None retries after all
+    retry_if: Callable[[Exception], bool] | None = None  # whether to retry after this exception; None always retries
 
     def __post_init__(self) -> None:
         require_fields(self, "Retries", _RETRIES)
@@ -79,23 +79,23 @@ class Policy:
         (True, 3)
     """
 
-    acall: Callable[..., Any] | None = field(default=None, repr=False)  # its asyncio counterpart
-    blocking: bool = True  # under asyncio a plain function runs in a thread, unless this is False
-    # True asks always, False never, and None if there is an approver.  A pure predicate of the call, and perhaps of its
-    # `Context`, returns True or False.
+    acall: Callable[..., Any] | None = field(default=None, repr=False)  # the asyncio version of the callable
+    blocking: bool = True  # under asyncio, a plain function runs in a thread unless this is False
+    # True always asks, False never asks, and None asks if there is an approver.  A pure predicate of the call, or of
+    # the call and its `Context`, returns True or False.
     needs_approval: bool | Callable[..., bool] | None = None
     repeatable: bool = False  # run again for the same arguments, even if nothing else has run since (a clock, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
-    max_calls: int | None = None  # in one agent call, after which it is no longer offered
-    max_failures: int | None = None  # in one agent call, after which it is no longer offered
-    depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before, in this agent call
+    max_calls: int | None = None  # in one agent call; the function is then no longer offered
+    max_failures: int | None = None  # in one agent call; the function is then no longer offered
+    depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before in this agent call
     timeout_s: float | None = None  # for one run with its retries; a longer run is an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
-    # It must not run twice.  Its start is noted before it begins, on disk if the run is in a store.  If its result is
-    # lost, a person is asked, or `reconcile` finds out: it gets the `Context` with the `idempotency_key` of the run in
-    # doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
+    # The function must not run twice.  Its start is noted before it begins, on disk if the run is in a store.  If its
+    # result is lost, `reconcile` or a person must say what happened.  `reconcile` gets the `Context` with the
+    # `idempotency_key` of the run in doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
     once: bool = False
     reconcile: Callable[..., Any] | None = field(default=None, repr=False)
     middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the first is the outermost
@@ -106,7 +106,7 @@ def check_policy(policy: Policy, owner: str) -> None:
     """Check a policy, and convert its lists to tuples.
 
     Raises:
-        UsageError: If a value is invalid; the error names it, and what was expected.
+        UsageError: If a value is invalid.
     """
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
@@ -124,7 +124,7 @@ def check_names(policy: Iterable[str]) -> None:
     """Refuse names that are not policies.
 
     Raises:
-        UsageError: If the policy is unknown; the error names the closest policy.
+        UsageError: If the policy is unknown.  The error names the closest policy.
     """
     names = [item.name for item in fields(Policy)]
     for name in policy:
@@ -137,8 +137,8 @@ def _is_bool(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is callable, is not a class, and its result need not be awaited."""
-    if isinstance(value, type):  # its objects would be taken for true
+    """Return whether a value is callable, is not a class, and returns a result that need not be awaited."""
+    if isinstance(value, type):  # the objects that it returns would count as true
         return False
     return callable(value) and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
@@ -203,7 +203,7 @@ _POLICY = (
 
 
 class AgentPolicy(TypedDict, total=False):
-    """The fields of a `Policy` that an agent as a function takes, for type checkers."""
+    """The fields of a `Policy` that an agent accepts as a function, for type checkers."""
 
     needs_approval: bool | Callable[..., bool] | None
     repeatable: bool

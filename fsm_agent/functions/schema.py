@@ -1,8 +1,8 @@
-"""The parameters of a function as a JSON Schema, and the arguments of a call: parsed, checked, refused in words.
+"""The parameters of a function as a JSON Schema, and the check of a call's arguments.
 
-`described` reads a Python callable: its name, its parameters, its need for a context.  `Function.bind` parses
-arguments, by the validator that pydantic makes of the signature, or by an `ArgumentsValidator`, for a JSON Schema that
-has no Python type behind it.
+`described` reads the name, the parameters and the context of a Python callable.  `Function.bind` parses arguments, with
+the validator that pydantic makes from the signature, or with an `ArgumentsValidator` for a JSON Schema without Python
+types.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
-# What validators raise, those that are the user's own at odd arguments included; a ValidationError is a ValueError.
+# What validators raise, including user-defined ones for odd arguments.  A ValidationError is a ValueError.
 REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_MAX_ERRORS = 20  # of one value; what is wrong with it is clear by then
+_MAX_ERRORS = 20  # of one value
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
-_MAX_DEPTH = 20  # to which a schema is read
-_MAX_NODES = 5_000  # of a schema are read; names and values in its lists count too
-_MAX_OPEN = 2  # times a reference is followed inside of itself
+_MAX_DEPTH = 20  # levels of a schema that are read
+_MAX_NODES = 5_000  # nodes of a schema that are read, including names and values in its lists
+_MAX_OPEN = 2  # how often a reference is followed inside itself
 _MAX_REF_CHARS = 1_000
 _MAX_PATTERN_COST = 200  # see `_cost`
 _MAX_PATTERNS_COST = 600  # of a schema
@@ -65,7 +65,7 @@ _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def refused(error: Exception) -> ParseError:
-    """Return the error for what a validator raised, in words for the model."""
+    """Return the error of a validator in words for the model."""
     from pydantic_core import ValidationError
 
     if isinstance(error, ValidationError):
@@ -74,7 +74,7 @@ def refused(error: Exception) -> ParseError:
 
 
 def described_errors(error: ValidationError) -> str:
-    """A validation error as one line a field: where, what is wrong, what was given.  Bounded, whatever was given."""
+    """Describe a validation error, one line per field: where, what is wrong, what was given.  The length is bounded."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
@@ -88,31 +88,31 @@ def described_errors(error: ValidationError) -> str:
 def _shorten_value(value: Any) -> str:
     try:
         return _SHORT.repr(value)[:200]
-    except ValueError:  # a number of more digits than Python writes out
+    except ValueError:  # a number with more digits than Python converts
         return f"a huge {type(value).__name__}"
 
 
 class Validator(Protocol):
-    """What makes the arguments of a call of their JSON: that of a signature is pydantic's own."""
+    """Makes the arguments of a call from their JSON.  For a signature, it is pydantic's validator."""
 
     def validate_json(self, arguments: str | bytes, /) -> Any:
         """Return the arguments in a JSON document.
 
         Raises:
-            ValidationError: If they do not fit.
+            ValidationError: If they are invalid.
         """
 
 
 class ArgumentsValidator:
-    """A validator of arguments against a JSON Schema, as far as it is supported; they are an object in any case.
+    """A validator of arguments against a JSON Schema.  The arguments must always be an object.
 
-    These are supported: types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
+    It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
     ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts
-    and lists.  All else is left to the function or server behind the call.
+    and lists.  The function or server behind the call must check anything else.
 
-    A schema may be untrusted, so it is read as a tree of bounded size: that takes a fraction of a second, whatever its
-    contents, and each check takes linear time in the arguments, whatever the references.  It is read when arguments
-    are first checked: of many functions that are offered, few are called.
+    A schema may be untrusted, so only a tree of bounded size is read.  This takes a fraction of a second for any
+    schema, and each check takes linear time in the arguments, whatever the references.  The schema is read at the first
+    check, because most functions that are offered are never called.
     """
 
     __slots__ = ("_schema", "_validator")
@@ -134,10 +134,10 @@ class ArgumentsValidator:
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
-    """Return the core schemas of JSON Schemas within a root, for values as people and programs write them.
+    """Return the core schemas of JSON Schemas within a root, for values written by people and programs.
 
-    Unlike arguments of a model, they hold null only where the schema says so, and fields that no schema names are left
-    out if nothing allows them.  Schemas that are too large to be read whole allow anything.
+    Unlike for a model's arguments, null is accepted only where the schema allows it, and unknown fields are dropped
+    unless the schema allows them.  Schemas that are too large to be read whole allow anything.
     """
     reader = _Reader(root, is_exact=True)
     cores = [reader.read(kind, 0) for kind in kinds]
@@ -145,17 +145,17 @@ def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
 
 
 def check_json(core: Core, document: str) -> None:
-    """Refuse JSON that does not fit a core schema; one that pydantic does not take allows anything.
+    """Refuse JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything.
 
     Raises:
-        ValidationError: It does not fit.
+        ValidationError: If the JSON does not fit.
     """
     if (validator := _compiled(core)) is not None:
         validator.validate_json(document)
 
 
 def _compiled(core: Core) -> Any:
-    """Return the validator of a core schema; None: pydantic refuses it."""
+    """Return the validator of a core schema, or None if pydantic refuses the schema."""
     from pydantic_core import SchemaError, SchemaValidator
 
     try:
@@ -169,7 +169,7 @@ class _Reader:
 
     Args:
         root: The whole schema.
-        is_exact: Null and other fields only where the schema says so.
+        is_exact: Whether to allow null and unknown fields only where the schema allows them.
     """
 
     def __init__(self, root: Mapping[str, Any], *, is_exact: bool = False) -> None:
@@ -213,7 +213,7 @@ class _Reader:
         return taken
 
     def read(self, schema: Any, depth: int) -> Core:
-        """Return the core schema of a JSON Schema; any value where nothing supported restricts it."""
+        """Return the core schema of a JSON Schema.  It allows any value where nothing supported restricts it."""
         self.left -= 1
         if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
             return _ANY
@@ -249,7 +249,7 @@ class _Reader:
         if kind == "string":
             return self._text(schema)
         read, default = _scalar(schema, kind), schema.get("default")
-        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # then it is converted
+        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # it is converted later
             return _union([read, {"type": "literal", "expected": [default]}])
         return read
 
@@ -261,7 +261,7 @@ class _Reader:
         return _bounded(_TEXT_CORE, schema, names)
 
     def _union(self, kinds: list[Any], depth: int) -> Core:
-        if len(kinds) > self.left:  # and an unread schema allows anything
+        if len(kinds) > self.left:  # an unread schema allows anything
             return _ANY
         types = [kind.get("type") if isinstance(kind, Mapping) else None for kind in kinds]
         read = [self.read(kind, depth + 1) for kind, name in zip(kinds, types, strict=True) if name != "null"]
@@ -273,7 +273,7 @@ class _Reader:
         choices: dict[str | int, Core] = {}
         for tag, target in by_tag.items():
             choices[tag] = self.read(target if isinstance(target, Mapping) else {"$ref": target}, depth + 1)
-            if tag.removeprefix("-").isdecimal():  # JSON has texts alone as names; the tag may be a number
+            if tag.removeprefix("-").isdecimal():  # the tag may be a number, but names in JSON are texts
                 choices[int(tag)] = choices[tag]
         return {"type": "tagged-union", "discriminator": name, "choices": choices}
 
@@ -315,9 +315,10 @@ def _either(kinds: list[Core], types: list[Any]) -> Core:
 
 
 def _cost(regex: str) -> float:
-    """Return the cost of compiling a pattern: 1 for each class of Unicode, up to half a millisecond.
+    """Return an upper estimate of the cost of compiling a pattern.
 
-    An upper estimate: what is repeated is added to its length, and multiplied if it was repeated or grouped.
+    The unit is a class of Unicode, which takes up to half a millisecond.  Repetitions are added to the length, and
+    multiplied if they are nested.
     """
     size, times = len(regex), 1
     for match in _REPEAT.finditer(regex):
@@ -344,7 +345,7 @@ def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
 
 
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> Core:
-    """Return the schema with its bounds if pydantic accepts them: a pattern that looks around is refused, say."""
+    """Return the schema with its bounds, or without them if pydantic refuses them, such as a look-around pattern."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
     if plain["type"] == "int":  # pydantic accepts whole bounds only
         try:
@@ -359,12 +360,12 @@ def _is_length(value: Any) -> bool:
 
 
 _MAY_BE_NONE = re.compile(r"\b(None|Optional|Any|object)\b")
-_CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # of a parameter that is never meant for a model
+_CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # names of parameters that are never meant for a model
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
 
 
 def undescribable() -> tuple[type[Exception], ...]:
-    """Return the exceptions that pydantic raises at a type without a JSON schema."""
+    """Return the exceptions that pydantic raises for a type without a JSON schema."""
     from pydantic import PydanticUserError
     from pydantic_core import SchemaError
 
@@ -372,12 +373,12 @@ def undescribable() -> tuple[type[Exception], ...]:
 
 
 class Passing(Value, frozen=True, kw_only=True):
-    """The way in which a callable takes its arguments."""
+    """How a callable takes its arguments."""
 
     is_async: bool = False
-    takes_context: bool = False  # its first parameter is one
-    deps_type: str = ""  # its type of dependencies, unless it may be None
-    deps_class: type | None = None  # the same as a class, if it is one
+    takes_context: bool = False  # True if the first parameter is a `Context`
+    deps_type: str = ""  # the type of the context's deps, unless they may be None
+    deps_class: type | None = None  # this type, if it is a class
     positional: tuple[tuple[str, Any], ...] = ()  # positional-only parameters, with their defaults
 
 
@@ -405,7 +406,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
     docs = docstring_parser.parse(docstring)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
-    bound = call.keywords if isinstance(call, partial) else {}  # bound, and therefore not for a model
+    bound = call.keywords if isinstance(call, partial) else {}  # not offered to a model
     signature = _signature(call, name)
     hints = _hints(call, target, signature, name, namespace)
     context = _context(name, signature, hints, bound)
@@ -437,7 +438,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
 
 
 def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> Passing:
-    """Return how a callable takes arguments that are described already.
+    """Return how a callable takes arguments that already have a schema.
 
     Raises:
         UsageError: If it does not accept an argument of the schema, or needs one that the schema does not require.
@@ -498,13 +499,13 @@ def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
 def _hints(
     call: Any, target: Any, signature: inspect.Signature, name: str, namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the resolved annotations of the parameters; not that of the result, which no model sees."""
+    """Return the resolved annotations of the parameters."""
     annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
     scope = _scope(call, target)
     for key in [key for key in signature.parameters if key in annotations][:1]:
         head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
         if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):
-            annotations[key] = Context  # its type of dependencies is often known to type checkers only
+            annotations[key] = Context  # the type of its deps is often known to type checkers only
     try:
         return _resolved(annotations, scope, namespace)
     except _UNRESOLVABLE as error:
@@ -520,7 +521,7 @@ def _scope(call: Any, target: Any) -> dict[str, Any]:
 def _deps_type(
     call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the type of dependencies in the annotation of the context, as fields of `Passing`; {}: it may be None."""
+    """Return the type of deps in the context's annotation, as fields of `Passing`; empty if deps may be None."""
     key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
     hint = getattr(hints[key], "__value__", hints[key])
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -535,12 +536,12 @@ def _deps_type(
 
 
 def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the type of dependencies of a function of data and a context, as fields of `Passing`; {}: none."""
+    """Return the type of deps of a function of data and a context, as fields of `Passing`, or empty."""
     target, signature = _find_docstring(call)[0], inspect.signature(call)
     parameter = [*signature.parameters.values()][1]
     annotation, scope = parameter.annotation, _scope(call, target)
     hints = _evaluated({parameter.name: annotation}, scope, {})
-    if not hints and isinstance(annotation, str):  # its type of dependencies is known to type checkers only
+    if not hints and isinstance(annotation, str):  # the type of its deps is known to type checkers only
         hints = _evaluated({parameter.name: annotation.partition("[")[0]}, scope, {})
     return _deps_type(call, target, signature, hints, {}) if _is_context(hints.get(parameter.name)) else {}
 
@@ -577,7 +578,7 @@ def _mentions_context(hint: Any) -> bool:
 
 
 def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], bound: Mapping[str, Any]) -> str | None:
-    """Return the name of the parameter that is the context, which no model fills."""
+    """Return the name of the context parameter, or None."""
     context = None
     for index, (key, parameter) in enumerate(signature.parameters.items()):
         if index == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in bound:
@@ -610,7 +611,7 @@ def _arguments_type(
     documented: Mapping[str, str | None],
     bound: Mapping[str, Any],
 ) -> Any:
-    """Return a TypedDict of the parameters, without the bound ones."""
+    """Return a TypedDict of the parameters that are not bound."""
     from pydantic import BeforeValidator, ConfigDict, with_config
 
     fields: dict[str, Any] = {}
@@ -632,7 +633,7 @@ def _arguments_type(
 
 
 def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
-    """Return the type of one argument; a description in its annotation takes precedence over the docstring."""
+    """Return the type of one argument.  A description in the annotation takes precedence over the docstring."""
     from pydantic import Field
     from pydantic.fields import FieldInfo
 
@@ -653,7 +654,7 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """Return the default for the schema, if it can be written as JSON."""
+    """Return the default for the schema, or None if it cannot be written as JSON."""
     from pydantic.fields import FieldInfo
     from pydantic_core import from_json, to_json
 

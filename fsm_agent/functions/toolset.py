@@ -27,7 +27,7 @@ FnDeps = TypeVar("FnDeps", default=Any)
 
 
 class FunctionSource(Protocol[Deps]):
-    """Any provider of functions: a `Toolset`, an MCP server.
+    """Any provider of functions, such as a `Toolset` or an MCP server.
 
     Examples:
         >>> Agent(Script("Hi."), functions=[Toolset([], name="shop")]).call("Hello").output
@@ -40,7 +40,7 @@ class FunctionSource(Protocol[Deps]):
 
 
 class AsFunction(Protocol[Deps]):
-    """Anything that can be made a function: an agent."""
+    """Anything that can become a function, such as an agent."""
 
     def as_function(self) -> Function[..., Any, Deps]:
         """Return the function."""
@@ -49,7 +49,7 @@ class AsFunction(Protocol[Deps]):
 class PlainFunction(Protocol):
     """A Python function.
 
-    A `Function` has no ``__name__``, so a function that needs other deps does not pass as one.
+    A `Function` has no ``__name__``, so type checkers do not accept one that needs other deps.
     """
 
     @property
@@ -62,11 +62,11 @@ class PlainFunction(Protocol):
 Functions: TypeAlias = Iterable[
     Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]
 ]
-NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # a default from which type checkers conclude any deps
+NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # as a default, it leaves the type of deps open
 
 
 def functions_of(items: Functions) -> tuple[Function, ...]:
-    """Return the functions of a list of functions, plain callables and sources, in order.
+    """Return the functions in a list of functions, plain callables and sources, in order.
 
     Raises:
         UsageError: If it is not such a list, or holds a toolset whose offer depends on the agent call.
@@ -78,7 +78,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
 
 
 def sources(items: Any) -> tuple[Any, ...]:
-    """Return the items of an argument ``functions``; an agent among them becomes a function.
+    """Return the items of an argument ``functions``, with agents made functions.
 
     Raises:
         UsageError: If it is neither a list nor a source of functions.
@@ -104,7 +104,7 @@ def _as_function(agent: Any) -> Function:
 
 
 def is_asked_per_call(item: object) -> bool:
-    """Return whether an item of an argument ``functions`` is asked anew for each call, like an MCP server."""
+    """Return whether an item of an argument ``functions`` is read again for each call, like an MCP server."""
     return hasattr(type(item), "functions") and not isinstance(item, Toolset)
 
 
@@ -112,7 +112,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
     """Refuse dependencies that can never be met.
 
     Raises:
-        PromptError: If a function depends on a missing function, or if dependencies form a circle.
+        PromptError: If a function depends on a missing function, or dependencies form a circle.
     """
     graph = {function.name: function.depends_on for function in functions}
     for name, needed in graph.items():
@@ -130,8 +130,8 @@ class _Entry(Value, frozen=True):
     """One function of a toolset, in one version."""
 
     function: Function
-    conditions: tuple[Callable[[Any], bool], ...] = ()  # predicates of the deps; it is offered if all of them hold
-    share: float | None = None  # the share of agent calls that are offered this version, if its name has shares
+    conditions: tuple[Callable[[Any], bool], ...] = ()  # predicates of the deps, which must all hold
+    share: float | None = None  # the share of agent calls that get this version, if its name has shares
     choose: Callable[[], float] | None = None
 
     @property
@@ -142,8 +142,8 @@ class _Entry(Value, frozen=True):
 class Toolset(Generic[Deps]):
     """A named set of functions.  It is immutable, and its methods return changed copies.
 
-    A function name may have several versions.  The highest one is offered.  Wherever a method takes names, ``search@1``
-    stands for a single version.
+    A function name may have several versions, of which the highest is offered.  Wherever a method takes names,
+    ``search@1`` stands for a single version.
 
     Args:
         functions: `Function`s, plain callables, and other sources of functions.
@@ -185,19 +185,19 @@ class Toolset(Generic[Deps]):
 
     @property
     def functions(self) -> tuple[Function[..., Any, Deps], ...]:
-        """The functions that may be offered: of each name, the highest version whose share is not 0."""
+        """The functions that may be offered: for each name, the highest version whose share is not 0."""
         return self._offered
 
     @property
     def decides_per_call(self) -> bool:
-        """True if `for_call` offers different functions to different agent calls: it has filters or shares."""
+        """True if the offer depends on the agent call, because there are filters or shares."""
         return any(entry.conditions or entry.choose for entry in self._entries)
 
     def __iter__(self) -> Iterator[Function]:
         """Iterate over the functions offered.
 
         Raises:
-            UsageError: If they differ from call to call, since a list would offer all of them to every caller.
+            UsageError: If `decides_per_call` is true, since a list would offer all functions to every caller.
         """
         if self.decides_per_call:
             raise UsageError(f"toolset {self.name!r} decides for each agent call; call its for_call(deps)")
@@ -207,13 +207,13 @@ class Toolset(Generic[Deps]):
         return len(self.functions)
 
     def __contains__(self, item: object) -> bool:
-        """Return whether it has a function, or one of this name: ``search`` or ``search@1``."""
+        """Return whether the toolset has this function, or a function of this name: ``search`` or ``search@1``."""
         if isinstance(item, str):
             return any(item in (entry.function.name, entry.reference) for entry in self._entries)
         return any(item is entry.function for entry in self._entries)
 
     def __add__(self, other: FunctionSource[Deps]) -> Toolset[Deps]:
-        """Return the functions of both.  Each function keeps its filters and shares."""
+        """Return the functions of both, each with its filters and shares."""
         names = [name for name in (self.name, getattr(other, "name", "")) if name]
         return self._with([*self._entries, *_entries_of(other)], "+".join(names))
 
@@ -221,17 +221,17 @@ class Toolset(Generic[Deps]):
         return f"Toolset([{', '.join([function.name for function in self.functions])}], name={self.name!r})"
 
     def pick(self, name: str) -> Function:
-        """Return the function of this name: ``search`` is its highest version, ``search@1`` a specific one.
+        """Return the function of this name: ``search`` is the highest version, ``search@1`` a specific one.
 
         Raises:
-            UsageError: If the name is unknown; the error names the closest one.
+            UsageError: If the name is unknown.  The error names the closest one.
         """
         picked = _highest(self._select(name)).function
         _warn(picked)
         return picked
 
     def only(self, *names: str) -> Toolset[Deps]:
-        """Return only these functions; ``search`` keeps all versions, ``search@1`` one.
+        """Return only these functions: ``search`` keeps all versions, ``search@1`` a single one.
 
         If several versions of one name are listed, each is offered, as ``search_v1`` and ``search_v2``.
         """
@@ -252,18 +252,18 @@ class Toolset(Generic[Deps]):
         return self._with(_renamed(entries, new))
 
     def without(self, *names: str) -> Toolset[Deps]:
-        """Return all but these functions; ``search@1`` removes one version."""
+        """Return all functions except these.  ``search@1`` removes a single version."""
         out = {entry.reference for name in names for entry in self._select(name)}
         return self._with([entry for entry in self._entries if entry.reference not in out])
 
     def prefixed(self, prefix: str) -> Toolset[Deps]:
-        """Return the functions with this prefix before each name.  Dependencies follow."""
+        """Return the functions with this prefix before each name.  Dependencies are renamed, too."""
         return self._with(_renamed(self._entries, [f"{prefix}{entry.function.name}" for entry in self._entries]))
 
     def renamed(self, names: Mapping[str, str]) -> Toolset[Deps]:
-        """Return the functions under new names.  Dependencies follow.
+        """Return the functions under new names.  Dependencies are renamed, too.
 
-        One version (``search@1``) becomes a function of its own.
+        A renamed version (``search@1``) becomes a separate function.
         """
         new = {entry.reference: name for old, name in names.items() for entry in self._select(old)}
         return self._with(
@@ -271,18 +271,18 @@ class Toolset(Generic[Deps]):
         )
 
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
-        """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
+        """Return the functions with these policies for all: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
-            UsageError: If there is no such policy, or its value is invalid.
+            UsageError: If a policy does not exist, or its value is invalid.
         """
         return self._with([entry.changed(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
-        """Return the functions, offered only where ``predicate(function, deps)`` holds in an agent call.
+        """Return the functions, each offered to an agent call only if ``predicate(function, deps)`` is true.
 
-        The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No
-        function is offered without those that it depends on.
+        The predicate is evaluated for each agent call, and sees the functions under their present names.  A function is
+        not offered without those that it depends on.
         """
         if not is_plain(predicate):
             raise UsageError(f"a filter: expected a plain predicate of (function, deps), got {predicate!r:.80}")
@@ -291,12 +291,12 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions, where each agent call is offered one version of a function, chosen by share.
+        """Return the functions, with one version of a function offered to each agent call, chosen by share.
 
         Args:
             name: The function's name.
             shares: The share of each version; their sum is 1.  A version without a share is never picked.
-            choose: Returns a number from 0 to below 1 for each agent call: ``Random(7).random``, for example.
+            choose: Returns a number from 0 to below 1 for each agent call, such as ``Random(7).random``.
 
         Raises:
             UsageError: If there is no such function or version, or the shares are invalid.
@@ -314,7 +314,7 @@ class Toolset(Generic[Deps]):
         )
 
     def for_call(self, deps: Any = None) -> tuple[Function, ...]:
-        """Return the functions offered to one agent call: filters evaluated, versions picked.
+        """Return the functions offered to one agent call, after filters and shares.
 
         Raises:
             UsageError: If a filter did not return a bool, or ``choose`` did not return a number from 0 to below 1.
@@ -351,7 +351,7 @@ class Toolset(Generic[Deps]):
 
 
 def _flat(items: Any) -> Iterator[Function | Toolset]:
-    """Yield the functions of a list or a source; toolsets are yielded whole."""
+    """Yield the functions of a list or a source, and toolsets whole."""
     for item in sources(items):
         if isinstance(item, Toolset):
             yield item
@@ -369,7 +369,7 @@ def _entries_of(items: Any) -> list[_Entry]:
 
 
 def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
-    """Return the entries under these names; a dependency follows when no version keeps the old name."""
+    """Return the entries under these names.  Dependencies are renamed unless a version keeps the old name."""
     pairs = list(zip(entries, names, strict=True))
     follows: dict[str, str] = {}
     for entry, name in sorted(pairs, key=lambda pair: version_order(pair[0].function.version)):
@@ -385,12 +385,12 @@ def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
 
 
 def _highest(versions: Iterable[_Entry]) -> _Entry:
-    """Return the highest version, preferring those whose share is not 0."""
+    """Return the highest version, preferring versions whose share is not 0."""
     return max(versions, key=lambda entry: (entry.share != 0, version_order(entry.function.version)))
 
 
 def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
-    """Return the version whose share the point falls into.  The shares of versions not admitted go to the others."""
+    """Return the version whose share the point falls into.  Shares of versions not admitted go to the others."""
     versions = sorted(admitted, key=lambda entry: version_order(entry.function.version))
     index = sharer([entry.share or 0.0 for entry in versions], point)
     return [] if index is None else [versions[index]]
@@ -414,7 +414,7 @@ def _warn(function: Function) -> None:
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key by which versions compare: ``""`` < ``1.9`` < ``1.10-rc1`` < ``1.10`` < ``2``."""
+    """Return a sort key for versions: ``""`` < ``1.9`` < ``1.10-rc1`` < ``1.10`` < ``2``."""
     if not version:
         return ()
     pieces = _PIECE.findall(version.removeprefix("v"))
@@ -426,7 +426,7 @@ def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]
     """Refuse invalid shares of agent calls among the versions of a function.
 
     Raises:
-        UsageError: If a version is unknown, a share is not a number from 0, or their sum is not 1.
+        UsageError: If a version is unknown, a share is not a number from 0 on, or the sum is not 1.
     """
     for version, share in shares.items():
         if version not in versions:
@@ -450,7 +450,10 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
 
 
 def sharer(shares: Sequence[float], point: float) -> int | None:
-    """Return the index of the share that a point falls into, or None if all shares are 0; they need not sum to 1."""
+    """Return the index of the share that a point falls into, or None if all shares are 0.
+
+    The shares need not sum to 1.
+    """
     left = point * math.fsum(shares)
     chosen = None
     for index, share in enumerate(shares):

@@ -1,6 +1,6 @@
 """Messages with their parts, replies, events, transcripts, and the tools that providers run.
 
-All of it is data, frozen and without behaviour that could fail.  Nothing here knows its origin or its purpose.
+All of these are frozen data without behaviour that could fail.
 """
 
 from fsm_agent.messages.events import (

@@ -1,8 +1,8 @@
 """Messages from dictionaries in the form of OpenAI's chat completions.
 
-The form is that of https://platform.openai.com/docs/api-reference/chat/create (read 2026-11): ``role``, ``content`` as
-text or parts, ``tool_calls`` and ``tool_call_id``.  A mistake is named with its place: ``messages[2].tool_calls[0]``.
-Nothing is read from a disk: a picture is an http(s) URL or a base64 data URL.
+The form is described at https://platform.openai.com/docs/api-reference/chat/create (read 2026-11): ``role``,
+``content`` as text or parts, ``tool_calls`` and ``tool_call_id``.  Errors name the place of a mistake, such as
+``messages[2].tool_calls[0]``.  Nothing is read from disk: a picture is an http(s) URL or a base64 data URL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fsm_agent.messages.message import (
 from fsm_agent.validation import invalid, require, safe_repr
 
 MAX_MESSAGES = 100_000
-_MAX_WORD = 40  # characters; for longer words no similar one is suggested
+_MAX_WORD = 40  # characters; no similar word is suggested for a longer one
 _ROLES: Mapping[str, Role] = {
     **{"system": "system", "developer": "system"},
     **{"user": "user", "assistant": "assistant", "tool": "tool"},
@@ -50,10 +50,10 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
     Args:
         items: The messages, from the oldest to the newest.
-        before: The messages that they are appended to.  Results at the beginning may answer calls in these messages.
+        before: The messages before them.  Results at the beginning may answer calls in these messages.
 
     Raises:
-        UsageError: If one is not a message; the error names its index and key.
+        UsageError: If one is not a message.  The error names its index and key.
     """
     require(
         "messages",
@@ -74,21 +74,21 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
 
 class _Reader:
-    """A list of dictionaries that is being read.
+    """Reads a list of dictionaries.
 
     Args:
-        before: The messages that it is appended to.
+        before: The messages before the list.
     """
 
     def __init__(self, before: Sequence[Message]) -> None:
         self._start = len(before)
         self._open: dict[str, FunctionCall] = {}  # calls without results, by the provider's id
-        self._has_results = False  # some of them have
+        self._has_results = False  # True after the first result of a round
         for message in before[len(before) - _last_round(before) :]:
             self._follow(message)
 
     def read(self, index: int, item: Message | ChatDict) -> Message:
-        """Return the message of a dictionary, or the item itself if it is a message."""
+        """Return the message for a dictionary, or the item itself if it is a message."""
         if not isinstance(item, Message):
             if not isinstance(item, Mapping):
                 raise invalid("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
@@ -117,12 +117,12 @@ class _Reader:
         parts = list(_parts(f"{where}.content", item.get("content"), role))
         if role == "assistant":
             parts = [*_content_parts(where, item), *parts, *_calls(where, item, index)]
-        if not parts and not (role == "assistant" and item.get("content") == ""):  # which APIs give, and take
+        if not parts and not (role == "assistant" and item.get("content") == ""):  # APIs send and accept this
             raise invalid(f"{where}.content", item.get("content"), "a string or a list of parts")
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
-        """Record the calls of a message as open, or close the calls that it holds results of."""
+        """Record the calls of a message as open, or close the calls that it has results of."""
         self._has_results = message.role == "tool"
         if not self._has_results:
             self._open = {call.provider_id or call.id: call for call in message.function_calls}
@@ -158,7 +158,7 @@ class _Reader:
 
 
 def _last_round(messages: Sequence[Message]) -> int:
-    """Return the number of messages in the last round of a dialog: the calls, and the results so far."""
+    """Return the number of messages in the last round: the calls and their results so far."""
     count = 0
     while count < len(messages) and messages[-1 - count].role == "tool":
         count += 1
@@ -176,7 +176,7 @@ def _check_keys(where: str, item: ChatDict, role: Role) -> None:
 
 
 def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
-    """Return the parts of a model's message outside its ``content``: reasoning and refusal."""
+    """Yield the parts of a model's message outside its ``content``: reasoning and refusal."""
     for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
         if (value := item.get(key)) is not None:
             require(f"{where}.{key}", value, isinstance(value, str), "a string")
@@ -254,7 +254,7 @@ def _file(where: str, part: ChatDict) -> Part:
 
 
 def _is_address(value: object) -> bool:
-    """Return True for a URL; paths are refused, because nothing is read from a disk."""
+    """Return whether a value is a URL.  Paths are refused, because nothing is read from disk."""
     return isinstance(value, str) and value[:8].lower().startswith(("http://", "https://", "data:"))
 
 
@@ -302,8 +302,8 @@ def overview(messages: Iterable[Message]) -> str:
 def transcript(messages: Iterable[Message]) -> str:
     """Return a transcript: the texts by role, the functions that were called, and their results.
 
-    Each entry begins with its role in the first column, and its further lines are indented, so that no text or name
-    can imitate another entry.  A model's reasoning is left out.
+    Each entry begins with its role in the first column.  Its other lines are indented, so that no text or name can
+    imitate another entry.  A model's reasoning is left out.
     """
     entries = list[str]()
     for message in messages:

@@ -1,4 +1,4 @@
-"""Events: what an observer of an agent call sees.
+"""Events: what observers of an agent call see.
 
 They are for people and programs that observe a call.  The machine never reads them.  New kinds will be added, so ignore
 unknown types.
@@ -32,18 +32,21 @@ class Question(Value, frozen=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names of the types that a state of a flow takes, as JSON.  Other questions have none."""
+        """The names of the types that a state of a flow accepts, as JSON.  Empty for other questions."""
         types = self._about.get("types")
         return tuple(map(str, types)) if isinstance(types, list) else ()
 
     @property
     def until_s(self) -> float | None:
-        """The Unix time until which it can be answered, as of the last write of the run, or None without a limit."""
+        """The Unix time until which the question can be answered, or None without a limit.
+
+        It is as of the last write of the run.
+        """
         until_s = self._about.get("until_s")
         return float(until_s) if isinstance(until_s, int | float) else None
 
     def until(self, at_s: float | None) -> Question:
-        """Return the question with the Unix time until which it can be answered, or None for no limit."""
+        """Return the question with the Unix time until which it can be answered, or None without a limit."""
         about = self._about
         return self.changed(about=to_json({**about, "until_s": at_s})) if about and at_s is not None else self
 
@@ -83,7 +86,7 @@ class ReasoningDelta(Value, frozen=True):
 
 
 class FunctionCallStarted(Value, frozen=True):
-    """The model begins to request a function; ``index`` counts the calls of this reply from 0.
+    """The model begins to request a function.  ``index`` counts the calls of this reply from 0.
 
     Examples:
         >>> FunctionCallStarted(0, "add").name
@@ -97,7 +100,7 @@ class FunctionCallStarted(Value, frozen=True):
 
 
 class ArgumentsDelta(Value, frozen=True):
-    """The next piece of the arguments (JSON) of the call number ``index`` of this reply.
+    """The next piece of the JSON arguments of call number ``index`` of this reply.
 
     Examples:
         >>> ArgumentsDelta(0, '{"a": ').text
@@ -110,9 +113,9 @@ class ArgumentsDelta(Value, frozen=True):
 
 
 class FunctionCallCompleted(Value, frozen=True):
-    """The arguments of the call number ``index`` of this reply are complete.
+    """The arguments of call number ``index`` of this reply are complete.
 
-    It comes again when a service resumes a call that it had left.
+    The event is repeated when a service resumes a call that it had left.
 
     Examples:
         >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")
@@ -125,7 +128,7 @@ class FunctionCallCompleted(Value, frozen=True):
 
 
 class UsageReported(Value, frozen=True):
-    """The usage of the reply so far, at each new report of the provider.
+    """The usage of the reply so far, whenever the provider reports it.
 
     The last report of a reply equals the usage in `ReplyCompleted`.
 
@@ -140,7 +143,7 @@ class UsageReported(Value, frozen=True):
 Delta: TypeAlias = (
     TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta | FunctionCallCompleted | UsageReported
 )
-"""A piece of a reply that arrives as a stream.
+"""A piece of a reply that is streamed.
 
 Examples:
     >>> events = Agent(Script(Pieces("Hel", "lo"))).stream("Greet.")
@@ -150,12 +153,12 @@ Examples:
 
 
 class PartialOutput(Value, frozen=True):
-    """The valid part of the output so far: JSON data, not an instance of the type.
+    """The valid part of the output so far, as JSON data, not an instance of the type.
 
-    Within one request, each event extends the previous event.  The next request, such as after a refusal, begins anew.
-    If the members of a union are shown with tags, the data has the tag; the output has none.  Events show only one
-    document, the first in the reply that begins like the type, and end after 250,000 characters of a reply.  An answer
-    that is found elsewhere, or is repaired, is only in `Done`.
+    Within one request, each event extends the previous one.  The next request, for example after a refusal, starts
+    again.  If a union is requested with tags, the data has the tag, although the output does not.  Only the first
+    document in the reply that begins like the type is shown, and only for the first 250,000 characters of a reply.  An
+    answer that is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
@@ -168,7 +171,7 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model; ``number`` counts the requests of this call, ``messages`` its messages.
+    """A request is sent to the model.  ``number`` counts the requests of this call, ``messages`` its messages.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -196,17 +199,17 @@ class ReplyCompleted(Value, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of its message."""
+        """The text of the message."""
         return self.reply.message.text
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
-        """The functions that it requests."""
+        """The functions that the reply requests."""
         return self.reply.message.function_calls
 
     @property
     def usage(self) -> Usage:
-        """The tokens that it took."""
+        """The tokens of the reply."""
         return self.reply.usage
 
 
@@ -224,20 +227,20 @@ class Stepped(Value, frozen=True):
     to: str
     key: str  # of the effect that was answered; "" for an unrequested outcome
     at_s: float  # Unix time
-    guard: str = ""  # the guard of the row; "" if it has none
+    guard: str = ""  # the name of the row's guard, or ""
     detail: str = ""  # the reason, if the row handles an error or a denial
     usage: Usage | None = None  # of the interpreted reply
     served_by: str | None = None  # name of the client that answered, if there are several
-    told: str = ""  # what the model is told of its reply, if its answer or a function call in it was refused
+    told: str = ""  # what the model is told about a refused answer or function call
 
-    hidden = ("told",)  # the messages have it
+    hidden = ("told",)  # it is in the messages
 
 
 class HistoryChanged(Value, frozen=True):
-    """The messages of the call have changed.  They are its dialog, followed by the refused answers that it still shows.
+    """The messages of the call have changed: its dialog, followed by the refused answers that are still shown.
 
-    It comes before the `Stepped` of the step that changes them.  The positions are half-open ranges, which are empty if
-    both ends are equal.  Messages are removed from the end and added at the end.
+    The event comes before the `Stepped` of the step that changes them.  The positions are half-open ranges, which are
+    empty if both ends are equal.  Messages are removed from the end and added at the end.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -250,7 +253,7 @@ class HistoryChanged(Value, frozen=True):
 
 
 class LoopDetected(Value, frozen=True):
-    """The model keeps requesting exactly the same calls; ``action`` is the value of `Limits.on_loop`.
+    """The model keeps requesting exactly the same calls.  ``action`` is the value of `Limits.on_loop`.
 
     Examples:
         >>> LoopDetected("search", 3, "tell").count
@@ -300,7 +303,7 @@ class FunctionProgress(Value, frozen=True):
 
 
 class FunctionEnded(Value, frozen=True):
-    """A function returned, raised or was abandoned; ``text`` is its result or error, before a `ResultPipeline`.
+    """A function returned, raised or was abandoned.  ``text`` is its result or error, before any `ResultPipeline`.
 
     Examples:
         >>> @function
@@ -319,7 +322,7 @@ class FunctionEnded(Value, frozen=True):
     text: str
     is_error: bool
     duration_s: float
-    traceback: str = ""  # of the exception that it raised, from its own first frame on
+    traceback: str = ""  # of the exception that it raised, from the function's first frame on
 
 
 class ResultProcessed(Value, frozen=True):
@@ -337,7 +340,7 @@ class ResultProcessed(Value, frozen=True):
 
 
 class ResultExtracted(Value, frozen=True):
-    """The pipeline's extractor reduced a long result to what matters.
+    """The pipeline's extractor reduced a long result to the relevant part.
 
     Examples:
         >>> ResultExtracted(id="1.0", name="read", original_tokens=9_000, extracted_tokens=400).extracted_tokens
@@ -351,7 +354,7 @@ class ResultExtracted(Value, frozen=True):
 
 
 class ResultCached(Value, frozen=True):
-    """The pipeline's cacher stores a long result outside the dialog, where a summary replaces it.
+    """The pipeline's cacher stored a long result outside the dialog, where a summary replaces it.
 
     Examples:
         >>> ResultCached(id="1.0", name="read", original_tokens=9_000, summary_tokens=120).summary_tokens
@@ -365,7 +368,7 @@ class ResultCached(Value, frozen=True):
 
 
 class ObservationsMasked(Value, frozen=True):
-    """``count`` more results of functions are masked from this request on.
+    """From this request on, ``count`` more results of functions are masked.
 
     Examples:
         >>> ObservationsMasked(count=2, tokens_saved=3_000).tokens_saved
@@ -377,7 +380,7 @@ class ObservationsMasked(Value, frozen=True):
 
 
 class ContextShortened(Value, frozen=True):
-    """A request was too long for its `Budget`.  The budget counts the tokens of the whole request.
+    """A request was too long for its `Budget`, and was shortened.  Tokens count the whole request.
 
     Examples:
         >>> event = ContextShortened(before=12_000, after=7_900, passes=("compress",))
@@ -416,12 +419,12 @@ class Suspended(Value, frozen=True):
     """
 
     keys: tuple[str, ...]
-    wake_at_s: float | None = None  # Unix time at which it continues by itself, or None if it needs an answer
+    wake_at_s: float | None = None  # Unix time at which it continues by itself; None if it needs an answer
     questions: tuple[Question, ...] = ()  # the open questions, each with its key
 
 
 class Done(Value, Generic[Result], frozen=True):
-    """The call has ended, and no event follows.  ``result`` is its `CallResult`.
+    """The call has ended, and this is the last event.  ``result`` is the `CallResult`.
 
     Examples:
         >>> *_, last = Agent(Script("Hi.")).stream("Hello")
@@ -433,7 +436,7 @@ class Done(Value, Generic[Result], frozen=True):
 
 
 class Inside(Value, frozen=True):
-    """An event of a process inside the one that is driven.
+    """An event of an inner process.
 
     Examples:
         >>> inner = Agent(Script("Guten Tag"), name="translator")
@@ -447,17 +450,17 @@ class Inside(Value, frozen=True):
 
 
 class Where(Value, frozen=True):
-    """A call or a run of a flow, for a hook that is shared: the argument of its ``of_call``.
+    """Identifies a call or a run of a flow.  A shared hook gets it as the argument of its ``of_call``.
 
     Examples:
         >>> Where(call="c1", agent="shop").agent
         'shop'
     """
 
-    call: str  # its id; empty if it ended before it began
+    call: str  # the id; empty if it ended before it began
     run: str = ""  # the run of the driven process in a store; empty without a store
-    agent: str = ""  # the name of its agent or flow; empty for members of a flow
-    path: str = ""  # its place in the driven process, as in `Inside`; empty for the driven process itself
+    agent: str = ""  # the name of the agent or flow; empty for members of a flow
+    path: str = ""  # the place in the driven process, as in `Inside`; empty for the driven process itself
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
@@ -467,7 +470,7 @@ Examples:
     >>> isinstance(ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40), ResultChanged)
     True
 """
-InterimEvent: TypeAlias = (  # any but the last
+InterimEvent: TypeAlias = (  # any event except the last
     RequestStarted
     | Delta
     | PartialOutput
@@ -486,7 +489,7 @@ InterimEvent: TypeAlias = (  # any but the last
     | Inside
 )
 Event: TypeAlias = InterimEvent | Done
-"""Any event, as `stream` yields it and hooks receive it.
+"""Any event that `stream` yields or a hook receives.
 
 Examples:
     >>> def on_event(event: Event) -> None:

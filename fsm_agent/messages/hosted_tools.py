@@ -1,7 +1,7 @@
 """Tools that a provider runs itself.
 
-They are values in `Settings.hosted_tools`.  Codecs encode the tools that their wire and the model have.  They refuse
-any other tool or option before anything is sent.
+They are values in `Settings.hosted_tools`.  A codec encodes the tools that the wire and the model have, and refuses any
+other tool or option before anything is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsm_agent.errors import UsageError
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
-# When a call needs approval: "auto" asks if there is an approver, and "manual" is another word for "always".
+# When a call needs approval.  "auto" asks if there is an approver, and "manual" means the same as "always".
 Approval = Literal["never", "auto", "manual", "always"]
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -27,17 +27,17 @@ _DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 class UserLocation(Value, frozen=True, kw_only=True):
-    """The approximate location of the user, for results nearby.
+    """The approximate location of the user, for local results.
 
     Examples:
         >>> WebSearch(user_location=UserLocation(country="PT", city="Lisbon")).user_location.city
         'Lisbon'
     """
 
-    country: str | None = None  # of two letters, as ISO 3166-1 has them
+    country: str | None = None  # two letters, as in ISO 3166-1
     region: str | None = None
     city: str | None = None
-    timezone: str | None = None  # like "Europe/Vienna"
+    timezone: str | None = None  # such as "Europe/Vienna"
 
 
 class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
@@ -50,7 +50,7 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
 
     allowed_domains: tuple[str, ...] = ()  # such as "example.com"; () allows all
     blocked_domains: tuple[str, ...] = ()
-    max_uses: int | None = None  # for one request
+    max_uses: int | None = None  # per request
     context_size: ContextSize | None = None  # how much of the results the model sees
     user_location: UserLocation | None = None
 
@@ -79,7 +79,7 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, keys and screenshots of a computer.
 
     Each request is a call of the function ``computer``.  The agent's function of that name performs it.  Without one,
-    the call waits for an outcome from outside.  A picture in its result is the new screen.
+    the call waits for an outcome from outside.  A picture in the result is the new screen.
 
     Examples:
         >>> ComputerUse(width=1024, height=768).environment
@@ -99,10 +99,10 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
     """An MCP server that the provider talks to.
 
-    With ``require_approval``, each call of one of its tools is first a call of a function with the server's label.  Its
-    arguments are the tool's ``name`` and ``arguments``.  The approver decides on it, and the provider then runs it.
+    With ``require_approval``, each call of one of its tools is first a call of a function with the server's label.  The
+    arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the tool.
 
-    Neither the repr nor any message shows its authorization, its headers, or its address, which may hold a key.
+    The authorization, the headers and the address, which may hold a key, appear in no repr or error message.
 
     Examples:
         >>> HostedMCP("wiki", "https://mcp.example.org/mcp", allowed_tools=("search",)).label
@@ -188,7 +188,7 @@ def name_of(tool: HostedTool) -> tuple[str, str]:
 
 
 def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[HostedTool, ...]:
-    """Return the tools of both.  If two have the same name, take the tool of ``over``."""
+    """Return the tools of both.  If two have the same name, the tool of ``over`` wins."""
     return tuple({name_of(tool): tool for tool in (*tools, *over)}.values())
 
 

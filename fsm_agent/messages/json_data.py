@@ -1,8 +1,8 @@
-"""Events as JSON data, for programs in any language: the lines of the command line, streams of a service, logs.
+"""Events as JSON data, for programs in any language: the command line, streams of a service, logs.
 
-Each event is an object with a ``type``, which names its class, such as ``text_delta`` or ``function_ended``.  A `Done`
-is a ``result`` or a ``failure``.  Keys and arguments with secret names are masked, and long texts are cut.  Only the
-output of a result, or the data of a flow, and its text are complete and unmasked.
+Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done` is
+a ``result`` or a ``failure``.  Values under secret names are masked, and long texts are cut.  Only the text and output
+of a result, or the data of a flow, are complete and unmasked.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ EXACT = ("output", "text", "data")  # fields of a result
 
 
 def event_data(event: Event) -> dict[str, Any]:
-    """Return an event as JSON data with its ``type``.  An event of an inner process has its ``path``.
+    """Return an event as JSON data with its ``type``.  An event of an inner process also has its ``path``.
 
-    New types and new fields will be added, so ignore unknown ones.  `event_schema` describes them.
+    New types and fields will be added, so ignore unknown ones.  `event_schema` describes them.
 
     Args:
         event: The event.
@@ -64,7 +64,7 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
-    """Return an event with its place, as a service sends it to clients that follow a run.
+    """Return an event with its place in a run, as a service sends it to clients that follow the run.
 
     Args:
         event: The event.
@@ -97,7 +97,7 @@ def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
 
 
 def json_data(value: Any) -> Any:
-    """Return a value as JSON data.  Values that JSON cannot hold become text."""
+    """Return a value as JSON data.  Values that JSON cannot express become text."""
     return _any(to_builtins(value, enc_hook=_any))
 
 
@@ -134,13 +134,13 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _question(question: Any) -> dict[str, Any]:
-    """Return a question as JSON data, with its schema as data, too."""
+    """Return a question as JSON data, with its schema parsed."""
     schema = parsed(question.schema)
     return {"key": question.key, "kind": question.kind, "about": about_question(question), "schema": schema}
 
 
 def about_question(question: Any) -> Any:
-    """Return what a question is about as data, including the arguments in it, so that masking finds the secrets."""
+    """Return the subject of a question as data, with the arguments parsed, so that masking finds secrets."""
     about = parsed(question.about)
     if isinstance(about, dict) and isinstance(about.get("arguments"), str):
         about["arguments"] = parsed(about["arguments"])
@@ -161,12 +161,12 @@ def _cut(value: Any) -> Any:
     if isinstance(value, list):
         return [_cut(item) for item in value]
     if isinstance(value, str):
-        shown = masked_arguments(value)  # mask before cutting: a part of a key would not be recognized
+        shown = masked_arguments(value)  # before the cut, since a part of a key would not be recognized
         return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
     return value
 
 
-SCHEMA_VERSION = 1  # rises when a type or a field is renamed or removed; new ones come without
+SCHEMA_VERSION = 1  # rises when a type or field is renamed or removed, not when one is added
 _TEXT, _WHOLE, _NUMBER, _SURE = {"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _PAIR = {"type": "array", "items": _WHOLE, "minItems": 2, "maxItems": 2}
@@ -236,7 +236,7 @@ _OWN: dict[str, dict[str, Any]] = {  # of events whose data are not their fields
 
 
 def event_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the result of `event_data`; ``$defs.envelope`` describes `event_envelope`.
+    """Return the JSON Schema for the results of `event_data`.  ``$defs.envelope`` describes `event_envelope`.
 
     Examples:
         >>> "text_delta" in event_schema()["$defs"]
@@ -260,7 +260,7 @@ def event_schema() -> dict[str, Any]:
 
 
 def result_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``to_dict()`` of a result, without references."""
+    """Return the JSON Schema of a result's ``to_dict()``, without references."""
     usage = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
     return {**_DONE, "properties": {**_DONE["properties"], "usage": usage}}
 
@@ -285,7 +285,7 @@ def _typed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class JsonResult:
-    """A base class for results.  pydantic writes them as `to_dict` returns them, so FastAPI can return them."""
+    """A base class for results.  pydantic serializes them with `to_dict`, so FastAPI can return them."""
 
     __slots__ = ()
 

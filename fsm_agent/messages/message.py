@@ -23,24 +23,24 @@ MAX_SHOWN_CHARS = 200  # of a path
 
 
 def is_url(source: object) -> bool:
-    """Return True for an http(s) URL."""
+    """Return whether a value is an http(s) URL."""
     return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
 
 
 def is_data_url(source: object) -> bool:
-    """Return True for a data URL."""
+    """Return whether a value is a data URL."""
     return isinstance(source, str) and source[:5].lower() == "data:"
 
 
 def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
-    """Return the bytes of a file, of a data URL, or the given bytes.
+    """Return the bytes of a file or a data URL, or the given bytes.
 
     Args:
         source: The path, the data URL, or the bytes.
-        what: The word for them, in messages.
+        what: The word for the source in error messages.
 
     Raises:
-        UsageError: If the source is of another kind, or not a regular file of at most `MAX_FILE_BYTES`.
+        UsageError: If the source has another type, or is not a regular file of at most `MAX_FILE_BYTES`.
     """
     if isinstance(source, bytes | bytearray):
         return bytes(source)
@@ -70,18 +70,18 @@ def _read_file(path: pathlib.Path) -> bytes:
 
 
 def shown_source(source: object) -> str:
-    """Return a source as a message may show it."""
+    """Return a source as it may be shown in a message."""
     return repr(source)[:MAX_SHOWN_CHARS]
 
 
 def described(source: object, data: bytes) -> str:
-    """Return a description of unexpected bytes: their number, their beginning, and their file."""
+    """Describe unexpected bytes: their number, their beginning, and their file."""
     is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
     return f"{len(data)} bytes ({data[:8]!r}…){f' of {shown_source(source)}' if is_file else ''}"
 
 
 def url_suffix(url: str) -> str:
-    """Return the suffix of the name at the end of a URL, in lower case, such as '.pdf', or '' without a suffix."""
+    """Return the suffix of the file name in a URL, in lower case, such as ``".pdf"``, or ``""``."""
     path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
     return pathlib.PurePath(path).suffix.lower()
 
@@ -110,7 +110,7 @@ class Citation(Value, frozen=True, kw_only=True):
     url: str | None = None
     title: str | None = None  # of the page or file
     quote: str | None = None  # the text cited
-    start: int | None = None  # the source supports text[start:end] of the `Text`; None if the range is unknown
+    start: int | None = None  # the source supports text[start:end] of the `Text`; None if unknown
     end: int | None = None
 
 
@@ -130,7 +130,7 @@ class Text(Tagged, frozen=True, tag="text"):
 
 
 class _File(Tagged, frozen=True, kw_only=True):
-    """A part with its own contents: bytes, or an address from which a provider can fetch them."""
+    """A part with contents: bytes, or an address from which a provider can fetch them."""
 
     hidden = ("data",)
 
@@ -152,16 +152,16 @@ class _File(Tagged, frozen=True, kw_only=True):
         return schema_of(cls, lambda text: from_json(text, cls), to_json)
 
     def data_url(self) -> str:
-        """Return the contents as a data URL, or its own URL."""
+        """Return the contents as a data URL, or the http(s) URL."""
         if self.data is None:
             return str(self.url)
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
 
 
 class Image(_File, frozen=True, kw_only=True, tag="image"):
-    """A picture: its bytes, or an address from which a provider can fetch it.  `Image.of` makes one from any source.
+    """A picture: its bytes, or an address from which a provider can fetch it.
 
-    The media type follows from the bytes.  It is None for a URL.
+    `Image.of` makes one from any source.  The media type follows from the bytes.  It is None for a URL.
 
     Examples:
         >>> Image(url="https://example.org/cat.png").url
@@ -172,10 +172,10 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path) -> Image:
-        """Return an image from a path, its bytes, an http(s) URL or a data URL.
+        """Return an image from a path, bytes, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: If the source is of another kind, or its bytes are not an image type that providers accept.
+            UsageError: If the source has another type, or the bytes are not an image type that providers accept.
         """
         if is_url(source):
             return cls(url=str(source))
@@ -202,9 +202,9 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
-        """Return a document from a path, its bytes, an http(s) URL or a data URL.
+        """Return a document from a path, bytes, an http(s) URL or a data URL.
 
-        The bytes distinguish a PDF from text; a data URL or the suffix of the name distinguishes Markdown, CSV, HTML,
+        The bytes distinguish a PDF from text.  A data URL or the suffix of the name distinguishes Markdown, CSV, HTML,
         XML and JSON from other text.  A URL counts as a PDF unless its suffix says otherwise.
 
         Args:
@@ -212,7 +212,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
             name: The file's name, which the model sees; by default the name in the path.
 
         Raises:
-            UsageError: If the source is of another kind, or holds neither a PDF nor text.
+            UsageError: If the source has another type, or holds neither a PDF nor text.
         """
         if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
@@ -231,7 +231,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     @property
     def is_text(self) -> bool:
-        """True if it is text, wherever its contents are."""
+        """True if the document is text, even if its contents are not loaded."""
         return self.media_type.startswith("text/") or self.media_type in _TEXT_TYPES.values()
 
     @property
@@ -249,7 +249,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _image_type(data: bytes) -> str | None:
-    """Return the media type by the first bytes (signatures: the PNG, JFIF, GIF89a and RIFF/WebP specifications)."""
+    """Return the media type from the first bytes (signatures: the PNG, JFIF, GIF89a and RIFF/WebP specifications)."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -296,7 +296,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 
     wire: str  # the codec's name
     data: Any  # JSON
-    provider: str | None = None  # where it came from; not compared; None sends it to any provider of this wire
+    provider: str | None = None  # its origin, which is not compared; None sends it to any provider of this wire
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Opaque):
@@ -335,21 +335,21 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
 
     name: str
     arguments_json: str  # as the model wrote them: possibly invalid JSON
-    id: str = ""  # ours: "<index of the message in the dialog>.<index>"
-    provider_id: str | None = None  # the provider's, sent back with the result
+    id: str = ""  # our id: "<index of the message in the dialog>.<index>"
+    provider_id: str | None = None  # the provider's id, sent back with the result
     signature: str | None = None  # Gemini's thoughtSignature, sent back with the call
     needs_approval: bool = False
     version: str = ""  # of the function
-    was_run: bool = False  # False: it was settled without running the function
-    is_cached: bool = False  # not run: a cached result was still valid
-    is_repeated: bool = False  # not run: an equal call ran before; see `Function.repeatable`
-    is_denied: bool = False  # not run: the approval was refused
+    was_run: bool = False  # False if it was settled without running the function
+    is_cached: bool = False  # not run, because a cached result was still valid
+    is_repeated: bool = False  # not run, because an equal call ran before; see `Function.repeatable`
+    is_denied: bool = False  # not run, because approval was denied
     round: int = 0  # of the agent call, from 1; 0 in a message
     fingerprint: str = ""  # identifies name and arguments
     result: str | None = None  # the text for the model
     error: str | None = None  # why there is no result; the text for the model instead
     attachments: tuple[Attachment, ...] = ()  # returned with the text
-    duration_s: float = 0.0  # how long it was run, retries included; not compared; 0: it was not run, or not timed
+    duration_s: float = 0.0  # how long it ran, with retries; not compared; 0 if it did not run or was not timed
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FunctionCall):
@@ -361,28 +361,28 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments, parsed; empty when they are no JSON object (then `error` says so)."""
+        """The parsed arguments, or an empty dictionary if they are not a JSON object, which `error` then says."""
         from pydantic_core import from_json as parse
 
         try:
             arguments = parse(object_text(self.arguments_json))
-        except (ValueError, TypeError):  # the latter: half a surrogate pair
+        except (ValueError, TypeError):  # TypeError for half a surrogate pair
             return {}
         return arguments if isinstance(arguments, dict) else {}
 
     @property
     def is_settled(self) -> bool:
-        """True if its outcome can be reported to the model."""
+        """True if the call has a result or an error for the model."""
         return self.result is not None or self.error is not None
 
     @property
     def succeeded(self) -> bool:
-        """True if it was run and returned."""
+        """True if the call has a result and is not a repetition of an earlier call."""
         return self.result is not None and not self.is_repeated
 
 
 class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
-    """The answer to one function call; every call of a message gets exactly one.
+    """The answer to one function call.  Each call in a message gets exactly one.
 
     Examples:
         >>> FunctionResult(id="1.0", name="add", text="42").is_error
@@ -399,7 +399,7 @@ class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
     attachments: tuple[Attachment, ...] = ()
 
 
-ChatDict: TypeAlias = Mapping[str, Any]  # a message as OpenAI's chat completions have it; see `chat_dicts`
+ChatDict: TypeAlias = Mapping[str, Any]  # a message in the form of OpenAI's chat completions; see `chat_dicts`
 Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
 """A part of a message.
 
@@ -411,7 +411,7 @@ Examples:
 
 
 class Message(Value, frozen=True, kw_only=True, dict=True):
-    """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed.
+    """One entry of a dialog: a role and parts.  Messages are immutable, and equal if their parts are equal.
 
     Examples:
         >>> message = Message.of("user", "Hello")
@@ -423,7 +423,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     role: Role
     parts: tuple[Part, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON, of the call that added it
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the ``extra`` of the call that added the message
 
     def __hash__(self) -> int:
         return hash((self.role, self.parts))
@@ -454,7 +454,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def text(self) -> str:
-        """All text, and the text of function results, concatenated."""
+        """All text, including the text of function results, concatenated."""
         return "".join([part.text for part in self.parts if isinstance(part, _WORDED)])
 
     @property
@@ -464,22 +464,23 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
-        """The functions that it requests, in order."""
+        """The functions that the message requests, in order."""
         return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
 
 
 def object_text(arguments_json: str) -> str:
-    """Return the arguments of a call as they are meant: for none at all, some models write nothing, or ``null``."""
+    """Return the arguments of a call, with ``{}`` for the empty text or ``null`` that some models write."""
     return "{}" if arguments_json.strip() in ("", "null") else arguments_json
 
 
 def check_messages(messages: Sequence[Any]) -> None:
-    """Check that the parts of messages have the declared types; items that are no `Message` are not checked.
+    """Check that the parts of messages have the declared types.  Items that are not a `Message` are ignored.
 
-    Messages are checked when a caller passes them, not when they are made: models and functions make most of them.
+    Messages are checked when a caller passes them, not when they are made, since models and functions make most of
+    them.
 
     Raises:
-        UsageError: If a message is wrong; the error names the index of the first, and the problem.
+        UsageError: If a message is wrong.  The error names the index of the first one, and the problem.
     """
     check_roles(messages)
     for index, message in enumerate(messages):
@@ -496,7 +497,7 @@ def check_roles(messages: Sequence[Any]) -> None:
     """Check the roles of messages.
 
     Raises:
-        UsageError: If a role does not exist; the error names the index of the first, and what was expected.
+        UsageError: If a role does not exist.  The error names the index of the first one.
     """
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:
@@ -519,30 +520,30 @@ OUR_ROLES = {
 
 
 class HistorySummary(Value, frozen=True):
-    """A summary that stands for the beginning of the dialog in requests."""
+    """A summary that replaces the beginning of the dialog in requests."""
 
-    covers: int = 0  # how many messages of the dialog it stands for, or 0 before the first summary
+    covers: int = 0  # how many messages of the dialog it replaces; 0 before the first summary
     text: str = ""
-    made_at: int = -1  # the length of the dialog when it was made; -1: never
-    failed_at: int = -1  # the length of the dialog when the next one could not be made; -1: it has not failed
+    made_at: int = -1  # the length of the dialog when it was made, or -1
+    failed_at: int = -1  # the length of the dialog when the next summary failed, or -1
 
     def inherited(self, shift: int = 0) -> HistorySummary | None:
-        """Return what the next call of the dialog begins with; None: there is no summary yet.
+        """Return the summary for the next call of the dialog, or None if there is no summary yet.
 
         Args:
-            shift: How many messages were added before the first.
+            shift: How many messages were added at the beginning.
         """
         return HistorySummary(self.covers + shift, self.text) if self.covers else None
 
 
 def renumbered(messages: Iterable[Message], start: int = 0) -> list[Message]:
-    """Return the messages with the ids of function calls, and of their results, made from their positions.
+    """Return the messages, with the ids of function calls and their results made from their positions.
 
-    So the calls of later replies get unique ids.
+    This keeps the ids of later calls unique.
 
     Args:
         messages: The messages.
-        start: The position of the first.
+        start: The position of the first message.
     """
     found = list[Message]()
     ids = dict[str, str]()  # of the round

@@ -1,4 +1,4 @@
-"""Payloads: tasks of texts, images and documents."""
+"""Payloads: tasks made of texts, images and documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsm_agent.validation import require
 
 
 class Payload(Value, frozen=True):
-    """A task of texts, images and documents, in this order: ``Payload.text("What is this?").with_image("cat.png")``.
+    """A task made of texts, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
 
     Pass one to an agent in place of a text.  Each method returns a new payload and leaves this one unchanged.  Files
     are read immediately.  If the model takes no images, they are left out with a warning in the log; a `Message` with
@@ -57,7 +57,7 @@ class Payload(Value, frozen=True):
         return self._with(Image.of(source))
 
     def with_image_data(self, data: bytes) -> Self:
-        """Return a payload with an image at its end, whose bytes are these.
+        """Return a payload with an image at its end, made from these bytes.
 
         Raises:
             UsageError: If they are not a PNG, JPEG, GIF or WebP image.
@@ -70,7 +70,7 @@ class Payload(Value, frozen=True):
 
         Args:
             source: A path, bytes, an http(s) URL or a data URL.
-            name: The file's name, for the model; None: that of the path.
+            name: The file's name, which the model sees; by default the name in the path.
 
         Raises:
             UsageError: If there is no such file, or it holds neither a PDF nor text.
@@ -87,21 +87,21 @@ class Payload(Value, frozen=True):
 
     @property
     def is_text_only(self) -> bool:
-        """True if there is nothing but text."""
+        """True if there is only text."""
         return all(isinstance(part, Text) for part in self.parts)
 
     def to_text(self) -> str:
-        """Return the texts, each on a line of its own."""
+        """Return the texts, joined by line breaks."""
         return "\n".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property
     def without_images(self) -> Self:
-        """The payload without images and PDFs, whose pages a model sees as images."""
+        """The payload without images, and without PDFs, since models see their pages as images."""
         return type(self)(tuple([part for part in self.parts if not _is_seen(part)]))
 
     @property
     def message(self) -> Message:
-        """The user's message; adjacent texts are joined by line breaks.
+        """The user's message, with adjacent texts joined by line breaks.
 
         Raises:
             UsageError: If the payload is empty.

@@ -1,4 +1,4 @@
-"""A model's reply: its message, its usage, its finish reason, its log probabilities."""
+"""A model's reply: its message, usage, finish reason and log probabilities."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.validation import Rules, invalid, safe_repr
 
-# Why a model stopped, in one vocabulary for all providers; None: not reported.
+# Why a model stopped, in one vocabulary for all providers.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
 
-# How a model is asked for a typed answer: the request's own form, a function that takes the answer, or words.
+# How a typed answer is requested: by a field of the request, by a function that takes the answer, or in words.
 OutputMode = Literal["native", "function", "prompted"]
 
 
@@ -24,10 +24,10 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 class Usage(Value, frozen=True, kw_only=True):
-    """Tokens and their cost, as reported with one reply, or summed over many.  None: never reported.
+    """Tokens and their cost, of one reply or summed over many.  None means never reported.
 
-    `cached_tokens` and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` of
-    `output_tokens`, however the provider counts.
+    `input_tokens` include `cached_tokens` and `cache_write_tokens`, and `output_tokens` include `reasoning_tokens`,
+    however the provider counts.
 
     Examples:
         >>> usage = Usage(input_tokens=10, output_tokens=2) + Usage(input_tokens=5)
@@ -40,7 +40,7 @@ class Usage(Value, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    cost_pico_usd: int | None = None  # in 1e-12 dollars; None: costs are not tracked
+    cost_pico_usd: int | None = None  # in 1e-12 dollars, or None if costs are not tracked
 
     def __add__(self, other: Usage) -> Usage:
         if self is UNUSED:
@@ -57,7 +57,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
     def problem(self) -> str | None:
-        """Return the problem with impossible counts, which must not be charged to budgets; None if all are possible."""
+        """Return why the counts are impossible and must not be charged to budgets, or None if they are possible."""
         counts = (
             (self.input_tokens, "input_tokens"),
             (self.output_tokens, "output_tokens"),
@@ -73,12 +73,12 @@ class Usage(Value, frozen=True, kw_only=True):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together; what was not reported counts as 0."""
+        """Input and output tokens together.  Unreported tokens count as 0."""
         return (self.input_tokens or 0) + (self.output_tokens or 0)
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost in US dollars; None unless `Limits.cost_usd` or ``prices`` of the agent is set."""
+        """The cost in US dollars.  None unless `Limits.cost_usd` or ``prices`` of the agent is set."""
         return None if self.cost_pico_usd is None else self.cost_pico_usd / 10**12
 
 
@@ -88,7 +88,7 @@ MOST = 10**18  # the largest valid value of any field: a million dollars in pico
 
 
 class TokenLogprob(Value, frozen=True):
-    """One generated token, its log probability (natural), and the likeliest tokens in its place.
+    """One generated token, its natural log probability, and the likeliest alternatives.
 
     Examples:
         >>> TokenLogprob("yes", -0.1, top=(("yes", -0.1), ("no", -2.4))).top[1]
@@ -115,29 +115,29 @@ class Reply(Value, frozen=True, kw_only=True):
     finish_raw: str | None = None  # as the provider spells it
     refusal: str | None = None  # the model's text when it declined
     logprobs: tuple[TokenLogprob, ...] = ()
-    model: str | None = None  # the one that answered
+    model: str | None = None  # the model that answered
     response_id: str | None = None
     request_id: str | None = None  # for enquiries to the provider
     # Notes: options of the request that this model lacks, with their substitutes, and missing fields of the reply.
     adapted: tuple[str, ...] = ()
-    served_by: str | None = None  # name of the client that answered, when one was chosen out of several
-    output_mode: OutputMode | None = None  # how the output was asked for; None: it is text, or the client does not say
+    served_by: str | None = None  # name of the client that answered, if one was chosen from several
+    output_mode: OutputMode | None = None  # how the output was requested; None if it is text, or unknown
 
     @property
     def is_cut_off(self) -> bool:
-        """True if the token limit cut it off."""
+        """True if the reply was cut off at the token limit."""
         return self.finish == "length"
 
     @classmethod
     def of(cls, *content: str | FunctionCall) -> Reply:
-        """Return a plain reply of texts and function calls."""
+        """Return a reply with these texts and function calls."""
         return cls(message=Message.of("assistant", *content))
 
 
 class Settings(Value, frozen=True, kw_only=True):
-    """Options of a request to the model.  None: the provider's default.
+    """Options of a request to the model.  None means the provider's default.
 
-    ``cache`` is how long Anthropic caches the prefix of a request for the next one; without it, nothing is cached.
+    ``cache`` is how long Anthropic caches the prefix of a request for the next one.  Without it, nothing is cached.
     OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in ``extra_body``:
     ``prompt_cache_key``, and for GPT-5.6 and later ``prompt_cache_options``, with lifetimes of 30 minutes or 12 hours
     (the types of its SDK, November 2026).
@@ -150,7 +150,7 @@ class Settings(Value, frozen=True, kw_only=True):
         True
     """
 
-    temperature: float | None = None  # 0: always the likeliest token
+    temperature: float | None = None  # 0 always takes the likeliest token
     top_p: float | None = None
     max_tokens: int | None = None  # of the answer
     stop: tuple[str, ...] = ()  # sequences that end the answer
@@ -158,7 +158,7 @@ class Settings(Value, frozen=True, kw_only=True):
     tool_choice: str = "auto"  # or "required" (the first request of a call only), "none", or a function's name
     parallel_function_calls: bool | None = None
     reasoning_effort: str | None = None
-    top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
+    top_logprobs: int | None = None  # how many alternatives to report for each token; 0 for the token alone
     cache: Literal["5m", "1h"] | None = None
     hosted_tools: tuple[HostedTool, ...] = ()  # run by the provider itself
     extra_body: Mapping[str, Any] = {}  # merged into the request, objects key by key
