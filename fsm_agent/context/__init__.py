@@ -1,7 +1,7 @@
 """What requests show of a long dialog: passes, budgets, summaries.
 
-Each request has its own view; the dialog itself stays whole.  Nothing here sends a request to a model: a summary is an
-extra request that the call makes.
+Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model: the call
+makes the extra request for a summary.
 """
 
 from fsm_agent.context.budget import Budget, ContextPlan, default_passes

@@ -1,6 +1,6 @@
 """Budgets: how many tokens a request may have, and which passes shorten it if it has more.
 
-`fsm_agent.context.view` applies them: `View` counts a request and fits it into its budget.
+`fsm_agent.context.view` applies them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import Message, renumbered
 from fsm_agent.prompts.dialog import Dialog
 
-RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` says nothing
+RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` is not set
 
 
 def default_passes() -> tuple[AnyPass, ...]:
-    """Return the passes of a budget that has none of its own, in their order.
+    """Return the passes of a budget without its own passes, in order.
 
     Examples:
         >>> len(default_passes()) > 0
@@ -31,20 +31,19 @@ def default_passes() -> tuple[AnyPass, ...]:
 
 
 class Budget(Value, frozen=True, kw_only=True):
-    """A number of tokens into which each request is fitted.
+    """A number of tokens that each request must fit into.
 
-    The count covers all that is sent: messages, functions, the schema of the answer, hosted tools, a refused answer.
-    While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once.  A pass
-    that does not make it shorter is left out.  If a request still has more than ``hard - reserve`` tokens, it is not
-    sent, and the call fails with `BudgetExceeded`.
+    The count covers everything that is sent: messages, functions, the schema of the answer, hosted tools, a refused
+    answer. While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once.  A
+    pass that does not shorten the request is skipped.  If a request still has more than ``hard - reserve`` tokens, it
+    is not sent, and the call fails with `BudgetExceeded`.
 
     Attributes:
         hard: The most tokens of a request and its reply; by default the model's context window, if it is known.
-        soft: The most tokens of a request that no pass is applied to; by default three quarters of ``hard``.
+        soft: The most tokens that a request may have before passes are applied; by default three quarters of ``hard``.
         reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens`, or 2,000, but
             never more than a quarter of ``hard``.
-        passes: The passes; by default `default_passes`.  If the request is still too long after these, it shows as much
-            of each long result as fits.
+        passes: The passes; by default `default_passes`, after which long results are cut further if necessary.
         tokenizer: Counts the tokens.  By default they are estimated, and corrected by the provider's last report.
 
     Examples:
@@ -74,7 +73,7 @@ class Budget(Value, frozen=True, kw_only=True):
             for one in self.passes:
                 check_pass(one, "passes of Budget")
         counts = callable(getattr(self.tokenizer, "count", None)) and not isinstance(self.tokenizer, Sequence | type)
-        if self.tokenizer is not None and not counts:  # a text has a method of this name, too
+        if self.tokenizer is not None and not counts:  # strings have a method of this name, too
             raise UsageError(
                 f"tokenizer of Budget: expected an object with count(request), got {self.tokenizer!r:.80}; pass one"
                 " such as"
@@ -89,8 +88,8 @@ class ContextPlan(Value, frozen=True):
     """The checked ``context`` of an agent, which says how each request is shortened.
 
     Attributes:
-        passes: The passes that are applied to every request.
-        budget: The budget that is applied if a request is too long, or None.
+        passes: The passes for every request.
+        budget: The budget for requests that are too long, or None.
         window: The context window of the model in tokens, or None if unknown.
         is_off: Whether nothing is ever left out.
 
@@ -106,7 +105,7 @@ class ContextPlan(Value, frozen=True):
 
     @classmethod
     def of(cls, context: Any) -> ContextPlan:
-        """Return the plan of an agent's ``context``.
+        """Return the plan for an agent's ``context``.
 
         Raises:
             UsageError: If ``context`` is neither a pass, a list of passes, a `Budget` nor None.
@@ -130,7 +129,7 @@ class ContextPlan(Value, frozen=True):
 
 
 def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
-    """Return a plan that also summarizes earlier turns, according to ``keep`` of a conversation."""
+    """Return a plan that also summarizes earlier turns, according to a conversation's ``keep``."""
     earlier = tuple(
         [
             one.changed(is_of_earlier=True, window=min(filter(None, map(window_of, keep[place:])), default=0))
@@ -142,10 +141,10 @@ def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
 
 
 def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
-    """Return the part of a dialog that later turns inherit, or the dialog itself if they inherit all of it.
+    """Return the part of a dialog that later turns inherit, or the dialog itself if they inherit everything.
 
-    A summary of its beginning replaces the messages that it stands for.  A question and its answer are kept or dropped
-    together, but the result of a user's own pass is not changed.
+    A summary replaces the messages that it covers.  A question and its answer are kept or dropped together, except in
+    the result of a user's own pass.
 
     Raises:
         UsageError: If a pass is wrong; see `applied`.
@@ -154,7 +153,7 @@ def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     if not keep or not len(messages):
         return dialog
     summaries = [one for one in keep if isinstance(one, Summarize)]
-    if summaries and dialog.summary is not None:  # in requests, too, the other passes see it in its place
+    if summaries and dialog.summary is not None:  # the other passes see it in place of the messages, as in requests
         messages = summarized(messages, dialog.summary, summaries[0].role)
     for place, one in enumerate(keep):
         is_behind = any(isinstance(before, Summarize) for before in keep[:place])

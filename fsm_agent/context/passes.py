@@ -1,7 +1,7 @@
 """Passes: plain functions that choose and shorten what a request shows of a dialog.
 
-A pass takes messages, or messages and the record of the call, and returns the messages to show.  It is pure, and it
-never tears a round.  The dialog itself stays whole.
+A pass takes messages, or messages and the record of the call, and returns the messages to show.  It must be pure, and
+must not split a round.  The dialog itself stays whole.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on bot
 
 REPEATED = "[The same as the earlier result of {name} that begins: {start}]"
 
-_STARTS = 60  # characters of that result
+_STARTS = 60  # characters of the earlier result in `REPEATED`
 
 MASKED = (
     "[Masked — {name} result from iteration {round}, {tokens} tokens. "
     "Use result_cache tool if available, or re-invoke tool.]"
 )
 
-_ARGUMENTS = 80  # characters of the arguments of such a call
+_ARGUMENTS = 80  # characters of the arguments in a line of `compress`
 
-_LINE = 200  # characters of the first line of its result
+_LINE = 200  # characters of the result in a line of `compress`
 
 
 class Pass(Value, frozen=True):
     """A ready pass with its options, such as ``keep_last(8)``.
 
     Args:
-        apply: The function.  It takes the messages, the record or None, its memo of earlier results, and the options.
+        apply: The function.  It takes the messages, the record or None, a memo of earlier results, and the options.
         options: The options.
     """
 
@@ -62,7 +62,7 @@ class Pass(Value, frozen=True):
     options: tuple[Any, ...] = ()
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
-        """Return the messages to show.  Without a record, the newest message of a user counts as the task."""
+        """Return the messages to show.  Without a record, the newest user message counts as the task."""
         return self.apply(messages, record, {}, *self.options)
 
     def __repr__(self) -> str:
@@ -89,10 +89,10 @@ def check_pass(one: Any, owner: str = "context") -> None:
 
 
 def takes_record(one: AnyPass) -> bool:
-    """Return whether a pass is to be called with the record of the call, too.
+    """Return whether a pass takes the record of the call as a second argument.
 
     Raises:
-        UsageError: If it cannot be called in either way.
+        UsageError: If it cannot be called with one or two arguments.
     """
     if isinstance(one, Value):
         return True
@@ -118,7 +118,7 @@ def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None
         memo: The earlier results of the pass in this call.
 
     Raises:
-        UsageError: If the pass raised, returned something else, tore a round, or lost the system prompt or the task.
+        UsageError: If the pass raised, returned something else, split a round, or lost the system prompt or the task.
     """
     try:
         if isinstance(one, Pass):
@@ -138,10 +138,10 @@ def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None
 
 
 def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
-    """Return a pass, or a list of passes, as a tuple.
+    """Return a pass or a list of passes as a tuple.
 
     Raises:
-        UsageError: If ``passes`` is neither; the error names ``owner``.
+        UsageError: If ``passes`` is neither.  The error names ``owner``.
     """
     listed = tuple(passes) if isinstance(passes, list | tuple) else (passes,)
     for one in listed:
@@ -150,7 +150,7 @@ def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
 
 
 def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequence[Message]:
-    """Apply passes to messages outside of a call, from left to right, and return the messages to show.
+    """Apply passes outside of a call, from left to right, and return the messages to show.
 
     Raises:
         UsageError: In the same cases as `applied`.
@@ -161,7 +161,7 @@ def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequ
 
 
 def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | None) -> str:
-    """Return why a request cannot have these messages, or "" if it can."""
+    """Return why a request cannot have these messages, or ``""`` if it can."""
     if not isinstance(shown, Sequence) or isinstance(shown, str) or not all(type(m) is Message for m in shown):
         return f"returned {shown!r:.80}, not a list of messages"
     if (problem := broken_round(shown)) and not broken_round(messages):
@@ -181,11 +181,11 @@ def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | 
 
 
 def keep_last(rounds: int) -> Pass:
-    """Return a pass that shows the newest rounds, the system prompt, the first message of a user and the task.
+    """Return a pass that shows the newest rounds, the system prompt, the first user message and the task.
 
     A round is a message of the model with the results of its calls.  The window moves in steps: when there are more
-    than ``rounds``, it shows about half of them and grows again.  So most requests extend the previous request, and
-    the provider's cache stays valid.
+    than ``rounds``, it shows about half of them and grows again.  So most requests extend the previous request, and the
+    provider's cache stays valid.
 
     Args:
         rounds: The most rounds to show; 1 or more.
@@ -212,12 +212,12 @@ def _keep_last(messages: Sequence[Message], record: CallRecord | None, memo: Mem
 
 
 def window_of(one: AnyPass) -> int:
-    """Return the rounds of `keep_last`, or 0 for another pass."""
+    """Return the number of rounds of a `keep_last`, or 0 for another pass."""
     return one.options[0] if isinstance(one, Pass) and one.apply is _keep_last else 0
 
 
 def _newest_rounds(messages: Sequence[Message], most: int) -> int:
-    """Return the index at which the rounds in a window of ``most`` begin; 0 while all rounds fit."""
+    """Return the index at which the rounds in a window of ``most`` begin, or 0 if all rounds fit."""
     starts = round_starts(messages)
     cut = dropped(len(starts), most)
     return starts[cut] if cut else 0
@@ -236,8 +236,8 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
 
     Args:
         rounds: How many relevant rounds to show in addition to the newest one.
-        score: A pure function of the text of the task and a message.  It returns how relevant the message is, where
-            higher is more relevant.  Each message is scored once in a call.
+        score: A pure function of the text of the task and a message.  It returns a number, which is higher for more
+            relevant messages.  Each message is scored once in a call.
 
     Raises:
         UsageError: If an argument is wrong.
@@ -293,13 +293,13 @@ def _score(score: Callable[[str, Message], float], query: str, message: Message)
 
 
 def shorten(characters: int = CHARACTERS) -> Pass:
-    """Return a pass that shows the head and the tail of long results, of text files with them, and of long arguments.
+    """Return a pass that shows only the head and the tail of long results, attached text files and long arguments.
 
-    A note between them says how many characters are left out.  In a `Budget`, it shortens refused answers, too, while
-    the model is asked again.
+    A note between them says how many characters are left out.  In a `Budget`, the pass also shortens refused answers
+    while the model is asked again.
 
     Args:
-        characters: The most characters of each to show, including the note; 50 or more.
+        characters: The most characters of each text to show, including the note; 50 or more.
 
     Raises:
         UsageError: If ``characters`` is not a whole number of at least 50.
@@ -338,7 +338,7 @@ def _short_file(file: Attachment, characters: int) -> Attachment:
 
 
 def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequence[Message]:
-    """Return the messages of an exception branch as a pass shows them: `shorten` leaves less of refused answers."""
+    """Return an exception branch as a pass shows it.  Only `shorten` changes it: refused answers become shorter."""
     if not isinstance(one, Pass) or one.apply is not _shorten:
         return branch
     (characters,) = one.options
@@ -358,7 +358,7 @@ def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequ
 def short_arguments(arguments_json: str, characters: int) -> str:
     """Return arguments as JSON of at most ``characters`` characters, with as much of their long texts as fits.
 
-    If they are long without long texts, they are shown as a text.
+    If they are long without long texts, they are shown as one text.
     """
     try:
         arguments = pydantic_core.from_json(arguments_json)
@@ -373,13 +373,14 @@ def short_arguments(arguments_json: str, characters: int) -> str:
 
 
 def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
-    """Return the value with the longest texts that fit into ``characters`` characters as JSON, or "" if none fit."""
+    """Return the value with the longest texts that fit into ``characters`` characters as JSON, or ``""`` if none fit.
+    """
     most = largest(MIN_CHARACTERS, characters, lambda most: len(_as_json(shown(most))) <= characters)
     return _as_json(shown(most)) if most else ""
 
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from ``least`` to ``most`` that fits, or 0.  If one fits, smaller ones must fit."""
+    """Return the largest number from ``least`` to ``most`` that fits, or 0.  Numbers below one that fits must fit."""
     found = 0
     while least <= most:
         middle = (least + most + 1) // 2
@@ -403,7 +404,7 @@ def _short_texts(value: Any, characters: int) -> Any:
 
 
 def truncated(text: str, characters: int) -> str:
-    """Return a text; if it is longer than ``characters``, its head and tail with a note on the rest between them."""
+    """Return a text of at most ``characters`` characters: all of it, or its head and tail around a note."""
     check_size("truncated", "characters", characters, MIN_CHARACTERS)
     if len(text) <= characters:
         return text
@@ -418,7 +419,7 @@ def truncated(text: str, characters: int) -> str:
 
 
 def once() -> Pass:
-    """Return a pass that shows equal results of a function once; a note replaces each later one.
+    """Return a pass that shows equal results of a function once.  A note replaces each later one.
 
     Results that are shorter than the note, or have attachments, are not replaced.
 
@@ -457,10 +458,11 @@ def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) ->
 
 
 def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
-    """Return a pass that replaces old, long results of functions by a note.  Errors are always shown.
+    """Return a pass that replaces old, long results of functions with a note.  Errors are always shown.
 
-    A result is masked once its round is older than the newest ``keep_rounds``, or was released.  A function releases
-    rounds with `Context.release`, and a model with `context_release`.  Results from before the call are not masked.
+    A result is masked when its round is no longer among the newest ``keep_rounds``, or was released.  A function
+    releases rounds with `Context.release`, and a model with `context_release`.  Results from before the call are not
+    masked.
 
     Args:
         keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
@@ -499,7 +501,7 @@ def _mask(
 
 
 def _round_ids(messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> list[str]:
-    """Return for each round of calls, in order, what the ids of its calls begin with."""
+    """Return the prefix of the call ids of each round of calls, in order."""
     if record is None:
         calls = [call for message in messages for call in message.function_calls]
         return list(dict.fromkeys([call.id.partition(".")[0] for call in calls]))
@@ -532,8 +534,8 @@ def _masked(
 def compress(keep: int = 8) -> Pass:
     """Return a pass that shows each function call of older rounds as one line: ``name(arguments) → result``.
 
-    A line has the first 80 characters of the arguments, and the first line of the result.  The message of the model
-    keeps its text.  Like `keep_last`, it moves on in steps.
+    A line has the first 80 characters of the arguments, and the first line of the result.  The text of the model's
+    message stays.  Like `keep_last`, the pass moves in steps.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.
@@ -572,7 +574,7 @@ def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo
 
 
 def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
-    """Return a round of calls as messages without calls: what the model said, and a line for each call."""
+    """Return a round as messages without calls: the model's text, and a line for each call."""
     texts = {part.id: part.text for m in results for part in m.parts if isinstance(part, FunctionResult)}
     lines = [
         f"{call.name}({call.arguments_json[:_ARGUMENTS]}) → {texts.get(call.id, '').partition(chr(10))[0][:_LINE]}"
@@ -604,7 +606,7 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
     """Refuse a value that is not a whole number of at least ``least``.
 
     Raises:
-        UsageError: If an argument is wrong; the error names it, and what was expected.
+        UsageError: If the value is refused.
     """
     if not is_whole(value, least):
         raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")
@@ -619,7 +621,7 @@ CONTEXT_RELEASE = (
 
 @cache
 def context_release() -> Function:
-    """Return a function with which the model itself releases results that it no longer needs; see `mask`.
+    """Return a function with which the model releases results that it no longer needs; see `mask`.
 
     Examples:
         >>> context_release().name

@@ -1,7 +1,7 @@
-"""The rounds of a dialog, and the messages that no request may lack.
+"""The rounds of a dialog, and the messages that every request must have.
 
 A round is a message of the model with the results of its function calls, and the messages of users right before it.
-Every provider would refuse a part of a round.
+Providers refuse incomplete rounds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from itertools import pairwise
 from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.message import FunctionResult, Message
 
-EARLIER = "[Earlier calls of functions, shortened]\n"  # begins what a pass shows in the user's name
-SUMMARY_OPENED, SUMMARY_CLOSED = "<history_summary>\n", "\n</history_summary>"  # around what a summary says
+EARLIER = "[Earlier calls of functions, shortened]\n"  # the beginning of a user message that a pass made
+SUMMARY_OPENED, SUMMARY_CLOSED = "<history_summary>\n", "\n</history_summary>"  # around the text of a summary
 
 
 def system_messages(messages: Sequence[Message]) -> int:
-    """Return how many system messages there are at the beginning."""
+    """Return the number of system messages at the beginning."""
     count = 0
     for message in messages:
         if message.role != "system":
@@ -44,9 +44,10 @@ def round_starts(messages: Sequence[Message], start: int = 0) -> list[int]:
 
 
 def summary_at(messages: Sequence[Message]) -> int:
-    """Return the index of the summary of what came before these messages, or -1 if they have no summary.
+    """Return the index of the message that summarizes earlier messages, or -1 if there is none.
 
-    It stands right behind the system prompt, or behind the task that follows it.  Elsewhere, its marks are plain text.
+    A summary comes right after the system prompt, or after the task that follows the prompt.  Elsewhere, its marks are
+    plain text.
     """
     systems = system_messages(messages)
     for index in range(max(0, systems - 1), min(systems + 2, len(messages))):
@@ -57,7 +58,7 @@ def summary_at(messages: Sequence[Message]) -> int:
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Return the indexes of each turn: a question, and all that follows up to the next question.
+    """Return the indexes of each turn: a question, and everything up to the next question.
 
     What a user says while the model still calls functions belongs to the turn.  The system prompt and a summary belong
     to no turn.
@@ -69,7 +70,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
         if message.role == "user" and is_answered:
             starts.append(index)
         if message.role != "system":
-            is_answered = message.role == "assistant"  # whose calls, if any, have results behind it
+            is_answered = message.role == "assistant"  # the results of its calls, if any, follow
     return [range(*ends) for ends in pairwise([*starts, len(messages)]) if ends[0] < ends[1]]
 
 
@@ -80,13 +81,13 @@ def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
 
 
 def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequence[Message]:
-    """Return a part of messages in which each question stands with its answer.
+    """Return a part of some messages in which each question stands with its answer.
 
-    Add the question and the answer of each turn that the part has replies of.  Leave out other answered questions.
+    Questions and answers are added for each turn that has replies in the part.  Other answered questions are dropped.
 
     Args:
         messages: The messages.
-        part: Some of them, in order.  If it has changed messages, it is returned unchanged.
+        part: Some of them, in order.  A part with changed messages is returned unchanged.
     """
     places, numbered = set[int](), iter(enumerate(messages))
     for wanted in part:
@@ -107,18 +108,18 @@ def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequenc
 
 
 def task_of(record: CallRecord) -> Message | None:
-    """Return the task of the call: the newest message of a user that it began with."""
+    """Return the task of the call: the newest user message that it began with."""
     return next((m for m in record.dialog[record.seeded_with - 1 :: -1] if m.role == "user"), None)
 
 
 def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
     """Return the indexes of the messages that every request has.
 
-    They are the system prompt, the summary or else the first message of a user, and the task.
+    They are the system prompt, the task, and the summary or else the first user message.
 
     Args:
         messages: The messages.
-        record: The record of the call.  Without one, the newest message of a user counts as the task.
+        record: The record of the call.  Without one, the newest user message is the task.
     """
     found = set(range(system_messages(messages)))
     users = [index for index, message in enumerate(messages) if message.role == "user"]
@@ -126,7 +127,7 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
         # A pass may show text as a user's message, and a user may write the same text.  The record tells them apart.
         own = [index for index in users if not messages[index].text.startswith(EARLIER)] or users
         first, task = own[0], own[-1]
-        if (summary := summary_at(messages)) >= 0:  # it stands for the first message, too
+        if (summary := summary_at(messages)) >= 0:  # it also replaces the first message
             found |= set(range(summary + 1))
             first = task
         if record is not None and (wanted := task_of(record)) is not None:
@@ -136,7 +137,8 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
 
 
 def broken_round(messages: Sequence[Message]) -> str:
-    """Return the problem with the rounds in these messages; "" if each call is followed by exactly one result."""
+    """Return the problem with the rounds in these messages, or ``""`` if each call is followed by exactly one result.
+    """
     if not messages:
         return "left no message"
     open_calls: dict[str, str] = {}

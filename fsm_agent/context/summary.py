@@ -1,7 +1,7 @@
 """Summaries of the older part of a dialog.
 
 A pass cannot ask a model.  `summarize` says what should be summarized.  The call then makes an extra request, and keeps
-the answer in its record, where it replaces the beginning of the dialog from then on.
+the answer in its record.  From then on, it replaces the beginning of the dialog.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ INSTRUCTIONS = (
     " dialog, with at most {words} words."
 )
 _QUOTED = 4_000  # characters of a result, or of another text, that the summarizer is shown
-_MOST_QUOTED = 200_000  # characters that it is shown of a dialog; the older part is left out beyond
-_THINKING = 2_000  # tokens in which a model that reasons may do so: they count against the limit of its reply
+_MOST_QUOTED = 200_000  # characters of a dialog that it is shown; the oldest part beyond is left out
+_THINKING = 2_000  # tokens for the reasoning of a model, which count against the limit of its reply
 _LEFT_OUT = '{{"note": "{count} older messages are left out"}}'
 _ROLES = ("user", "system")
 
@@ -61,10 +61,9 @@ class Summarize(Value, frozen=True, kw_only=True):
     prompt: str
     role: str
     step: int
-    is_of_earlier: bool = False  # only the messages before the task of the call are summarized
-    window: int = (
-        0  # of a `keep_last` behind it in ``keep=``: what that would leave out is summarized; 0: none is there
-    )
+    is_of_earlier: bool = False  # True if only the messages before the task of the call are summarized
+    # The rounds of a later `keep_last` in ``keep=``, or 0.  The rounds that it would leave out are summarized.
+    window: int = 0
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
         """Return the newest rounds, which are shown if no summary can be made."""
@@ -74,14 +73,14 @@ class Summarize(Value, frozen=True, kw_only=True):
         return f"summarize(keep={self.keep})"
 
     def messages_due(self, record: CallRecord, keep: int | None = None) -> int | None:
-        """Return how many messages of the dialog the next summary should stand for, or None if no summary is due.
+        """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
         Args:
             record: The record of the call.
-            keep: How many rounds the summary leaves if the next request is too long.  A summary is then due once there
-                is one more round.  By default, it leaves the rounds of the pass, and is due after ``step`` more.
+            keep: How many rounds to leave if the next request is too long.  A summary is then due if there are more
+                rounds. By default, the rounds of the pass are left, and a summary is due after ``step`` more.
         """
-        # What was said before the call was looked at before its first request.
+        # The messages before the call were considered before its first request.
         if self.is_of_earlier and record.replies:
             return None
         known, here = record.summary, len(record.dialog)
@@ -106,8 +105,8 @@ class Summarize(Value, frozen=True, kw_only=True):
 
         Args:
             record: The record of the call.
-            covers: How many messages the summary stands for.
-            most_characters: The most that the summarizer can be shown.
+            covers: How many messages the summary covers.
+            most_characters: The most characters to show the summarizer.
         """
         system = self.prompt or INSTRUCTIONS.format(words=max(20, self.max_tokens * 6 // 10))
         most_tokens = self.max_tokens + _THINKING
@@ -142,13 +141,14 @@ def summarize(
 ) -> Summarize:
     """Return a pass that shows a summary in place of all but the newest rounds.
 
-    The call makes the summary by an extra request, which is kept, counted, limited, retried and resumed like any other
-    request, but is not a round.  The summary stands for the beginning of the dialog until ``step`` more rounds are
-    older than the newest ``keep``.  The next summary is made from it and the new rounds.  So most requests begin like
-    the previous request.  If it fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` tells it.
+    The call makes the summary with an extra request, which is kept, counted, limited, retried and resumed like any
+    other request, but is not a round.  The summary replaces the beginning of the dialog.  When ``step`` more rounds are
+    older than the newest ``keep``, the next summary is made from the last one and these rounds.  So most requests
+    extend the previous request.  If a summary fails, the call continues with ``keep_last(keep)``, and
+    `CallResult.failures` has the error.
 
-    In a `Budget`, it is made as soon as a request is too long.  It leaves fewer rounds than ``keep`` if these would
-    take more than three quarters of ``soft``.
+    In a `Budget`, the summary is made as soon as a request is too long.  It leaves fewer than ``keep`` rounds if they
+    would take more than three quarters of ``soft``.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.
@@ -157,8 +157,8 @@ def summarize(
         max_tokens: The most tokens of a summary, at four characters each.  A longer summary is not used.  The request
             allows 2,000 more, for models that think before they write.
         prompt: The instructions, as a text or a `Prompt` without variables.  There is a default.
-        role: The role of the message that shows it: ``"user"`` or ``"system"``.
-        step: How many new rounds it takes until the next summary; 1 or more.
+        role: The role of the message that shows the summary: ``"user"`` or ``"system"``.
+        step: The number of new rounds until the next summary; 1 or more.
 
     Raises:
         UsageError: If an argument is wrong.
@@ -190,9 +190,9 @@ def summary_message(text: str, role: str) -> Message:
 
 
 def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) -> list[Message]:
-    """Return messages in which a summary replaces the part that it stands for.
+    """Return the messages with a summary in place of those that it covers.
 
-    The system prompt stays, and so does the question of a turn that continues after that part.
+    The system prompt stays, and so does the question of a turn that continues after the summary.
     """
     systems, covers = system_messages(messages), summary.covers
     shown = summary_message(summary.text, role)
@@ -204,8 +204,8 @@ def quoted(record: CallRecord, covers: int, most: int) -> str:
 
     Args:
         record: The record of the call.
-        covers: How many messages of the dialog the summary stands for.
-        most: The most characters.  The oldest messages that exceed it are left out.
+        covers: How many messages of the dialog the summary covers.
+        most: The most characters.  The oldest messages beyond it are left out.
     """
     known, task = record.summary, task_of(record)
     head = [_line({"task": truncated(task.text, _QUOTED)})] if task is not None else []
@@ -247,7 +247,7 @@ def _pieces(message: Message) -> Iterator[tuple[str, Any]]:
                 for file in part.attachments:
                     yield "attachments", _file(file)
             case Reasoning():
-                pass  # the model's own, and often long; what came of it follows
+                pass  # often long, and its conclusions follow
             case Image() | Document():
                 yield "attachments", _file(part)
             case _:

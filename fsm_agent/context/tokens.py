@@ -1,4 +1,4 @@
-"""Count the tokens of requests, each message once in its life."""
+"""Count the tokens of requests, each message only once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fsm_agent.messages.message import Attachment, Document, FunctionCall, Funct
 
 ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels, or of a page of a document
 MESSAGE_TOKENS = 4  # for the marks of the role and the end of a message, on the wires that document this cost
-_HOSTED_TOOL_TOKENS = 300  # a tool that the provider runs has a description of its own
+_HOSTED_TOOL_TOKENS = 300  # for the provider's description of the tool
 # Pieces of a text that are about a token for the usual tokenizers: up to six Latin letters, up to three digits, two
-# letters of another alphabet, any other character, a run of spaces.  A single space belongs to the word after it.
+# letters of another alphabet, any other character, or a run of spaces.  A single space belongs to the next word.
 _PIECES = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,3}|[\u00a0-\u2e7f]{1,2}|\S|\s{2,}|\n")
 
 
@@ -27,9 +27,9 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")  # a page of a PDF; pages in c
 
 
 class Tokenizer(Protocol):
-    """Counts the tokens of a request or of a part of it, such as a single message.
+    """Counts the tokens of a request or of a part of it, such as a single message.  Must be pure.
 
-    It must be pure.  `TextTokenizer` makes a tokenizer from a function that counts the tokens of a text.
+    `TextTokenizer` makes a tokenizer from a function that counts the tokens of a text.
 
     Examples:
         >>> class Words:
@@ -44,12 +44,13 @@ class Tokenizer(Protocol):
 
 
 def estimated_tokens(text: str) -> int:
-    """Return a rough estimate of the tokens in a text: one for every four characters, rounded up."""
+    """Return a rough estimate of the tokens in a text: a quarter of its characters."""
     return -(-len(text) // 4)
 
 
 def estimate(text: str) -> int:
-    """Return an estimate of the tokens in a text.  It is seldom too low, and a tenth too high for prose and code."""
+    """Return an estimate of the tokens in a text.  It is seldom too low, and about a tenth too high for prose and code.
+    """
     return len(_PIECES.findall(text))
 
 
@@ -97,12 +98,12 @@ class TextTokenizer(Value, frozen=True):
 
 
 def file_tokens(file: Attachment) -> int:
-    """Return an estimate of the tokens that a file takes: for a text by its characters, for a PDF by its pages."""
+    """Return an estimate of the tokens in a file: by characters for a text, by pages for a PDF."""
     return ESTIMATE._of_part(file)
 
 
 def _pages(document: Document) -> int:
-    """Return the number of pages of a PDF, or 1 if its bytes do not show it."""
+    """Return the number of pages of a PDF, or 1 if it cannot be found."""
     return max(1, len(_PAGE.findall(document.data or b"")))
 
 
@@ -119,12 +120,12 @@ ESTIMATE = TextTokenizer(estimate)
 
 @lru_cache(maxsize=8)
 def tiktoken_of(model: str) -> TextTokenizer:
-    """Return OpenAI's own tokenizer of a model; needs the extra ``tiktoken``.
+    """Return OpenAI's tokenizer of a model.  Needs the extra ``tiktoken``.
 
     The package downloads its tables at the first use, unless ``TIKTOKEN_CACHE_DIR`` names a folder that has them.
 
     Args:
-        model: The model's name, such as ``"gpt-4o"``.  For models of other makers, the newest table is used.
+        model: The model's name, such as ``"gpt-4o"``.  For other makers' models, the newest table is used.
 
     Raises:
         ConfigError: If the package is not installed.

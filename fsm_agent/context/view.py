@@ -1,7 +1,7 @@
 """The views of one agent call: what each of its requests shows of the dialog, fitted into its budget.
 
-A view is made for one request and then discarded.  The dialog itself stays whole.  The view follows from the record, so
-a restored call shows the same messages.
+A view is made for one request and then discarded.  The dialog itself stays whole.  Views follow from the record, so a
+restored call shows the same messages.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fsm_agent.errors import ErrorReport
 from fsm_agent.messages.events import ContextShortened, ObservationsMasked, Stepped
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Part
 
-_TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
-_LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
-_BRANCH_CHARACTERS = 4_000  # that a message of the exception branch is taken to have
-_AFTER_SUMMARY = 0.75  # of the soft limit, that a summary with the newest rounds may take
-_SOME_WINDOW = 100_000  # tokens, of a model whose window is not known
-_CHARACTERS = 3  # that are about a token, for the length of what a summarizer is shown
+_TIGHTENED = 0.8  # the part of a request that may remain after a provider refused it as too long
+_LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # the bounds of the correction of an estimate
+_BRANCH_CHARACTERS = 4_000  # the assumed length of a message of the exception branch
+_AFTER_SUMMARY = 0.75  # the part of the soft limit for a summary with the newest rounds
+_SOME_WINDOW = 100_000  # tokens, if the window of a model is not known
+_CHARACTERS = 3  # per token, for the length of the text that a summarizer is shown
 
 
 class Shown(NamedTuple):
@@ -49,8 +49,8 @@ class Shown(NamedTuple):
 
     Attributes:
         request: The request.
-        refusal: Why the request must not be sent, or None if it may be sent.
-        summary: The extra request that has to be made first, if any.
+        refusal: Why the request must not be sent, or None.
+        summary: The extra request that has to be made first, or None.
         use: What the record keeps of the request, or None if nothing was counted.
     """
 
@@ -63,13 +63,13 @@ class Shown(NamedTuple):
 class View:
     """The views of one agent call.
 
-    Its state only saves time: a view depends on the record and the plan alone.
+    The state of this object only saves time: a view depends on the record and the plan alone.
 
     Args:
         plan: How each request is shortened.
 
     Attributes:
-        warning: A text for the driver to log, or empty.
+        warning: A text for the driver to log, or ``""``.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class View:
         self._is_warned = False
         self._left_out = 0  # rounds that the latest request left out without a summary
         self.warning = ""
-        self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # by the trace: a step makes another
+        self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # valid for this trace
         self._seen: tuple[int, Message | None] = (0, None)
         self._reported = (0, 0)
         self._measured, self._room = 0, (plan.window or 0) // 4  # of the dialog: messages; characters still allowed
@@ -104,15 +104,14 @@ class View:
         self._memos, self._counted = {}, {}
 
     def is_idle(self, record: CallRecord) -> bool:
-        """Return whether the next request of a record shows the whole dialog and need not be counted.
+        """Return whether the next request shows the whole dialog and need not be counted.
 
-        Under the default budget, this holds while the dialog has fewer characters than a quarter of the window has
-        tokens, since a token has at least about one character.
+        Under the default budget, this holds while the dialog has fewer characters than a quarter of the window's
+        tokens.
         """
-        # Tokens are counted for each request of a call that comes near a limit.  Most calls never do, so they are
-        # spared the count: the characters of new messages are subtracted from a room of a quarter of the window.  The
-        # other three quarters are for the functions, the schema and the reply, which are not looked at here, and for
-        # texts of which a character takes more than a token.
+        # Tokens are counted only for calls that come near a limit, which most never do.  Until then, the characters of
+        # new messages are subtracted from a quarter of the window.  The other three quarters are for the functions, the
+        # schema and the reply, which are not measured here, and for texts with more than one token per character.
         plan = self.plan
         if plan.passes or record.summary is not None or record.shorten_to is not None:
             return False
@@ -136,8 +135,8 @@ class View:
 
         Args:
             record: The record of the call.
-            request: The request, without messages.
-            tail: Messages at the end of the request that do not belong to the dialog.
+            request: The request, whose messages are ignored.
+            tail: Messages at the end of the request that are not in the dialog.
 
         Raises:
             UsageError: If a pass is wrong.
@@ -150,7 +149,7 @@ class View:
         return shown
 
     def _follow(self, record: CallRecord) -> None:
-        """Drop the results for another dialog if the call was forked or rewound."""
+        """Drop cached results if the call was forked or rewound."""
         length, newest = self._seen
         if len(record.dialog) < length or (length and record.dialog[length - 1] is not newest):
             self._forget()
@@ -176,7 +175,6 @@ class View:
         return self._fit(record, request, messages, tail, budget, hard, names)
 
     def _budget(self, record: CallRecord) -> tuple[Budget | None, int | None]:
-        """Return the budget of the next request, and its hard limit."""
         budget = self.plan.budget
         if budget is None:
             return (None if record.shorten_to is None or self.plan.is_off else Budget()), None
@@ -195,7 +193,6 @@ class View:
         hard: int | None,
         kept: list[str],
     ) -> Shown:
-        """Return a request that is fitted into a budget."""
         factor, frame = self._factor(record, budget), self._tokens_beside(request, budget)
 
         def tokens(messages: Sequence[Message], tail: Sequence[Message]) -> float:
@@ -234,7 +231,7 @@ class View:
     def _shorter(
         self, number: int, one: AnyPass, record: CallRecord, messages: Sequence[Message], tail: Sequence[Message]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
-        """Return what a pass of a budget leaves of the messages and of the tail."""
+        """Return the messages and the tail after a pass of a budget."""
         if isinstance(one, Summarize):
             return self._without_summary(one, record, messages), tail
         shorter = applied(one, messages, record, self._memo(("budget", number), one))
@@ -243,7 +240,7 @@ class View:
     def _squeezed(
         self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
     ) -> tuple[Sequence[Message], Sequence[Message], str]:
-        """Return messages and a tail with as much of each long text as fits into a room, and the name of the pass."""
+        """Return the messages and the tail with long texts cut to fit into a room, and the name of the pass."""
 
         def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
             one = shorten(characters)
@@ -265,7 +262,7 @@ class View:
         self._left_out = count
 
     def _limits(self, record: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
-        """Return how many tokens a request may have before passes are applied, and how many it may have at most."""
+        """Return the most tokens before passes are applied, and the most tokens of a request."""
         if hard is None:
             assert record.shorten_to is not None
             return record.shorten_to, float("inf")
@@ -304,7 +301,7 @@ class View:
 
     def _extends(self, record: CallRecord, messages: Sequence[Message]) -> bool:
         """Return whether the messages of a request begin with all messages of the previous request."""
-        # If there was a request before and it was not counted, it showed the whole dialog.
+        # An earlier request that was not counted showed the whole dialog.
         if not len(record.requests):
             places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
             answer = next((i for i in places if record.dialog[i].role == "assistant"), None)
@@ -350,7 +347,7 @@ class View:
     # Counting
 
     def _factor(self, record: CallRecord, budget: Budget) -> float:
-        """Return the correction of an estimate, from the provider's report on the last request that was counted."""
+        """Return the correction of an estimate, from the provider's report on the last counted request."""
         if budget.tokenizer is not None:
             return 1.0
         for use in reversed(record.requests):
@@ -404,7 +401,8 @@ class View:
         return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the most tokens of the next attempt at a request that was too long; None if it cannot be shortened."""
+        """Return the most tokens of the next attempt at a request that was too long, or None if it cannot be shortened.
+        """
         if self.plan.is_off:
             return None
         budget = self.plan.budget or Budget()
@@ -414,12 +412,12 @@ class View:
     def hides(self, record: CallRecord, id: str) -> bool:
         """Return whether the last request of a record hid or shortened the result of a function call."""
         if self._last is None or self._last[0] is not record.trace:
-            return not self.is_idle(record)  # not known: so the function may be run again
+            return not self.is_idle(record)  # unknown, so the function may run again
         whole = next((m for m in reversed(record.dialog) if _has_result(m, id)), None)
         return whole is not None and all(m is not whole for m in reversed(self._last[2].request.messages))
 
     def new_events(self) -> list[ObservationsMasked | ContextShortened]:
-        """Return what the latest request newly masks, and by how much it was shortened."""
+        """Return the events for newly masked results and for the shortening of the latest request."""
         if self._last is None:
             return []
         events: list[ObservationsMasked | ContextShortened] = []
@@ -445,9 +443,9 @@ def _summary_due(
     soft: float,
     room: float,
 ) -> AskSummary | None:
-    """Return the extra request of a pass of a budget, or None for another pass or if nothing can be summarized.
+    """Return the extra request for a summary, or None for another pass or if nothing can be summarized.
 
-    With the summary, a request is so much shorter than ``soft`` that several more follow before the next summary.
+    The summary makes requests so much shorter than ``soft`` that several follow before the next summary.
     """
     if not isinstance(one, Summarize):
         return None
@@ -478,7 +476,6 @@ def _has_result(message: Message, id: str) -> bool:
 
 
 def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> ErrorReport:
-    """Return the report of a request that is too long and was not sent."""
     means = f"after {', '.join(tried)}" if tried else "and no pass could shorten it"
     message = (
         f"the request was not sent: it needs {required} tokens, and {hard - reserve} of hard={hard} are left beside"
@@ -488,7 +485,7 @@ def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> Er
 
 
 def _size(part: Part) -> int:
-    """Return an upper bound for the tokens of a part: its characters, or what the contents of a file may cost."""
+    """Return an upper bound for the tokens of a part: its characters, or the estimated cost of a file."""
     if isinstance(part, Image | Document):
         return file_tokens(part) + 16
     attached = sum([_size(file) for file in getattr(part, "attachments", ())])
