@@ -373,8 +373,7 @@ def short_arguments(arguments_json: str, characters: int) -> str:
 
 
 def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
-    """Return the value with the longest texts that fit into ``characters`` characters as JSON, or ``""`` if none fit.
-    """
+    """Return the value with the longest texts that fit into ``characters`` characters as JSON, or ``""``."""
     most = largest(MIN_CHARACTERS, characters, lambda most: len(_as_json(shown(most))) <= characters)
     return _as_json(shown(most)) if most else ""
 

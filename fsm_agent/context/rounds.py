@@ -137,8 +137,7 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
 
 
 def broken_round(messages: Sequence[Message]) -> str:
-    """Return the problem with the rounds in these messages, or ``""`` if each call is followed by exactly one result.
-    """
+    """Return the problem with the rounds in these messages, or ``""`` if each call has exactly one result."""
     if not messages:
         return "left no message"
     open_calls: dict[str, str] = {}

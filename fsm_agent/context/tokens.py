@@ -49,8 +49,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def estimate(text: str) -> int:
-    """Return an estimate of the tokens in a text.  It is seldom too low, and about a tenth too high for prose and code.
-    """
+    """Return an estimate of the tokens in a text, which is about a tenth too high for prose and code."""
     return len(_PIECES.findall(text))
 
 

@@ -401,8 +401,7 @@ class View:
         return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the most tokens of the next attempt at a request that was too long, or None if it cannot be shortened.
-        """
+        """Return the most tokens for the next attempt at a request that was too long, or None if it must stay whole."""
         if self.plan.is_off:
             return None
         budget = self.plan.budget or Budget()
