@@ -1,11 +1,12 @@
-"""Leases: renewed while a driver lives, and ended early if its OS process is dead.
+"""Renews leases while a driver lives, and ends them early if its OS process is dead.
 
-One thread renews the leases of an OS process, and fetches signals.
+One thread in each OS process renews the leases and fetches signals.
 
-Stores of one machine tell by file locks that a holder's OS process is dead, before its leases expire.  Each store that
-holds leases is an *instance*, and keeps a file in a folder beside the database locked while it lives.  The system frees
-the lock when the OS process dies, however it dies.  So a file that can be locked is that of a dead instance.  Missing
-files and I/O errors are ignored: the leases then expire normally.  So they do on Windows, which has no such locks.
+File locks tell other stores on the same machine that a holder's OS process is dead, before its leases expire.  Each
+store that holds leases is an *instance*.  It has a file in a folder next to the database, and keeps that file locked
+while it lives.  The system frees the lock when the OS process dies, however it dies, so a file that can be locked
+belongs to a dead instance.  If a file is missing or cannot be read, the leases expire normally.  They always do on
+Windows, which has no such locks.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from fsm_agent.store.errors import LeaseLost, StoreClosed, StoreError
 from fsm_agent.store.store import Lease, Store
 
 LEASE_S = 15.0  # how long a holder keeps a run without renewing its lease
-POLL_S = 1.0  # how often signals are fetched, besides at each append
-IDLE_BEATS = 5  # how many beats without a lease end the thread
-MIN_S = 0.01  # the least time between two renewals of a lease
-EARLIER = 1 / 6  # of its length, by which a lease may be renewed earlier, together with another
+POLL_S = 1.0  # how often signals are fetched, besides after each append
+IDLE_BEATS = 5  # the thread ends after this many beats without a lease
+MIN_S = 0.01  # the shortest time between two renewals of a lease
+EARLIER = 1 / 6  # a lease may be renewed together with another by this part of its length early
 UNKNOWN = ""  # the instance of leases whose holder's liveness cannot be checked
 _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
 _log = logging.getLogger("fsm_agent")
 
 
 class Holder(Protocol):
-    """What drives a run, and needs its lease meanwhile: a `StoreRecorder`."""
+    """What drives a run and needs its lease: a `StoreRecorder`."""
 
     store: Store
     run: str
@@ -48,18 +49,18 @@ class Holder(Protocol):
         """Load the pending signals of the run."""
 
     def note_renewal(self, result: int | LeaseLost) -> None:
-        """Take what `Store.renew_all` says of the lease."""
+        """Note the result of `Store.renew_all` for the lease."""
 
     def leave_to_parent(self) -> None:
-        """Write no more: this is a forked process, and its parent drives the run."""
+        """Write no more, because this is a forked process and the parent drives the run."""
 
 
 class LeaseRenewer:
-    """Renews each lease when a third of its time is over, and fetches signals at each beat.
+    """Renews each lease after a third of its time, and fetches signals every second.
 
-    The thread starts with the first lease, and ends after a while without leases.  It beats once a second, and in
-    between when a lease has to be renewed.  The leases of a store that have to be renewed soon are renewed together,
-    and whether its runs have signals is one question, so that a thousand runs cost little more than one.
+    The thread starts with the first lease, and ends after a while without leases.  Leases of one store that are due at
+    about the same time are renewed together, and one query finds the runs with signals.  So a thousand runs cost little
+    more than one.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class LeaseRenewer:
         self._thread: threading.Thread | None = None
 
     def hold(self, recorder: Holder) -> None:
-        """Begin to renew a lease."""
+        """Start renewing a lease."""
         with self._changed:
             self._renewals[recorder] = at_s = _next_s(recorder)
             if self._thread is None:
@@ -84,14 +85,14 @@ class LeaseRenewer:
             self._renewals.pop(recorder, None)
 
     def ring(self, run: str) -> None:
-        """Fetch the signals of a run now, if this OS process drives it; if the store fails, they are fetched later."""
+        """Fetch the signals of a run now, if this OS process drives it.  If the store fails, they are fetched later."""
         for recorder in self._recorders():
             if recorder.run == run:
-                with suppress(StoreError):  # the signal is in the store, and its sender must not take it for lost
+                with suppress(StoreError):  # the signal is stored, so its sender must not see an error
                     recorder.fetch()
 
     def forget(self) -> None:
-        """Start afresh in a forked process, which has no threads and no leases."""
+        """Start again in a forked process, which has no threads and no leases."""
         recorders = list(self._renewals)
         self.__init__()  # type: ignore[misc]
         for recorder in recorders:
@@ -112,7 +113,7 @@ class LeaseRenewer:
                     left = self._renew(store, lease_s, group)
                     if is_poll and not store.is_volatile:
                         _fetch(store, left)
-                except StoreClosed as error:  # for good; their drivers are told by their next write
+                except StoreClosed as error:  # for good; the next write tells the drivers
                     _log.warning("%s: the lease is no longer renewed: %s", _named(group), error)
                     for recorder in group:
                         self.drop(recorder)
@@ -123,7 +124,7 @@ class LeaseRenewer:
                 idle = 0
 
     def _wait(self, until_s: float) -> None:
-        """Wait until ``until_s``, or until the earliest renewal is due, also that of a lease added meanwhile."""
+        """Wait until ``until_s`` or the earliest renewal, including those of leases added meanwhile."""
         with self._changed:
             while True:
                 self._beats_at_s = min([until_s, *self._renewals.values()])
@@ -133,14 +134,14 @@ class LeaseRenewer:
                 self._changed.wait(left_s)
 
     def _end_if_idle(self) -> bool:
-        """End the thread unless a lease was just added; return whether it ends."""
+        """End the thread unless a lease was just added.  Return whether it ends."""
         with self._changed:
             if not self._renewals:
                 self._thread = None
             return self._thread is None
 
     def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> list[Holder]:
-        """Renew the leases that are due, and those that are soon; return the other recorders."""
+        """Renew the leases that are due now or soon.  Return the other recorders."""
         now_s = time.monotonic()
         at_s = {recorder: self._renewals.get(recorder, math.inf) for recorder in recorders}
         if now_s < min(at_s.values()):
@@ -163,7 +164,6 @@ class LeaseRenewer:
 
 
 def _fetch(store: Store, recorders: list[Holder]) -> None:
-    """Fetch the signals of runs that have any."""
     try:
         runs = store.pending_signals([recorder.run for recorder in recorders]) if recorders else ()
         for recorder in recorders:
@@ -176,7 +176,7 @@ def _fetch(store: Store, recorders: list[Holder]) -> None:
 
 
 def _grouped(recorders: Iterable[Holder]) -> Iterator[tuple[Store, float, list[Holder]]]:
-    """Yield recorders by their stores and the lengths of their leases."""
+    """Yield recorders, grouped by store and by the length of their leases."""
     groups: dict[tuple[int, float], list[Holder]] = {}
     for recorder in recorders:
         groups.setdefault((id(recorder.store), recorder.lease_s), []).append(recorder)
@@ -190,7 +190,7 @@ def _named(recorders: list[Holder]) -> str:
 
 
 def _next_s(recorder: Holder) -> float:
-    """Return the monotonic time at which a lease that starts now has to be renewed."""
+    """Return the monotonic time of the next renewal of a lease."""
     return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 
 
@@ -199,7 +199,7 @@ at_fork(after_in_child=RENEWER.forget)
 
 
 class LeaseLocks:
-    """The folder of locks, and the lock of one instance among them; thread-safe.
+    """The locks of instances in a folder, and the lock of this instance.  Thread-safe.
 
     Args:
         folder: The folder, which is created with the first lease.
@@ -208,14 +208,14 @@ class LeaseLocks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._instance: str | None = None  # None: it has held no lease yet
+        self._instance: str | None = None  # None before the first lease
         self._descriptor = -1
 
     def instance(self, is_used: Callable[[str], bool]) -> str:
-        """Return the name of this instance, locked from the first call on; `UNKNOWN` where it cannot be locked.
+        """Return the name of this instance, which the first call locks, or `UNKNOWN` if it cannot be locked.
 
         Args:
-            is_used: Returns whether an instance has leases; the files of dead instances without leases are removed.
+            is_used: Returns whether an instance has leases.  The files of dead instances without leases are removed.
         """
         if self._instance is None:
             with self._lock:
@@ -224,19 +224,19 @@ class LeaseLocks:
         return self._instance
 
     def is_dead(self, instance: str) -> bool:
-        """Return True if the OS process of this instance is known to be dead."""
+        """Return True if the OS process of an instance is known to be dead."""
         with self._locked_if_dead(instance) as is_dead:
             return is_dead
 
     def end(self, is_used: Callable[[str], bool]) -> None:
-        """Unlock this instance; its file stays while it has leases, so that others can tell that it is dead."""
+        """Unlock this instance.  Its file stays while it has leases, so that others can tell that it is dead."""
         with self._lock:
             if self._instance and not is_used(self._instance):
                 self._remove(self._instance)
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file; an OS process that shares it by a fork keeps the lock."""
+        """Close the file.  If a fork shares it, the other OS process keeps the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._instance = -1, UNKNOWN
@@ -278,9 +278,8 @@ class LeaseLocks:
         return (path.stem for path in self._folder.glob("*.lock"))
 
     def _create(self) -> str:
-        """Create and lock a file."""
-        # Until the file is locked, another store takes it for that of a dead instance, and removes it.  Hence the
-        # check of its number of links behind the lock, and the next attempt under another name.
+        # Until the file is locked, another store may think that its instance is dead, and remove it.  So the number
+        # of links is checked once the file is locked, and a removed file is replaced under another name.
         while True:
             instance = uuid.uuid4().hex
             descriptor = os.open(self._file(instance), os.O_RDWR | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)

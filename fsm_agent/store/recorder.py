@@ -1,6 +1,6 @@
-"""Record a run in a store while a driver drives it: its journal, its lease and its signals.
+"""Records a run in a store while a driver drives it: its journal, its lease and its signals.
 
-A batch that the store has not acknowledged is sent again unchanged, since it may have been written or not.  The store
+A batch that the store has not acknowledged is sent again unchanged, because it may have been written.  The store
 recognizes a repeated batch.
 """
 
@@ -38,15 +38,15 @@ from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.store import Lease, Signal, Store, Suspension
 
 _log = logging.getLogger("fsm_agent")
-VOLATILE_ENTRIES = 64  # entries per batch where nothing outlives the OS process, so that none has to be written early
+VOLATILE_ENTRIES = 64  # entries per batch in a volatile store, where nothing has to be written early
 _ENDING = frozenset({"cancelled", "stopped"})  # kinds of outcomes that interrupt even a running function
 
 
-# Kinds of outcomes that can be undone.  A reply is one: to ask the model again does nothing twice.
+# Kinds of outcomes that can be undone.  These include replies, since asking the model again has no side effects.
 _UNDONE = frozenset(
     {"model_failed", "replied", "function_failed", "check_failed", "check_refused", "expired", "slept", "cancelled"}
 )
-_OF_REQUEST = frozenset({"model_failed", "slept"})  # of the attempts at one request to a model
+_OF_REQUEST = frozenset({"model_failed", "slept"})  # outcomes of earlier attempts at one request to a model
 
 
 class Posted(Value, frozen=True):
@@ -68,10 +68,10 @@ class Saved(Value, frozen=True):
     """A snapshot: the state of a process after an entry."""
 
     start: str  # the digest of the header of its journal
-    digest: str  # of the entry
+    digest: str  # the digest of the entry
     document: str
-    before: Before | None = None  # of a process that has failed: from where a retry continues; None: it cannot
-    fingerprint: str = ""  # the fingerprint of the code that saved it; empty: that of the header
+    before: Before | None = None  # where a retry of a failed process continues; None: it cannot be retried
+    fingerprint: str = ""  # the fingerprint of the code that saved it; empty: the same as in the header
 
 
 class _Batch(NamedTuple):
@@ -90,23 +90,22 @@ class _Kind(msgspec.Struct):
 
 
 class StoreRecorder:
-    """The recorder of one claim.
+    """Records a run from one claim until the run is given back or lost.
 
     Args:
         store: The store.
         lease: The lease of the claim.
-        process: The process, with a journal that continues that of the run.
+        process: The process, with a journal that continues the run's.
         save: Returns a document from which the process can be made again.
         signals: The pending signals of the run.
-        lease_s: How many seconds the lease lasts unless it is renewed.
+        lease_s: How long the lease lasts unless it is renewed, in seconds.
         patience_s: See `fsm_agent.runtime.environment.Recorder`.
-        ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
+        ahead_s: How far the store's clock is ahead of the driver's, in seconds.
         waits: The open questions of the run when it was claimed.
-        create: Creates and claims the run with its first entries; the first write calls it.  None: the run is in the
-            store.
-        redact: Applied to each outcome before the process takes it.
+        create: Creates and claims the run with its first entries, in the first write.  None if the run is in the store.
+        redact: Applied to each outcome before the process uses it.
         signing_key: Signs snapshots.
-        fingerprint: That of the code, if it is not that with which the run began.
+        fingerprint: The fingerprint of the code, if the run began under other code.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class StoreRecorder:
         self.lease_s = lease_s
         self.patience_s = patience_s
         self.rests_for_people = False
-        self.is_asked_outside = False  # if it is in doubt, the run whose function has begun it asks its questions
+        self.is_asked_outside = False  # if the run is in doubt, the run that began it asks its questions
         self.is_instant = store.is_volatile
         self.is_lasting = checks.keeps_real_time(store)
         self.signals: deque[PostedOutcome] = deque()
@@ -147,27 +146,27 @@ class StoreRecorder:
         self.signing_key = signing_key
         self._fingerprint = fingerprint
         self._ahead_s = ahead_s
-        self._n = self._chain.n  # of the last entry that is on disk
+        self._n = self._chain.n  # the number of the last entry on disk
         self._digest = self._chain.digest
-        self._took: list[int] = []  # ids of signals to be removed by the next write
+        self._took: list[int] = []  # ids of signals that the next write removes
         self._seen: set[int] = set()  # ids of signals that were received or used up
-        self._written: set[int] = set()  # those of them that were removed from the store
+        self._written: set[int] = set()  # ids of seen signals that were removed from the store
         self._batch: _Batch | None = None
         self._flying: Future[int] | None = None
-        self._sent_at_s = 0.0  # monotonic; of the batch
+        self._sent_at_s = 0.0  # monotonic time when the batch was sent
         self._entries = process.journal.entries
         self._may_wait = VOLATILE_ENTRIES if store.is_volatile else 1
         self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
         self._is_insisted = False
         self._create = create
-        self._created: _Batch | None = None  # with which the run was created
+        self._created: _Batch | None = None  # the batch that created the run
         self._creating = threading.Lock()
         self._is_urgent = create is not None  # the next write cannot wait for more entries
         self._is_stopped: bool | None = None  # None: the driver is still driving
         self._is_back = False  # the run was given back
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
         self._is_reported = False  # the driver was told that the run is lost
-        self._to_ask: Sequence[Question] | None = None  # behind the next write
+        self._to_ask: Sequence[Question] | None = None  # questions to ask after the next write
         self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
         self._driver: weakref.ref[Driver] | None = None
         self._lock = threading.RLock()
@@ -187,12 +186,12 @@ class StoreRecorder:
         self._is_insisted = self._is_urgent = True
 
     def attach(self, driver: Driver) -> None:
-        # A driver that is never ended, as in a closed event loop, must not keep the run for as long as the OS process.
+        # A driver that never ends, as in a closed event loop, must not keep the run until the OS process ends.
         self._driver = weakref.ref(driver, lambda _: RENEWER.drop(self))
         if self._create is not None:
             return
         RENEWER.hold(self)
-        if self.store.is_volatile and self.store.pending_signals([self.run]):  # sent since the claim; nothing polls it
+        if self.store.is_volatile and self.store.pending_signals([self.run]):  # sent since the claim; never polled
             self.fetch()
 
     def detach(self) -> None:
@@ -202,8 +201,8 @@ class StoreRecorder:
         RENEWER.drop(self)
         if self.lost is None or driver is None:
             return
-        # The functions behind these entries have run, but the entries can no longer be written.  Their results are
-        # posted, so that the new holder need not run the functions a second time.
+        # The functions of these entries have run, but the entries can no longer be written.  Their results are posted,
+        # so that the new holder does not run the functions a second time.
         for entry in self._journal.since(self._n):
             if entry.key in driver.begun and entry.key not in self._late:
                 self._send_late(entry.key, entry.outcome)
@@ -214,7 +213,7 @@ class StoreRecorder:
             self._update_urgency()
 
     def mark_used(self, posts: Iterable[int]) -> None:
-        """Remove these signals with the next write."""
+        """Remove these signals in the next write."""
         self._took += posts
         self._seen.update(self._took)
         self._update_urgency()
@@ -223,14 +222,14 @@ class StoreRecorder:
         if error is not None and self._must_stay(post):
             return
         if error is None and post.by and (entries := self._entries):
-            entries[-1] = entries[-1].changed(by=post.by)  # the entry of the step that has just taken it
+            entries[-1] = entries[-1].changed(by=post.by)  # the entry of the step that used it
         self._took.append(post.id)
         self._update_urgency()
         if error is not None:
             _log.warning("run %s: the signal of %s was refused: %s", self.run, post.by or "an unknown author", error)
 
     def _must_stay(self, post: PostedOutcome) -> bool:
-        """Return whether a signal that was refused stays: an approval that only its own code can act on."""
+        """Return whether a refused signal stays: an approval that only other code can act on."""
         try:
             outcome = self._process.decode(post.key, post.document)
         except UsageError:
@@ -262,8 +261,8 @@ class StoreRecorder:
             self.write()
 
     def _send(self, batch: _Batch) -> int:
-        """Write a batch; return the number of pending signals."""
-        with self._creating:  # a loop that was closed leaves a thread behind, which may be at it
+        """Write a batch.  Return the number of pending signals."""
+        with self._creating:  # a closed event loop may leave a thread behind that is creating the run
             if self._create is not None:
                 self._begin(self._create, batch)
             if batch is self._created:
@@ -274,12 +273,11 @@ class StoreRecorder:
         )
 
     def _begin(self, create: Callable[[Sequence[str]], Lease], batch: _Batch) -> None:
-        """Create the run with the entries of a batch."""
         self._create = None
         try:
             self.lease = create(batch.lines)
         except BaseException as error:
-            self._journal.chain = None  # it is in no store, and may be driven again
+            self._journal.chain = None  # the run is in no store, so the process may be driven again
             self.lost, self._is_reported = LeaseLost(f"the run {self.run!r} was not created: {error}"), True
             self._update_urgency()
             raise
@@ -329,14 +327,14 @@ class StoreRecorder:
         return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
 
     def _may_be_superseded(self, batch: _Batch) -> bool:
-        """Return whether the lease may have passed since a batch was sent, of which the store has told so late.
+        """Return whether the store took so long to acknowledge a batch that another holder may have claimed the run.
 
-        What comes next may be a function that must not run twice, and another holder may have been told to run it.
+        The next step may be a function that must not run twice, so the lease is checked first.
         """
         return batch.suspension is None and time.monotonic() - self._sent_at_s > self.lease_s
 
     def _release_inside(self) -> None:
-        """Make the runs due that rested while this one, which has ended, asked their questions: now they ask them."""
+        """Make the runs inside due, now that this run has ended.  They ask the questions that it asked for them."""
         for run in self._inside:
             try:
                 row = self.store.get(run)
@@ -349,7 +347,7 @@ class StoreRecorder:
                 _log.warning("run %s has ended, and %s, which it began, still rests: %s", self.run, run, error)
 
     def _ask_now(self) -> None:
-        """Ask what others may answer meanwhile, and fetch the answers that are there already."""
+        """Ask the questions that people may answer while the run goes on, and fetch answers that are there already."""
         if self._to_ask is not None and not self._is_back:
             try:
                 self.store.ask(self.lease, self._to_ask)
@@ -366,7 +364,7 @@ class StoreRecorder:
     def _next_batch(self) -> _Batch:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
-        chain.n, chain.digest = self._n, self._digest  # an interrupted call of this method may have moved them on
+        chain.n, chain.digest = self._n, self._digest  # an interrupted call may have changed them
         lines = chain.written(self._journal.since(self._n), fence)
         suspension = snapshot = None
         if self._create is not None:
@@ -376,7 +374,7 @@ class StoreRecorder:
             if self.is_asked_outside and suspension.due_s != 0.0 and is_in_doubt(self._process):
                 suspension = suspension.changed(questions=())
             is_over = suspension.is_ended and self.store.is_volatile and self._journal.earlier is None
-            # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
+            # The next turn of a conversation reads the snapshot of the run before; a retry reads that of a failed run.
             if self._chain.n and not (is_over and not suspension.is_failed):
                 snapshot = self._pack_snapshot(self._before() if suspension.is_failed else None)
         return _Batch(self._n, lines, chain.digest, suspension, tuple(self._took), snapshot)
@@ -384,8 +382,8 @@ class StoreRecorder:
     def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
         """Return a suspension that lets the store wait as long as this driver would.
 
-        The store, whose clock is ahead, took the run to be due.  Given back as it was, it would be claimed at once, and
-        given back again, as often as the processor can.
+        If the store's clock is ahead, the run was due there too early.  Given back with the same due time, it would be
+        claimed and given back again in a busy loop.
         """
         is_as_it_was = self._chain.n == self.lease.n and not self._took
         if suspension.due_s and suspension.due_s <= self.lease.since_s and is_as_it_was:
@@ -398,7 +396,7 @@ class StoreRecorder:
         return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, fingerprint, before)
 
     def _before(self) -> Before | None:
-        """Return the state from which a retry of the failed process continues; None: it cannot be retried."""
+        """Return the state from which a retry of the failed process continues, or None if it cannot be retried."""
         journal = self._journal
         count = count_to_keep([(entry.key, entry.outcome) for entry in journal.entries])
         if count is None:
@@ -409,7 +407,7 @@ class StoreRecorder:
         return Before(journal.n_before + count, str(past.record.state), self._save(past))
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
-        """Note that a batch is on disk; return whether there are signals to fetch."""
+        """Note that a batch is on disk.  Return whether there are signals to fetch."""
         # `_batch` is cleared late: after an interruption before that, the batch is sent again, and the store
         # recognizes it.
         self._n, self._digest = batch.n + len(batch.lines), batch.digest
@@ -425,9 +423,9 @@ class StoreRecorder:
         return left > len(self._seen) - len(self._written)
 
     def _update_urgency(self) -> None:
-        """Find out whether the next write can wait for more entries."""
+        """Determine whether the next write can wait for more entries."""
         with self._lock:
-            if self.lost is not None:  # nothing can be written; but `write` has to tell the driver so
+            if self.lost is not None:  # nothing can be written, but `write` must tell the driver
                 self._is_urgent = not self._is_reported and self._is_stopped is not True
                 self._behind_at = sys.maxsize
                 return
@@ -445,7 +443,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the run around this one, which removes the signal."""
+        """Give the driver an outcome that was posted to the enclosing run, which removes the signal."""
         self._seen.add(post.id)
         self.signals.append(post)
 
@@ -470,18 +468,17 @@ class StoreRecorder:
     # The lease
 
     def note_renewal(self, result: int | LeaseLost) -> None:
-        """Take what `Store.renew_all` says of the lease; called by the `LeaseRenewer`."""
+        """Note the result of `Store.renew_all` for the lease."""
         if not isinstance(result, LeaseLost):
             if result:
                 self.fetch()
             return
-        # A batch with a rest gives the lease back.  If one is on its way, the lease is gone because of it, and the
-        # run is not lost.
+        # If a batch that gives the lease back is on its way, the lease is gone because of it, and the run is not lost.
         if (batch := self._batch) is None or batch.suspension is None:
             self.lose(result)
 
     def lose(self, error: LeaseLost) -> None:
-        """Note that another holder has claimed the run, and end the driver; outcomes that come later are posted."""
+        """Note that another holder has claimed the run, and end the driver.  Later outcomes are posted as signals."""
         if self.lost is not None or self._is_back:
             return
         self.lost = error
@@ -492,7 +489,7 @@ class StoreRecorder:
 
     def leave_to_parent(self) -> None:
         """Write no more in a forked process: its copy of the driver would give back the run that the parent drives."""
-        if self.store.is_volatile:  # of which it has a copy
+        if self.store.is_volatile:  # the forked process has its own copy of the store
             return
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._driver = None
@@ -503,11 +500,11 @@ class StoreRecorder:
         if self.redact is not None:
             outcome = self.redact(outcome)
         driver = None if self._driver is None else self._driver()
-        has_begun = driver is not None and key in driver.begun  # of a function that must not run twice
+        has_begun = driver is not None and key in driver.begun  # a function that must not run twice
         self._signal(with_prefix(key, Reconcile.prefix) if has_begun else key, self._process.encode(key, outcome))
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post the outcome of a function that keeps running although the run was lost."""
+        """Post the outcome of a function that is still running when the run was lost."""
 
         def send(ended: Any) -> None:
             if not ended.cancelled() and ended.exception() is None:
@@ -519,12 +516,12 @@ class StoreRecorder:
         future.add_done_callback(send)
 
     def _send_late(self, key: str, document: str) -> None:
-        # To the new holder the function is in doubt: it was started, and has no outcome.  So the outcome answers the
-        # question what became of it.
+        # To the new holder the function is in doubt: it was started and has no outcome.  So the outcome answers the
+        # question about what became of it.
         self._signal(with_prefix(key, Reconcile.prefix), document)
 
     def _signal(self, key: str, document: str) -> None:
-        """Leave an outcome to the next driver."""
+        """Post an outcome for the next driver."""
         body = msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
         try:
             self.store.signal(self.run, "", body, by=f"{self.lease.holder}, late")
@@ -542,7 +539,7 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 def is_end_request(signal: Signal) -> bool:
-    """Return whether a signal ends a process: a cancellation, or a stop."""
+    """Return whether a signal cancels or stops the run."""
     try:
         return _read(signal)[1]
     except _UNREADABLE:
@@ -550,9 +547,9 @@ def is_end_request(signal: Signal) -> bool:
 
 
 def _read(signal: Signal) -> tuple[Posted, bool]:
-    """Return the body of a signal, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
+    """Return the body of a signal, and whether it ends the process.  Raise one of `_UNREADABLE` if it is malformed."""
     posted: Posted = decoder_of(Posted).decode(signal.body)
-    is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
+    is_own = not posted.key.rpartition(SEPARATOR)[2]  # for the process itself, not one of its effects
     return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own
 
 
@@ -564,17 +561,26 @@ def packed_snapshot(
     fingerprint: str = "",
     before: Before | None = None,
 ) -> bytes:
-    """Return the document of a process after the entry with a digest, for `Store.append`."""
+    """Return a compressed snapshot of a process, for `Store.append`.
+
+    Args:
+        header: The header of the journal.
+        digest: The digest of the last entry.
+        document: The saved process.
+        signing_key: Signs the snapshot, or None.
+        fingerprint: See `Saved`.
+        before: See `Saved`.
+    """
     text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, fingerprint))
     data = (signed(text, signing_key) if signing_key else text).encode()
-    # What zlib needs for the longest texts is 256 KB, which takes longer to get than a short text to compress.
+    # By default, zlib allocates 256 KB, which takes longer than compressing a short text.
     window, memory = (12, 5) if len(data) <= 1 << 12 else (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL)
     packer = zlib.compressobj(1, zlib.DEFLATED, window, memory)
     return packer.compress(data) + packer.flush()
 
 
 def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
-    """Return the suspension in which a process is given back: when it is due again, and its open questions."""
+    """Return the suspension for a process: when it is due again, and its open questions."""
     state = str(process.record.state)
     if not process.effects:
         return Suspension(state=state, is_ended=True, is_failed=process.record.failure is not None)
@@ -586,13 +592,13 @@ def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
 
 
 def _of_run(question: Question, run: str) -> Question:
-    """Return the question of a run that a function has begun; it names that run, for people and for `runs_inside`."""
+    """Add the name of the run that a function began to its question, for people and for `runs_inside`."""
     about = from_json(question.about or "{}", Any)
     return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
 
 
 def runs_inside(questions: Iterable[Question]) -> set[str]:
-    """Return the names of the runs inside whose questions these are."""
+    """Return the names of the runs inside that asked these questions."""
     found = set[str]()
     for question in questions:
         if SEPARATOR in question.key:
@@ -608,9 +614,9 @@ class _Outcome(msgspec.Struct):
 
 
 def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
-    """Return after how many entries a failed run continues; None: its last entry was no failure.
+    """Return the number of entries to keep when a failed run continues, or None if the last entry is not a failure.
 
-    A request to a model that failed begins anew, with all its attempts.
+    A failed request to a model is made again from its first attempt.
 
     Args:
         entries: The key and the outcome, as JSON, of each entry.
@@ -633,6 +639,6 @@ def _kind(outcome: str) -> _Outcome:
 
 
 def _is_attempt(entry: tuple[str, str], key: str) -> bool:
-    """Return whether an entry, just before one with this key, is an earlier attempt at the same request, or a pause."""
+    """Return whether an entry is an earlier attempt at the request with this key, or a pause between two attempts."""
     is_same = entry[0].rpartition(SEPARATOR)[0] == key.rpartition(SEPARATOR)[0]
     return is_same and _kind(entry[1]).kind in _OF_REQUEST
