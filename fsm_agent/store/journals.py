@@ -1,4 +1,4 @@
-"""Journals as they are in a store: verified, with the snapshots that shorten them, and what their headers say."""
+"""Journals in a store: their verification, their snapshots, and the titles of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsm_agent.errors import JournalError
 from fsm_agent.store.recorder import Saved
 from fsm_agent.store.store import Loaded, Store
 
-MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
+MAX_SNAPSHOT_BYTES = 1 << 28  # of a decompressed snapshot
 TITLE_CHARS = 160
 
 
@@ -23,7 +23,7 @@ class Journals:
 
     Args:
         store: The store.
-        signing_key: See `Runs`; None: journals are not signed.
+        signing_key: See `Runs`.  None if journals are not signed.
     """
 
     def __init__(self, store: Store, signing_key: str | bytes | None = None) -> None:
@@ -36,7 +36,7 @@ class Journals:
             raise KeyMissing(loaded.run.id)
 
     def verdict(self, loaded: Loaded) -> tuple[str, bool]:
-        """Return what the digests of a journal tell, in words, and whether nothing is wrong."""
+        """Return the result of verifying the digests of a journal, in words, and whether it is sound."""
         if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
             return "signed, and no signing key was given, so nothing was verified", True
         chain = Chain(loaded.header, self.key)
@@ -48,11 +48,11 @@ class Journals:
         return f"verified by its {'digests' if self.key is None else 'signatures'}", True
 
     def read_snapshot(self, loaded: Loaded) -> Saved | None:
-        """Return the snapshot of a run; None: it has none.
+        """Return the snapshot of a run, or None if it has none.
 
         Raises:
-            JournalError: The snapshot is damaged, foreign or forged.
-            KeyMissing: The snapshot is signed, and `Runs` has no key.
+            JournalError: If the snapshot is damaged, forged, or from another run.
+            KeyMissing: If the snapshot is signed and `Runs` has no key.
         """
         if loaded.snapshot is None:
             return None
@@ -63,7 +63,7 @@ class Journals:
 
     def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
         try:
-            # An unsigned snapshot can be made to unpack to any size, so the output is bounded.
+            # A forged snapshot can decompress to any size, so the output is limited.
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
             if not unpacker.eof and not unpacker.unconsumed_tail:
@@ -80,10 +80,14 @@ class Journals:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
     def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
-        """Return the chain after the last entry of a run that was loaded from its snapshot on.
+        """Return the chain of digests up to the last entry of a run.
+
+        Args:
+            loaded: The run, with the entries after its snapshot.
+            saved: The snapshot, or None.
 
         Raises:
-            JournalError: An entry is damaged or forged.
+            JournalError: If an entry is damaged or forged.
         """
         n = 0 if loaded.snapshot is None else loaded.snapshot[0]
         chain = Chain(loaded.header, self.key, n, None if saved is None else saved.digest)
@@ -107,13 +111,13 @@ class _Seed(msgspec.Struct):
 
 
 class _Began(msgspec.Struct):
-    """What a header says that a run is about."""
+    """The parts of a header that a title is made from."""
 
     seed: _Seed
 
 
 def title_of(header: str) -> str:
-    """Return what a run is about, in at most `TITLE_CHARS`: the last words of its task, or its data; empty: unknown."""
+    """Return a title for a run, from the last message and the data of its task, or empty if they cannot be read."""
     try:
         seed = decoder_of(_Began).decode(header).seed
         texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]

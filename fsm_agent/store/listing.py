@@ -1,11 +1,11 @@
 """Pages of runs, and news of runs that others drive.
 
-A *group* is the runs of one agent that are in one state and wait for the same kinds of answers.  Even many runs make
-few groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of groups.
+A *group* is the runs of one agent that share a state and the kinds of their open questions.  Even many runs make few
+groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of groups.
 
 One thread of the OS process watches runs for all waiting callers.  It looks when the store says that a run was given
-back.  Stores do not report new entries, so it also looks often at first, and every `LOOK_S` seconds if there is no
-news.  After each look it rests for as long as the look took.
+back.  Stores do not report new entries, so the thread also looks often at first, and later every `LOOK_S` seconds.
+After each look it pauses for as long as the look took.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, St
 from fsm_agent.validation import require
 
 ALL = 1 << 31  # more runs than a store has
-LOOKED = 5_000  # runs among which a page looks for a text
-STUCK = "stuck"  # the kind of the question about a run that the present code cannot drive, and its key
+LOOKED = 5_000  # how many runs a page searches for a text
+STUCK = "stuck"  # the kind and the key of the question about a run that the current code cannot drive
 KINDS = "\n"  # separates the kinds of questions in `Group.asks`
-FIRST_LOOK_S = 0.02  # after which a run is looked at again
-LOOK_S = 0.25  # between two looks if there is no news
-MAX_REST_S = 1.0  # after a look, however long it took
+FIRST_LOOK_S = 0.02  # time between the first two looks at a run
+LOOK_S = 0.25  # time between two looks while there is no news
+MAX_REST_S = 1.0  # longest pause after a look, however long it took
 
 Place: TypeAlias = tuple[float, int]  # the time of the last change of a run, and its number
 
 
 class Group(NamedTuple):
-    """Runs of one agent that are in one state and wait for the same kinds of answers."""
+    """Runs of one agent that share a state and the kinds of their open questions."""
 
     agent: str
     is_failed: bool
@@ -47,7 +47,7 @@ class Group(NamedTuple):
     state: str
 
     def counted(self, count: int, oldest_s: float) -> RunCount:
-        """Return the count of the runs in the group."""
+        """Return a `RunCount` for the group."""
         return RunCount(
             agent=self.agent,
             state=self.state,
@@ -63,16 +63,16 @@ class RunQuery(NamedTuple):
     """The arguments of `Store.list`."""
 
     which: RunFilter
-    before: Place  # runs from here on are on earlier pages
+    before: Place  # runs at or after this place are on earlier pages
     limit: int
 
     @property
     def looked(self) -> int:
-        """How many runs of the right groups are looked at, at most."""
+        """The largest number of runs of the wanted groups to look at."""
         return LOOKED if self.which.get("text") else self.limit + 1
 
     def takes_group(self, group: Group) -> bool:
-        """Return whether runs of a group are wanted."""
+        """Return whether a group matches the filter."""
         which = self.which
         agent, state, kind = which.get("agent"), which.get("state"), which.get("waiting_for")
         ended, failed = which.get("ended"), which.get("failed")
@@ -87,12 +87,12 @@ class RunQuery(NamedTuple):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The range of wanted times of the last change; the upper limit is exclusive."""
+        """The wanted times of the last change: the first, and the end, which is exclusive."""
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 
     def takes(self, place: Place, due_s: float | None, name: str, title: str, service: str) -> bool:
-        """Return whether a run is wanted, if its group is."""
+        """Return whether a run of a matching group matches the rest of the filter."""
         due_before, (first_s, end_s) = self.which.get("due_before"), self.times
         return (
             place < self.before
@@ -104,23 +104,23 @@ class RunQuery(NamedTuple):
         )
 
     def takes_run(self, run: Run) -> bool:
-        """Return whether a run is wanted, regardless of where the page begins."""
+        """Return whether a run matches the filter, regardless of where the page begins."""
         group = Group(run.agent, run.is_failed, run.is_ended, asks_of([one.kind for one in run.waits]), run.state)
         return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title, run.service)
 
     @property
     def is_narrow(self) -> bool:
-        """True if runs are searched by name or service, which few runs match."""
+        """True if the filter has a name or a service, which few runs match."""
         return bool(self.which.get("prefix") or self.which.get("service"))
 
     def has_text(self, name: str, title: str) -> bool:
-        """Return whether the wanted text is in a name or a title."""
+        """Return whether a name or a title contains the wanted text."""
         text = self.which.get("text")
         return not text or text.casefold() in f"{name}\n{title}".casefold()
 
 
 def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
-    """Check the arguments of `Store.list`.
+    """Check the arguments of `Store.list`, and return them.
 
     Raises:
         UsageError: If a filter is unknown, a run cannot have the value, or ``after`` is not a `Page.next`.
@@ -139,16 +139,16 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
 
 
 def is_undriven(run: Run, now_s: float) -> bool:
-    """Return whether a run is due and has no driver, so that a worker or `resume` takes it."""
+    """Return whether a run is due and has no driver."""
     return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= now_s
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
-    """Yield the runs of all pages of `Store.list`, the last changed first.  A page is read when it is needed.
+    """Yield the runs of all pages of `Store.list`, the last changed first.  Pages are read as they are needed.
 
     Args:
         store: The store.
-        at_a_time: The most runs of a page.
+        at_a_time: The largest number of runs on a page.
         which: The conditions of `RunFilter`.
     """
     page = store.list(limit=at_a_time, **which)
@@ -159,12 +159,12 @@ def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter
 
 
 def behind(prefix: str) -> str:
-    """Return the least text greater than every text with a prefix, or empty if there is no such text."""
+    """Return the smallest text greater than every text with this prefix, or empty if there is none."""
     kept = prefix.rstrip(chr(sys.maxunicode))
     if not kept:
         return ""
     following = ord(kept[-1]) + 1
-    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # half surrogate pairs are no text
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # lone surrogates are not text
 
 
 def kinds_in(asks: str) -> tuple[str, ...]:
@@ -173,21 +173,21 @@ def kinds_in(asks: str) -> tuple[str, ...]:
 
 
 def asks_of(kinds: Iterable[str]) -> str:
-    """Return kinds of questions in the form of `Group.asks`."""
+    """Return kinds of questions as text for `Group.asks`."""
     return KINDS.join(sorted({*kinds}))
 
 
 def health_of(
     due: int, due_since_s: float | None, held: int, asked: Iterable[tuple[str, int]], now_s: float
 ) -> RunsHealth:
-    """Return the health of runs.
+    """Return a `RunsHealth`.
 
     Args:
-        due: How many runs are due and have no holder.
+        due: Number of runs that are due and have no holder.
         due_since_s: The Unix time since which the first of them is due, or None if no run is due.
-        held: How many runs have a holder.
-        asked: The kinds of open questions as in `Group.asks`, each with a number of runs; kinds may repeat.
-        now_s: The present Unix time.
+        held: Number of runs with a holder.
+        asked: Kinds of open questions as in `Group.asks`, with a number of runs each.  Kinds may repeat.
+        now_s: The current Unix time.
     """
     asks = [(asks, count) for asks, count in asked if asks]
     return RunsHealth(
@@ -200,11 +200,11 @@ def health_of(
 
 
 def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence[tuple[Place, Any]], str | None]:
-    """Return the runs of a page, and where the next one begins.
+    """Return the runs of a page, and where the next page begins.
 
     Args:
-        found: The places of the runs of the right groups, the last changed first, each with the run if it is wanted,
-            or else with None.
+        found: The places of the runs of the wanted groups, the last changed first.  Each comes with its run, or with
+            None if the run does not match.
         asked: The query.
     """
     rows: list[tuple[Place, Any]] = []
@@ -221,7 +221,7 @@ def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence
 
 
 def page_of(runs: Sequence[Any], next: str | None) -> Page:
-    """Return a page."""
+    """Return a page, given its runs and the position of the next page."""
     page = Page(runs)
     page.next = next
     return page
@@ -243,7 +243,7 @@ def _place_in(after: str | None) -> Place:
 
 
 class Watch(NamedTuple):
-    """A run, and the news for which a caller waits."""
+    """A run, and the news that a caller waits for."""
 
     run: str
     is_news: Callable[[Any], bool]
@@ -251,7 +251,7 @@ class Watch(NamedTuple):
 
 
 class RunWatcher:
-    """Looks at runs for all waiting callers.  It is thread-safe, and works on both sides of an OS fork.
+    """Watches runs for all waiting callers.  Thread-safe, also in a forked process.
 
     Args:
         store: The store.
@@ -273,7 +273,8 @@ class RunWatcher:
 
         Args:
             run: The name of the run, or empty for the run that was changed last.
-            is_news: Says whether the run, as it is stored now, is the awaited news.  It gets None without a run.
+            is_news: Takes the run as it is stored now, or None if there is none.  Returns whether this is the awaited
+                news.
         """
         if self._process != os.getpid():  # a fork has none of its parent's threads
             self._reset()
@@ -304,15 +305,15 @@ class RunWatcher:
             seen = self._rests_after(seen, max(0.0, pause_s - took_s))
 
     def _rests_after(self, seen: int, timeout_s: float) -> int:
-        """Wait for the store's hint that a run was given back, or until the time is over."""
+        """Wait until the store says that a run was given back, or the time is over."""
         try:
             return self._store.wait_for_rest(seen, timeout_s)
-        except Exception:  # the store's, which those who wait are told by the next look
+        except Exception:  # of the store; the next look reports it to the callers
             time.sleep(timeout_s)
             return seen
 
     def _look(self, watches: Sequence[Watch]) -> bool:
-        """Look at each run once, and report its news to the callers.  Return whether there was any."""
+        """Look at each run once and report its news to the callers.  Return whether there was any."""
         has_news = False
         found: dict[str, Any] = {}
         for watch in watches:
@@ -322,7 +323,7 @@ class RunWatcher:
                 except Exception as error:
                     found[watch.run] = error
             run = found[watch.run]
-            with suppress(InvalidStateError):  # who waited has given up
+            with suppress(InvalidStateError):  # the caller has given up
                 if isinstance(run, Exception):
                     watch.future.set_exception(run)
                 elif watch.is_news(run):
@@ -332,7 +333,7 @@ class RunWatcher:
 
 
 def watched_run(store: Store, run: str) -> Run | None:
-    """Return a run by its name; or without a name, the run that was changed last, or None."""
+    """Return a run by name.  Without a name, return the run that was changed last, or None if there are no runs."""
     return store.get(run) if run else next(iter(store.list(limit=1)), None)
 
 

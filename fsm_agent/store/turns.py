@@ -1,14 +1,14 @@
-"""Turns: the runs of a conversation, each of which follows the one before.
+"""Turns: the runs of a conversation, each of which follows another.
 
-A turn stores only its own messages: those of its task and those that its call added.  Earlier messages are read from
-the turns before it, back to the first turn that stores its earlier messages itself (a policy had left some out, or the
-caller had passed others).  So the size of a turn on disk does not depend on the length of the conversation.
+A turn stores only the messages of its task and those that its call added.  Earlier messages are read from earlier
+turns, back to the first turn that stores its earlier messages itself, because a policy had left some out or the caller
+had passed others.  So the size of a turn on disk does not depend on the length of the conversation.
 
 The dialog after a turn:
 
-- A turn with an answer counts as it is.
-- A turn that ended without an answer is left out, unless it called functions.  Then it counts with their results, and
-  a message at its end says that it has no answer.
+- A turn with an answer counts with all its messages.
+- A turn that ended without an answer is left out, unless it called functions.  Then it counts with their results, and a
+  message at its end says that it has no answer.
 - A turn that has not ended does not count yet.
 """
 
@@ -32,7 +32,7 @@ UNANSWERED = "(This turn ended without an answer: {reason}.)"
 
 
 class StoredTurn(NamedTuple):
-    """A run of a conversation, as it is in the store."""
+    """A turn of a conversation, as it is stored."""
 
     row: Run
     header: Header
@@ -41,17 +41,17 @@ class StoredTurn(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if the turn has ended for good.  A failed turn may be retried while it is the newest one."""
+        """True if the turn has ended for good.  A failed turn may be retried while it is the newest."""
         return self.row.is_ended and not self.row.is_failed
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the conversation up to this turn."""
+        """The tokens of the conversation up to and including this turn."""
         return self.seed.usage if self.record is None else self.seed.usage + self.record.usage
 
 
 def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
-    """Return a turn.
+    """Return the turn with the name of a run.
 
     Raises:
         RunUnknown: If the turn was deleted.
@@ -67,13 +67,13 @@ def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
     header = header_of(loaded.header)
     saved = journals.read_snapshot(loaded) if loaded.run.is_ended else None
     record = None if saved is None else record_of(saved.document)
-    if record is not None and record.ending is None:  # the run was stuck, and was cancelled without its code
+    if record is not None and record.ending is None:  # a stuck run that was cancelled without its code
         record = None
     return StoredTurn(loaded.run, header, seed_of(header), record)
 
 
 def head_before(header: Header) -> Head:
-    """Return the head that its conversation had before a run."""
+    """Return the head of the conversation before a run."""
     return Head(header.conversation, header.turn - 1, header.follows)
 
 
@@ -84,7 +84,7 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
         journals: The journals of the runs.
         run: The name of the run, or empty for the start of the conversation.
         conversation: The name of the conversation, for errors.
-        known: A known dialog by its run.  It is replaced by the newest dialog that no longer changes.
+        known: A cache of one dialog, by its run.  It is updated with the newest dialog that can no longer change.
 
     Raises:
         RunUnknown: If a run of the conversation was deleted.
@@ -145,7 +145,7 @@ def check_ended(row: Run, conversation: str) -> None:
     """Refuse to follow a turn that has not ended.
 
     Raises:
-        Conflict: If the turn has not ended.  The error names its holder, or the question for which it waits.
+        Conflict: If the turn has not ended.  The error names its holder, or the question that it waits for.
     """
     if row.is_ended:
         return
@@ -168,7 +168,7 @@ def check_ended(row: Run, conversation: str) -> None:
 
 
 def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
-    """Return the dialog after a turn.  ``before`` is the dialog that the turn continues."""
+    """Return the dialog after a turn, given the dialog before it."""
     seed, record = turn.seed, turn.record
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0
     kept = without_system(before) if seed.is_continued else seed.dialog[start : start + seed.earlier]
