@@ -155,7 +155,7 @@ def _as_json_of(kind: Any) -> Callable[[CallResult[Any]], str]:
 
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:
-    """Return options for a shell, each after a space.  Limits are omitted, because a run keeps its own."""
+    """Return options for a shell, each with a leading space.  Limits are omitted, because a run keeps its own."""
     options_set = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
     options_set += [("--function", value) for value in functions or ()]
     options_set += [

@@ -184,7 +184,7 @@ def answer(
 
 @contextmanager
 def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Iterator[tuple[Flow[Any], str]]:
-    """Yield the flow with its store, and the option that names the store, after a space.
+    """Yield the flow with its store, and the option that names the store, with a leading space.
 
     The option is "" for a store that code creates, because the flow has it in every command.
     """
@@ -337,7 +337,7 @@ def _drive(
 
 
 def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
-    """Return an error message with the invalid fields, their values, what was expected, and all field names."""
+    """Return an error message with the invalid fields, their values, the expected types and all field names."""
     found = "; ".join([one_line(line) for line in described_errors(error).splitlines()])
     message = f"expected JSON of {_row(flow)['data']}: {found}"
     with suppress(PromptError):  # the type has no schema

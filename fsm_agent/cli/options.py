@@ -159,7 +159,7 @@ def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, after a space, for a command that is shown; "" without a name."""
+    """Return the option that names the deps, with a leading space, for a command that is shown; "" without a name."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 

@@ -63,7 +63,7 @@ class LineWriter:
         return self._out is not None
 
     def take(self, event: Event, where: Where | None = None) -> None:
-        """Write an event, except a last event, whose line `end` writes.
+        """Write an event.  Last events are left to `end`.
 
         Args:
             event: The event.

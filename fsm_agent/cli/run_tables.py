@@ -134,7 +134,7 @@ def counts_table(counts: Sequence[RunCount]) -> RenderableType:
 
 
 def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
-    """Yield the number of runs, and how many failed, ask or are stuck, then how long ago the oldest changed."""
+    """Yield the cells of a row: the numbers of runs that exist, failed, ask and are stuck, and the oldest run's age."""
     for found in (
         sum([count.count for count in counts]),
         sum([count.count for count in counts if count.is_failed]),
@@ -310,14 +310,14 @@ def _key(key: str) -> str:
 
 
 def _triggers(entry: HistoryEntry) -> str:
-    """Return the triggers of an entry, except those that begin nested processes."""
+    """Return the triggers of an entry, without the beginnings of nested processes."""
     if entry.kind == RETRIED:
         return RETRIED
     return " ".join([trigger for path, trigger in entry.line.steps if not (path and trigger == "begun")])
 
 
 def _context_text(use: ContextUse | None) -> str:
-    """Return what a request showed the model: its tokens, how much was left out, and whether it starts anew."""
+    """Return the size of the context that a request sent, how much was left out, and whether it starts over."""
     if use is None:
         return ""
     tokens = use.reported if use.estimated is None else use.estimated
@@ -338,7 +338,7 @@ def _about(entry: HistoryEntry) -> str:
 
 
 def why_of(entry: HistoryEntry) -> str:
-    """Return one line with what the model was told about a refused reply, or why the call failed."""
+    """Return one line that says why the call failed, or what the model was told about a refused reply."""
     is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
     if not entry.why or (is_end and entry.why in _outcome_text(entry)):
         return ""

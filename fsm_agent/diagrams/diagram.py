@@ -129,7 +129,7 @@ def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:
-    """Remove the trigger "done" from the states that have no other trigger of their own."""
+    """Remove the trigger "done" where a state is left only by its result."""
     usual = ("done", "cancelled", "expired")  # the last two concern the whole flow
     others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
     return [

@@ -1,6 +1,6 @@
 """MCP servers' tools as functions of agents, and functions, agents and flows as tools of an MCP server.
 
-Client and server are those of the official package ``mcp``.
+The official package ``mcp`` provides the client and the server.
 """
 
 from fsm_agent.mcp.client import MCPServer, mcp_servers

@@ -150,7 +150,7 @@ class MCPServer:
         transport: How to reach the server.  Use `stdio` or `http` instead.
         name: The name in messages.  The default is the name of the command or host.
         prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
-        timeout_s: The timeout of one tool call, in seconds.  The model is told about timeouts.
+        timeout_s: The timeout of one tool call, in seconds.  The model learns of a timeout.
         start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
         adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None to
             omit it.
@@ -272,7 +272,7 @@ class MCPServer:
         return _wait(self._access.call(tool, arguments))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """The async version of `call`.  If it is cancelled, the server is told."""
+        """The async version of `call`.  Cancelling it cancels the call at the server."""
         return await asyncio.wrap_future(self._access.call(tool, arguments))
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ def task_of(name: str, arguments: dict[str, Any]) -> str:
 
 
 class ForcedCallModel(SyncVerbs):
-    """A client whose reply calls the function in the task, and which ends the call after the result."""
+    """A client that first calls the function named in the task, and then ends the call."""
 
     name = "mcp:client"
     reports_logprobs = False

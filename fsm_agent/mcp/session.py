@@ -98,7 +98,7 @@ def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.
 
 
 class _Here:
-    """The background of this process, and references to what a fork inherited."""
+    """The background of this process, and objects that a fork inherited."""
 
     def __init__(self, *inherited: object) -> None:
         self.lock = threading.Lock()

@@ -128,7 +128,7 @@ class Calls:
         self._waited = deque[str]()
 
     def new_name(self) -> str:
-        """Return a name for a new call that nobody can guess."""
+        """Return a random name for a new call."""
         return f"{self._agent.name}-{secrets.token_hex(16)}"
 
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:

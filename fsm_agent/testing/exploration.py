@@ -57,9 +57,9 @@ class Explored:
     """What `explore` found.
 
     Attributes:
-        configurations: The number of distinct pairs of state and data, including those of subflows.
+        configurations: The number of distinct pairs of state and data, also in subflows.
         rows: How often each row was taken, by name.  Rows of a subflow have its name as a prefix.
-        missed: The rows that users wrote and that were never taken, including those of subflows.
+        missed: The rows that users wrote and that were never taken, also in subflows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
         is_whole: Whether everything was tried within the limits on configurations and combinations.
@@ -109,10 +109,10 @@ def explore(
         data: The initial data.
         answers: The possible answers of each state, including states inside others; at least one of each type.  Each
             state may also time out or fail.  If a guard looks at failures, an agent call fails once for each `Reason`.
-            If a state with members or a subflow has answers of its own, nothing inside it is walked.  Use
+            If a state with members or a subflow has answers itself, nothing inside it is walked.  Use
             ``example_result(output)`` for the whole result of an agent call.
-        holds: Returns whether state and data are valid.  Called for every configuration of the flow, but not for those
-            of subflows.
+        holds: Returns whether state and data are valid.  Called for every configuration of the flow, but not of its
+            subflows.
         limit: The maximum number of configurations.
 
     Raises:
@@ -175,7 +175,7 @@ def _is_inner(state: LiveState[Any, Any]) -> bool:
 
 
 def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]]:
-    """Yield the states of a flow, and the states inside each one that has no answers of its own."""
+    """Yield the states of a flow, and the states inside each one that has no answers itself."""
 
     def inside(state: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
         yield state
@@ -226,7 +226,7 @@ class _Walk:
 
 
 class _TestedRun(FlowRun[Any]):
-    """A run whose guards and actions are called twice, including those of subflows."""
+    """A run whose guards and actions are called twice, also in subflows."""
 
     def __init__(
         self, flow: Flow[Any], record: FlowRecord, run_context: RunContext, machines: dict[Flow[Any], Any]
@@ -322,7 +322,7 @@ class _Explorer:
         return run.state, run.flow.data_json(run.data), *rest, None if inner is None else self._key(inner)
 
     def _run_inside(self, run: FlowRun[Any]) -> FlowRun[Any] | None:
-        """Return the run inside a run, unless its state has answers of its own."""
+        """Return the run inside a run, unless its state has answers itself."""
         state, r = run.flow.states[run.state], run.record
         if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
             return None
@@ -486,7 +486,7 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
-    """Return the result of members with these results, of which the one at index ``first`` comes first."""
+    """Return the result of members with these results.  The member at index ``first`` finishes first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
     waiting = deque(range(len(results)))
     waiting.rotate(-first)

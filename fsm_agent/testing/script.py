@@ -227,7 +227,7 @@ class Script(SyncVerbs):
             parts; a whole `Reply`, with usage or finish reason; an exception to raise (a `ProviderError` fails the
             request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
             that returns one of these.  The function runs in the event loop and must not block.
-        by: Replaces ``entries`` where several calls run at once.  It maps a text in the task to the entry for one
+        by: Replaces ``entries`` where calls run concurrently.  It maps a text in the task to the entry for one
             request, or to a `Script` with the entries for several requests.  For example,
             ``Script(by={"Paris": "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message
             that has one of the texts.

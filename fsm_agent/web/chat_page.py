@@ -72,7 +72,7 @@ def serve(
             coroutine function.
         hosts: The host names of the service.  None allows any name with ``user``, and only names of this machine
             without it.
-        task: Converts a message to the task, or to the data of a flow.  The default is that of `RunFollower.take`.
+        task: Converts a message to the task, or to the data of a flow.  The default is described in `RunFollower.take`.
         deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
             the value for each run.  ``user`` is the user who began the run.
         at_once: The maximum number of active runs of one user, in all processes.  More are refused.

@@ -70,7 +70,7 @@ def name_processes(reading: RunHistory) -> dict[str, str]:
 
 
 def list_failures(items: Sequence[Item]) -> list[Item]:
-    """Return the failures that led to the failure of a run."""
+    """Return the errors that led to a run's failure."""
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
 
@@ -345,7 +345,7 @@ def timeline(reading: RunHistory) -> dict[str, Any]:
 
 
 class Past(NamedTuple):
-    """A run as it was after an entry, according to its agent's current code."""
+    """The state of a run after an entry, according to its agent's current code."""
 
     waits: list[str]  # the keys that it waited for
     messages: list[tuple[str, str, bool]]  # role, text as the model sees it, and whether it is pruned later
@@ -355,7 +355,7 @@ class Past(NamedTuple):
 
 
 def read_past(runs: Runs, run: str, n: int, definition: Any) -> Past:
-    """Return a run as it was after an entry."""
+    """Return the state of a run after an entry."""
     try:
         process = runs.at(run, n, definition)
         waits = [effect.key for effect in process.effects]

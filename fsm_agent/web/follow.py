@@ -125,7 +125,7 @@ class RunFollower:
         Args:
             task: The task of an agent, or the data of a flow, as for ``submit``.
             run_id: The name of the run.  The default is a new name.
-            conversation: The conversation of which the run is the next turn, or None.
+            conversation: The conversation that the run continues, or None.
             options: Options of ``submit``, such as ``extra``, ``args``, and ``by``, the user according to your login.
 
         Raises:
@@ -188,7 +188,7 @@ class RunFollower:
                 For a flow, the text is the data, parsed if it is JSON.
 
         Returns:
-            The run's name, and the value of ``after`` with which to `follow` it.
+            The run's name, and the value of ``after`` for `follow`.
 
         Raises:
             NotAsked: If the conversation does not exist, or asks no such question.

@@ -356,7 +356,7 @@ class Inspector:
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
     def read(self, run: str) -> RunHistory:
-        """Return a run as it is in the store.  It is cached until it changes."""
+        """Return a run, cached until it changes in the store."""
         row = self.runs.store.get(run)
         with self._lock:
             kept = self._readings.get(run)

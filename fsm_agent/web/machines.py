@@ -76,7 +76,7 @@ class Way(NamedTuple):
     to: str
     title: str
     curve: Curve
-    entries: tuple[int, ...]  # the entries with which the run took it
+    entries: tuple[int, ...]  # the numbers of the entries in which the run took it
     is_dashed: bool
     at: Point  # where their numbers are written
 
@@ -93,7 +93,7 @@ class Way(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A machine as it is drawn."""
+    """A machine with positions for its states and arrows."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -115,7 +115,7 @@ class Machine(NamedTuple):
     notes: Mapping[str, str] = {}
     abouts: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}  # of states whose label is not their name
-    entries: Mapping[tuple[str, str], Sequence[int]] = {}  # the entries with which the run took an arrow
+    entries: Mapping[tuple[str, str], Sequence[int]] = {}  # the numbers of the entries in which the run took an arrow
     dashed: Collection[tuple[str, str]] = ()
 
     @property
@@ -244,7 +244,7 @@ def _across(way: tuple[str, str], boxes: Mapping[str, Box], ways: Collection[tup
 
 
 def _free(curves: Sequence[Curve], way: tuple[str, str], boxes: Mapping[str, Box]) -> Curve:
-    """Return the first curve that crosses no other box, or the first of all if there is none."""
+    """Return the first curve that crosses no other box.  If every curve crosses one, return the first curve."""
     others = [box for name, box in boxes.items() if name not in way]
     free = (curve for curve in curves if not any(box.holds(point) for point in _points(curve) for box in others))
     return next(free, curves[0])
@@ -350,7 +350,7 @@ def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
 
 
 def _call(taken: Taken) -> Machine:
-    """Return the machine of an agent call: the usual transitions, and those of the run."""
+    """Return the machine of an agent call: the usual transitions, and the run's other ones."""
     overview = _overview()
     ways = {(edge.source, edge.target): ", ".join(edge.lines).replace("_", " ") for edge in overview.edges}
     branch = {way for way in taken if way[1] == State.PARSE_EXCEPTION}
@@ -389,5 +389,5 @@ def _triggers(moves: list[Move]) -> str:
 
 
 def _entries(taken: Taken) -> dict[tuple[str, str], list[int]]:
-    """Return the numbers of the entries with which each transition was taken."""
+    """Return the numbers of the entries in which each transition was taken."""
     return {way: [*dict.fromkeys([move.n for move in moves])] for way, moves in taken.items()}

@@ -74,7 +74,7 @@ def read_json(body: bytes) -> Any:
 
 
 async def read_body(request: Any, most: int) -> bytes:
-    """Return the body of a Starlette request.  Reading stops after ``most`` bytes are exceeded."""
+    """Return the body of a Starlette request.  Reading stops once it exceeds ``most`` bytes."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

@@ -237,7 +237,7 @@ class ProtocolTranslator(EventTranslator):
         return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
-        """Return the ends of calls that never began, because they were refused at once."""
+        """Return the ends of calls that never began, because they were refused."""
         found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
         return [data for ended in found for data in self._end_function(path, seen, ended)]
 
