@@ -214,7 +214,7 @@ def _flow_in(item: object) -> Flow[Any] | None:
 
 
 def _store_in_code(named: str) -> str:
-    """Return the option that names the store that code made for a flow, for a command that knows no flows."""
+    """Return the option that names a flow's store by its place in the code, for commands that do not take a flow."""
     module, _, path = named.partition(":")
     path = path or next(name for name, item in vars(load_module(module, named)).items() if _flow_in(item))
     return f" {store_option(f'{module}:{path}.store')}"

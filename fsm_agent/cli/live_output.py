@@ -41,7 +41,6 @@ class LiveOutput:
         self._is_live = screen.out.is_terminal if is_live is None else is_live
 
     def take(self, event: Event) -> None:
-        """Show an event."""
         self.screen.take(event)
         if self._is_live and isinstance(event, TextDelta):
             self.screen.write(event.text)
@@ -92,7 +91,7 @@ class TerminalHook:
 
     Args:
         quiet: Show only the answer.
-        steps: Show steps and functions.  Those of nested agents have their path in front.
+        steps: Show steps and functions.  Lines of nested agents begin with their path.
         overview: Show rounds, functions, tokens and cost.
 
     Examples:

@@ -62,7 +62,7 @@ def _models_here() -> list[dict[str, object]]:
 
 
 def providers(as_json: Json = False, debug: Debug = False) -> None:
-    """List the providers of models: whether their keys are set, their wires and addresses."""
+    """List the providers of models, whether their keys are set, their wires and addresses."""
     with reporting(debug), Screen() as screen:
         rows = [_row(PROVIDERS[name]) for name in sorted(PROVIDERS)]
         screen.line(json_text(rows)) if as_json else screen.show(_table(rows))

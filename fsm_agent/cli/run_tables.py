@@ -388,7 +388,6 @@ class _Lanes:
         self._width = max([len(one_line(name, _KEY)) for name in visited], default=0)
 
     def legend(self) -> list[Text]:
-        """Return a line for each lane."""
         return [
             Text.assemble(("│ " * n, "dim"), ("╭ ", "dim"), (one_line(name), self._style(name, "bold")))
             for n, name in enumerate(self.names)

@@ -496,7 +496,7 @@ def cancel(
     by: By = None,
     debug: Debug = False,
 ) -> None:
-    """Cancel runs; the driver of each ends it."""
+    """Cancel runs. The driver of each run ends it."""
     with reporting(debug), open_store(store) as runs, Screen() as screen:
 
         def act(name: str) -> str:

@@ -105,7 +105,6 @@ class StatusLine:
         self._pieces = 0  # of the incoming reply: about as many as its tokens
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event."""
         match event:
             case TextDelta() | ReasoningDelta() | ArgumentsDelta():
                 self._pieces += 1
@@ -260,7 +259,6 @@ class Screen:
         return answer.decode(errors="replace")
 
     def _end_question(self) -> None:
-        """End the line of an unanswered question."""
         if self._is_asking:
             self._is_asking = False
             self.err.file.write("\n")
@@ -320,7 +318,6 @@ class _Warnings(logging.Handler):
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a warning, except steps, which are shown as events."""
         if record.funcName != "log_steps":
             self._screen.tell(self.format(record))
 

@@ -90,7 +90,7 @@ def worker(
     health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Its address.")] = "127.0.0.1",
     debug: Debug = False,
 ) -> None:
-    """Advance due runs in a store, until stopped; start one for each processor."""
+    """Advance due runs in a store until stopped. Start one worker per processor."""
     if threads is not None and tasks is not None:
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")
@@ -173,7 +173,6 @@ class _Plain(logging.Formatter):
         return plain(super().format(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """Return a traceback from the first frame of the user's code."""
         return traceback_text(ei[1])
 
 
@@ -253,7 +252,6 @@ def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:
 
 
 def _task(runnable: Any, task: str) -> Any:
-    """Return what to submit: a task, or the data of a flow."""
     if not isinstance(runnable, Flow):
         return task
     try:

@@ -479,7 +479,6 @@ def _dot_node(node: Node) -> dict[str, str]:
 
 
 def _small_print(node: Node) -> str:
-    """Return a label in DOT's kind of HTML, with notes in small print."""
     label, *notes = [html.escape(one_line(text)) or " " for text in (node.label, *node.note)]
     return f'<{label}<BR/><FONT POINT-SIZE="12">{"<BR/>".join(notes)}</FONT>>'
 

@@ -348,7 +348,7 @@ class _Access:
         return background().submit(coroutine)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Future[str | list[Piece]]:
-        """Call a tool by the server's name for it."""
+        """Call a tool by the name that the server gives it."""
         return self.submit(self._answer(tool, arguments))
 
     async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:

@@ -277,7 +277,6 @@ class ToolCall(NamedTuple):
         return result_of(call)
 
     async def _first(self, name: str, progress: Progress) -> AgentCall[Any]:
-        """Begin the call, or continue one that waits."""
         state = self.params.request_state
         if state is None:
             task = task_of(self.params.name, self.params.arguments or {})

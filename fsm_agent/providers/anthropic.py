@@ -337,7 +337,6 @@ class _DialogInTurns:
         return whole
 
     def finish(self) -> _Turns:
-        """Return the newest turn, and the parts of the dialog outside of turns."""
         if not self._role:
             raise UsageError("the dialog: expected a message beside the system's, got none; add the user's")
         names = tuple(self._function_names)
@@ -551,7 +550,6 @@ def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any
 
 
 def _count(extra: Mapping[str, Any]) -> int:
-    """Return the number of breakpoints in an extra body."""
     listed = [block for key in ("messages", "system", "tools") for block in _entries(extra.get(key))]
     blocks = [extra, *listed, *[block for entry in listed for block in _entries(entry.get("content"))]]
     return sum("cache_control" in block for block in blocks)

@@ -216,7 +216,6 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
 
 
 def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
-    """Return the configuration of reasoning, or None to leave it out."""
     if effort is None or (effort == "none" and profile.reasoning is None):
         return None
     if effort == "none" and not profile.reasoning_off:
@@ -258,7 +257,6 @@ class _DialogInContents:
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the contents that the message completes."""
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
         contents = [*self._last, *[content for each in messages for content in self._add_message(each)]]
@@ -266,7 +264,6 @@ class _DialogInContents:
         return contents[:-1]
 
     def finish(self) -> _Contents:
-        """Return the instruction, and the contents that are not complete yet."""
         system = self._system if self._words is None else _system(with_system_text([], self._words)[0])
         beside = [{"role": "user", "parts": [*self._beside]}] if self._beside else []
         last = [{**content, "parts": [*content["parts"]]} for content in self._last]

@@ -138,7 +138,6 @@ class _Entries:
         return bridged
 
     def finish(self) -> list[Any]:
-        """Return the attachments of the last round."""
         entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
         if self._words:
             _append_to_system(entries, self._words, self._profile)

@@ -414,7 +414,6 @@ class ChatDecoder(Decoder):
             self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
 
     def _add_words(self, piece: str) -> None:
-        """Add text, after splitting off reasoning in tags before it."""
         if self._tags.is_decided:
             self._add_text(Text, piece)
             return

@@ -427,7 +427,6 @@ def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[st
 
 
 def _strip_refused(item: Any) -> Any:
-    """Return an item without the fields that the service refuses as input."""
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
         item = {**item, "action": without(action, "sources")}

@@ -341,7 +341,6 @@ class ResponsesDecoder(Decoder):
             self.usage = counted
 
     def _end(self, response: Mapping[str, Any], status: str) -> None:
-        """Read the last version of the response."""
         status = text_or_none(response.get("status")) or status
         if response.get("error") or status in _FAILED:
             problem = {"message": f"the response ended as {status!r}, and no reason was given"}
@@ -411,7 +410,6 @@ class ResponsesDecoder(Decoder):
             self._deltas.append(ArgumentsDelta(item.call, arguments))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
-        """Store the whole item and emit its missing deltas."""
         item.data, item.is_done = data, True
         self._start(item)
         for piece in PIECES.values():

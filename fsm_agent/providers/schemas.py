@@ -240,7 +240,6 @@ class _Reducer:
         self._reached: dict[str, set[str]] = {}
 
     def reduce(self, schema: Any, depth: int = 0) -> Schema:
-        """Return the schema, or a part of it, reduced to what the provider takes."""
         node, rules = self._prepared(schema, depth), self.rules
         if (followed := self._followed(node, depth)) is not None:
             return followed
@@ -454,7 +453,6 @@ class _Gemini(_Reducer):
         return merged
 
     def _resolve(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
-        """Return the node, with its reference replaced by the target."""
         while isinstance(pointer := node.get("$ref"), str):
             target = {} if pointer in seen else self._target(pointer)
             seen |= {pointer}

@@ -63,8 +63,10 @@ def serve(
     """Return an application with a chat page for an agent or a flow.
 
     The page has conversations, approvals, forms and pictures.  Users see only their own conversations, and their
-    answers are recorded under their names.  Without ``user`` there is one user, and the application only responds under
-    names of this machine; do not let other machines connect then.  ``POST agui`` speaks AG-UI.
+    answers are recorded under their names.  ``POST agui`` speaks AG-UI.
+
+    Without ``user`` there is one user, and the application responds only under names of this machine.  Do not let other
+    machines connect then.
 
     Args:
         runnable: The agent or flow.  With a store, conversations survive restarts.
@@ -107,8 +109,6 @@ def serve(
 
 
 class _Pages:
-    """The handlers of the routes."""
-
     def __init__(
         self, live: RunFollower, user: UserOf | None, task: Callable[[Message], Any] | None, at_once: int = AT_ONCE
     ) -> None:
@@ -127,7 +127,6 @@ class _Pages:
         return str(who)
 
     async def page(self, request: Request) -> Response:
-        """Return the page."""
         await self._who(request)
         return Response(self._html, media_type="text/html")
 

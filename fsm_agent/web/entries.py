@@ -108,7 +108,6 @@ class EntryView:
             self._tries.pop(entry.path, None)
 
     def item(self, entry: HistoryEntry) -> Item:
-        """Return the description of an entry."""
         self.note(entry)
         item = _item(entry, self._names)
         prefix = prefix_of(entry.key)

@@ -126,7 +126,6 @@ class EventLog:
                 self._waiting.discard(waiting)
 
     def raise_error(self) -> None:
-        """Raise the error that ended the driver, if any."""
         if self.error is not None:
             raise self.error
 

@@ -206,7 +206,7 @@ class RunFollower:
         return run, await self.answer(run, answer_questions(waits, asked), by=by)
 
     def run_of(self, asked: ClientRequest) -> str | None:
-        """Return the name of the run that a request begins or has begun before, or None if it needs a new name."""
+        """Return the name of the run that a request begins or repeats, or None if it needs a new name."""
         if not self.has_conversations:
             return asked.conversation
         own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
@@ -288,7 +288,6 @@ class RunFollower:
             self._leave(run, listener)
 
     def _leave(self, run: str, listener: object) -> bool:
-        """Stop listening, and return whether this was the run's last listener."""
         listeners = self._listeners[run]
         was_listening = listener in listeners
         listeners.discard(listener)
@@ -364,7 +363,6 @@ class RunFollower:
             raise UsageError("this RunFollower is closed, since the service ends")
 
     def _start(self, run: str) -> None:
-        """Drive a run here, unless it is already driven."""
         if self._drives and not self._is_closed and run not in self._driven:
             self._driven[run] = told = EventLog()
             self._keep(self._drive(run, told))
@@ -522,7 +520,6 @@ class _Cursor:
         return steps > self._after or (steps == self._after and not is_step(event))
 
     def ends_with(self, event: Event) -> bool:
-        """Return whether an event is the last one."""
         self.is_over = is_last(event, self._to_end)
         return self.is_over
 

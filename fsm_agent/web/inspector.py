@@ -252,7 +252,6 @@ class Inspector:
     # Pages
 
     def html(self, request: Request, template: str, **values: Any) -> str:
-        """Return a rendered template."""
         rendered: str = (
             _templates()
             .get_template(template)
@@ -288,7 +287,6 @@ class Inspector:
         )
 
     def run(self, request: Request) -> Response:
-        """Respond with the page of a run."""
         return self._run_page(request, _name(request))
 
     def _run_page(self, request: Request, run: str, failed: Failed | None = None) -> Response:
@@ -301,7 +299,6 @@ class Inspector:
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
     def _values(self, reading: RunHistory, inside: str, failed: Failed | None = None) -> dict[str, Any]:
-        """Return the values that the templates of a run's page need."""
         key, error, typed = failed or ("", None, {})
         asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
         return {
@@ -326,7 +323,6 @@ class Inspector:
         return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
 
     def picture(self, request: Request) -> Response:
-        """Respond with the machine of a process in a run."""
         reading, path = self.read(_name(request)), request.query_params.get("inside", "")
         if path not in reading.processes:
             raise UsageError(f"expected a path inside the run, got {path!r:.200}")
@@ -345,12 +341,10 @@ class Inspector:
         return HTMLResponse(self.html(request, "moment.html", **values))
 
     def compare(self, request: Request) -> Response:
-        """Respond with two runs side by side."""
         a, b = [self.read(request.query_params.get(name, "")) for name in "ab"]
         return HTMLResponse(self.html(request, "compare.html", a=a, b=b, c=diff_runs(a, b)))
 
     def export(self, request: Request) -> Response:
-        """Respond with the journal of a run as JSON lines."""
         lines = self.runs.export(_name(request))
         headers = {"content-disposition": 'attachment; filename="run.jsonl"'}
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
@@ -379,7 +373,7 @@ class Inspector:
         return counts
 
     def _definition(self, reading: RunHistory) -> Any:
-        """Return what makes the process of a run, or None if its code is not available here."""
+        """Return the factory of a run's process, or None if the run's code is not available here."""
         agent = self._agents.get(reading.header.agent)
         return None if agent is None else agent._definition_of_run(reading.header, LATER, self._prompts)
 

@@ -88,7 +88,6 @@ class Way(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The entry numbers written on the arrow."""
         return self.entries[:_NUMBERS]
 
 
@@ -120,11 +119,9 @@ class Machine(NamedTuple):
 
     @property
     def states(self) -> list[str]:
-        """All states, beginning with the start."""
         return [*dict.fromkeys([self.start, *[name for way in self.ways for name in way]])]
 
     def box(self, name: str, x: float, y: float) -> Box:
-        """Return the box of a state, wide enough for its texts."""
         label, note = self.labels.get(name, name), self.notes.get(name, "")
         width = max(_letters(label[:_MOST_LETTERS]) * _LETTER, _letters(note[:_MOST_NOTE]) * _SMALL) + _PADDING
         return Box(name, label, self.tones.get(name, ""), note, self.abouts.get(name, ""), x, y, width)
@@ -214,7 +211,6 @@ def _sort_rows(rows: list[list[str]], forward: Iterable[tuple[str, str]]) -> Non
 
 
 def _picture(machine: Machine, boxes: Iterable[Box], ways: Sequence[Way], *, is_placed: bool) -> Picture:
-    """Return a picture that is large enough for all boxes and arrows."""
     drawn = tuple(boxes)
     points = [point for way in ways for point in _points(way.curve)]
     points += [(x, box.y + side * HEIGHT / 2) for box in drawn for x in (box.left, box.left + box.width)

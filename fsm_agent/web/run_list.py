@@ -80,7 +80,7 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Runs of a page that an operator treats alike."""
+    """A group of runs in a page, such as the failed ones."""
 
     title: str
     time: str  # the heading of the time column: WAITING, ELAPSED or CONTINUES
