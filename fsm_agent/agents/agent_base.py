@@ -446,19 +446,21 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a sub-agent.
 
-        ``of_class`` are the arguments from the class.  With several sub-agents, its prompt and output are left out.
+        ``of_class`` are the arguments from the class.  If its method `answer` asks the sub-agents, the prompt and the
+        output of the class are not theirs.
         """
         options = dict(of_class)
-        if hasattr(self, "answer"):
+        answers = hasattr(self, "answer")
+        if answers:
             options.pop("check", None)  # it checks the answer of the whole agent
-        if len(self.agent_group) > 1:
+        if answers and self.agent_group:
             options.pop("output", None)
             del options["prompt"]
-        elif not options.keys() & {"system", "system_path"}:
+        if len(self.agent_group) <= 1 and not options.keys() & {"system", "system_path"}:
             options["system"] = self.expertise
         if isinstance(self.agent_group, Mapping):
             options |= self.agent_group[each]
-        is_part = bool(self.agent_group) or hasattr(self, "answer")
+        is_part = bool(self.agent_group) or answers
         options["name"] = f"{owner}/{each}" if is_part else each
         arguments = SubAgent(self.config, each, options).arguments(owner, client)
         model = arguments["model"]

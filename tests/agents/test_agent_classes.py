@@ -429,6 +429,20 @@ class Nothing(BaseModel):
     """Nothing was found."""
 
 
+@pytest.mark.parametrize("group", [("writer",), ("writer", "critic"), {"writer": {}}])
+def test_the_output_and_the_prompt_of_a_class_with_an_answer_are_not_for_its_sub_agents(group: Any):
+    class Retold(AgentBase[int], register=False):
+        agent_group = group
+        prompt = Prompt("Tell {{ task }}")
+
+        def answer(self, task: str) -> int:
+            return len(self.agents["writer"].call(f"Write: {task}").output)
+
+    model = Script("four")
+    assert Retold(client=model).call("me").output == 4
+    assert model.requests[0].messages[-1].text == "Write: me"
+
+
 class Stocked(BaseModel):
     lamps: int
     left: int = Field(default=0, exclude=True)
