@@ -56,7 +56,7 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "call of another argument": (
         lambda: agent.call("x", approve=print),
         UsageError,
-        ".*; use an argument of the",
+        ".*; use the same argument of",
     ),
     "call, misspelt": (lambda: agent.call(Prompt("x"), dpes=5), UsageError, ".*'dpes'.*did you mean 'deps'?"),
     "args": (

@@ -99,7 +99,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
         return len(self._items)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} results, {len(self.failed)} of tasks that failed>"
+        return f"<{len(self)} results, {len(self.failed)} failed>"
 
 
 class _Callable(Protocol):
@@ -140,7 +140,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse options that would make every task fail."""
     if options.get("run_id") is not None:
         raise UsageError(
-            f"run_id: expected none, since map begins a run for each task, got {options['run_id']!r:.80}; leave it out"
+            f"run_id: expected none, since each task is a run of its own, got {options['run_id']!r:.80}; "
+            "to name the runs, use call or submit for each task"
         )
 
 

@@ -112,7 +112,7 @@ class Program(SyncVerbs):
             return Reply.of(text).changed(usage=self.used)
         except ValueError as error:  # includes errors of pydantic
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
-            right = "annotate what it returns"
+            right = "return one, or declare the type that it returns"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
             raise ProgramError(
                 f"what {self._named} returned: expected {named}, got {safe_repr(found)}; {why}"

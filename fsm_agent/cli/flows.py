@@ -74,7 +74,7 @@ def check(module: Module, as_json: Json = False, debug: Debug = False) -> None:
             screen.line(json_text(rows))
             return
         for row in rows:
-            screen.line(f"{row['name']}({row['data']}): {len(row['states'])} states and {row['rows']} rows are valid")
+            screen.line(f"{row['name']}({row['data']}) is valid (states: {len(row['states'])}, rows: {row['rows']})")
             for name, waits in row["states"].items():
                 screen.prose(f"{name}: {waits}", indent=2)
             screen.prose(f"ends: {', '.join(row['ends'])}", indent=2)

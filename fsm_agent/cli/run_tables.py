@@ -223,7 +223,7 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
         by = f", by {one_line(header.forked_by)}" if header.forked_by else ""
         yield f"a fork of the run {one_line(header.forked[0])} after its step {header.forked[1]}{by}", "dim"
     if reading.title:
-        yield f"{'task' if reading.kind == 'call' else 'data'}: {one_line(reading.title)}", ""
+        yield f"{'task' if reading.kind == 'call' else 'began with'}: {one_line(reading.title)}", ""
     if header.extra:
         yield f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""
     if is_undriven(run, now_s):

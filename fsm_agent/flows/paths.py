@@ -133,7 +133,7 @@ def outcomes_of(
             if len(own) != 1:
                 asked_now = ", ".join(map(repr, own or keys)) or "nothing"
                 what = f"several; answer by key: {asked_now}" if own else f"none (asked now: {asked_now})"
-                raise OutcomeError(f"{whom!r}: expected one open question, got {what}")
+                raise OutcomeError(f"the state {whom.name!r}: expected one open question, got {what}")
             key = own[0]
         else:
             key = next((now for now, before in keys.items() if before == whom), whom)

@@ -43,6 +43,7 @@ _KEYS = {
 }
 _UNUSED = ("name", "annotations", "audio", "function_call", "tool_calls", "tool_call_id", "refusal")  # when empty
 _RIGHT = "Message.of('user', '…') or {'role': 'user', 'content': '…'}"
+_OF_FILES = "; for a text with files, pass Payload.text('…').with_document(…)"
 
 
 def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] = ()) -> list[Message]:
@@ -91,7 +92,7 @@ class _Reader:
         """Return the message for a dictionary, or the item itself if it is a message."""
         if not isinstance(item, Message):
             if not isinstance(item, Mapping):
-                raise invalid("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
+                raise UsageError(f"messages[{index}]: expected {_RIGHT}, got {safe_repr(item)}{_OF_FILES}")
             item = self._convert(f"messages[{index}]", item, self._start + index)
         self._follow(item)
         return item

@@ -84,7 +84,7 @@ def test_check_names_states_and_what_is_wrong(here: Path):
     assert "the module is imported" in listed.stderr
     (row,) = json.loads(ran("flows", "check", "post:words", "--json").stdout)
     assert (row["name"], row["start"], row["rows"]) == ("words", "asking", 1)
-    assert re.findall(r"^(\w+)\(Letter\): \d states", listed.stdout, re.M) == ["letters", "outer", "words"]
+    assert re.findall(r"^(\w+)\(Letter\) is valid", listed.stdout, re.M) == ["letters", "outer", "words"]
     sys.modules.pop("post")
     (here / "post.py").write_text(MODULE.replace("    review.done(sent, of=Approve),\n", ""))
     told = refused("flows", "check", "post")
