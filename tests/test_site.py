@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from html.parser import HTMLParser
 from importlib import import_module
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import hooks
 import pytest
 import yaml
+from msgspec import Struct
 from support.packages import PACKAGES
 from support.paths import ROOT
 
@@ -156,6 +158,16 @@ class TestBuilt:
             anchors = pages[f"/reference/{package}/"].anchors
             names = {f"fsm_agent.{package}.{name}" for name in import_module(f"fsm_agent.{package}").__all__}
             assert names - anchors == set()
+
+    def test_the_reference_lists_the_fields_of_values(self, site):
+        for package in PACKAGES:
+            text = (site / "reference" / package / "index.html").read_text("utf-8")
+            room = import_module(f"fsm_agent.{package}")
+            for name, kind in ((each, getattr(room, each)) for each in room.__all__):
+                if isinstance(kind, type) and issubclass(kind, Struct) and "Args:" not in (kind.__doc__ or ""):
+                    entry = text.partition(f'id="fsm_agent.{package}.{name}"')[2].partition('<h2 id="fsm_agent')[0]
+                    own = get_annotations(kind)
+                    assert [each for each in kind.__struct_fields__ if each in own and each not in entry] == [], name
 
     def test_it_can_be_searched_and_read_by_programs(self, site):
         found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
