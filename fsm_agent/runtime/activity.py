@@ -30,10 +30,6 @@ class Activity:
     If it streams, `perform` returns an async generator that yields events, and the outcome last.  An outcome of None
     means that this driver cannot answer.
 
-    Args:
-        effect: The effect, with its key in the driven process.
-        driver: The driver.
-
     Attributes:
         key: The key of the effect in the driven process.
         effect: The effect, with its key in its own process.
@@ -88,7 +84,7 @@ class Activity:
         """Prepare the start, just before `perform`."""
 
     def at_once(self) -> Any:
-        """Return the outcome of an instant activity."""
+        """Return the outcome, if the activity is instant."""
         raise NotImplementedError(f"{type(self).__name__} is not instant")
 
     def perform(self) -> Coroutine[Any, Any, Any] | AsyncGenerator[Any]:
@@ -116,7 +112,6 @@ class Activity:
         """Record that this driver cannot answer the effect."""
 
     def timeout_outcome(self) -> Any:
-        """Return the outcome after a timeout."""
         raise NotImplementedError(f"{type(self).__name__} has no timeout")
 
     def returned_outcome(self) -> Any:

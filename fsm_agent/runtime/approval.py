@@ -40,7 +40,7 @@ class AskActivity(Activity):
     __slots__ = ()
 
     def user_function(self) -> Any:
-        """Return the user's function, or None if this driver cannot answer."""
+        """Return the user's function, or None if there is none."""
         raise NotImplementedError
 
     def ask(self) -> Any:
@@ -163,7 +163,6 @@ class CheckActivity(Activity):
         return await self.place.call(partial(self._verdict, proposal, value))  # the user's validators may run in it
 
     def _asked(self) -> tuple[Proposal, Any]:
-        """Call the check, and return what it judges and its result, which may be awaitable."""
         call = self.process
         proposal = Proposal(call.record, call.prompt, call.proposed)
         check: Any = call.check
@@ -189,11 +188,7 @@ class CheckActivity(Activity):
         self.driver.report(self.key, FunctionProgress(self.effect.key, self.name, data))
 
     def _verdict(self, proposal: Proposal, value: Any) -> Checked:
-        """Return the outcome of a check that accepted the answer.
-
-        Raises:
-            UsageError: If the check returned something that is not an output.
-        """
+        """Return the outcome of a check that accepted the answer; raise `UsageError` if it returned no output."""
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)
         ended = self.ended = Checked(output_json=changed, at_s=self.environment.clock.now())

@@ -76,7 +76,7 @@ async def ask_model(effect: CallModel, environment: Environment, timeout_s: floa
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
-    """Return a function that makes `PartialOutput`s from the deltas of the next reply, or None if it can have none."""
+    """Return a function that makes `PartialOutput`s from the deltas of the next reply, or None if there are none."""
     arriving = arriving_output(call.record, call.prompt)
     if arriving is None:
         return None
@@ -103,11 +103,7 @@ async def stream_model(
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
     """Send the request, and yield the deltas of the reply and then the outcome.
 
-    Args:
-        effect: The request.
-        environment: Its client.
-        timeout_s: The time limit, in seconds.
-        message: The index of the coming message in the dialog, which the ids of its function calls contain.
+    ``message`` is the index of the coming message in the dialog, which the ids of its function calls contain.
     """
     reply: Reply | None = None
     calls = _Calls(message)
@@ -126,11 +122,7 @@ async def stream_model(
 
 
 class _Calls:
-    """The function calls of an arriving reply.
-
-    Args:
-        message: The index of the coming message in the dialog, which their ids contain.
-    """
+    """The function calls of an arriving reply.  Their ids contain the index of the coming message."""
 
     def __init__(self, message: int) -> None:
         self._message = message
@@ -157,7 +149,6 @@ _OF_CALLS = (FunctionCallStarted, ArgumentsDelta, FunctionCallCompleted)
 
 
 def _failure_outcome(effect: CallModel, error: Exception, environment: Environment) -> ModelFailed:
-    """Return the outcome for a client's exception; re-raise it if it is a bug, not a failed request."""
     if (failure := transport_failure(error)) is None:
         raise error
     return model_failed(effect, failure, environment)
@@ -183,8 +174,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 def transport_failure(error: Exception) -> ProviderError | None:
     """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt does not cure.
 
-    A custom client may raise the errors of its library: `OSError` (such as `ConnectionError` and `TimeoutError`), or
-    `httpx.TransportError`.  Both count as retryable.
+    A custom client may raise the errors of its library: `OSError` or `httpx.TransportError`.  Both count as retryable.
     """
     if isinstance(error, ProviderError):
         return error
@@ -292,7 +282,6 @@ class ModelActivity(Activity):
         return self.environment.changed(client=self.program)
 
     async def _refusal_outcome(self) -> ModelFailed:
-        """Return the outcome of a request that was refused before sending."""
         return ModelFailed(error=self.effect.refusal, at_s=self.environment.clock.now())
 
     def timeout_outcome(self) -> ModelFailed:

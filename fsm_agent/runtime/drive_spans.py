@@ -59,12 +59,7 @@ class _Origin(msgspec.Struct):
 class Place:
     """A process in the drive, its span, and the span of its state if it is a flow.
 
-    Args:
-        process: The process.
-        span: Its span, or None for the members of a state, which have none.
-        inside: The context for work in the process.
-        facts: The attributes that its span and its metrics share.
-        since_s: Monotonic time of its start.
+    Members of a state have no span.  ``facts`` are the attributes that the span and its metrics share.
     """
 
     __slots__ = ("facts", "inside", "own", "process", "since_s", "span", "step", "step_name", "steps")
@@ -116,10 +111,10 @@ class AnswerSpan:
         self._span = span
 
     def enter(self) -> None:
-        """Do nothing: the answer exists already."""
+        pass
 
     def leave(self, token: Any) -> None:
-        """Do nothing."""
+        pass
 
     def end(self, outcome: Any, /) -> None:
         _end(self._span, {}, type(outcome).__qualname__ if isinstance(outcome, BaseException) else "")
@@ -135,10 +130,7 @@ _TOKEN_TYPES = (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS))
 class SpanProbe:
     """The probe of the drivers: records the spans and metrics of all drives.
 
-    Args:
-        tracer_provider: Makes the spans; by default the program's provider.
-        meter_provider: Makes the metrics; by default the program's provider.
-        content: True to record messages, arguments and results.
+    See `instrument` for the arguments.
 
     Attributes:
         is_metered: True if metrics are recorded, as of the last drive that began.
@@ -191,7 +183,6 @@ class SpanProbe:
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
 
     def start(self, process: Any, name: str, parent: Context | None, facts: Mapping[str, Any], links: Any = ()) -> Span:
-        """Start the span of a process."""
         is_agent = isinstance(process, AgentCall)
         operation = names.INVOKE_AGENT if is_agent else names.INVOKE_WORKFLOW
         attributes: Facts = {names.OPERATION: operation, **facts}
@@ -200,13 +191,13 @@ class SpanProbe:
         return self.tracer.start_span(f"{operation} {name}".strip(), parent, attributes=attributes, links=links)
 
     def measure(self, facts: Facts, found: Facts, error: str, duration_s: float) -> None:
-        """Record the metrics of an operation.
+        """Record the metrics of an operation that has ended.
 
         Args:
             facts: The attributes with which it began.  Without an operation, nothing is recorded.
             found: The attributes of its outcome.
             error: The type of its error, or "".
-            duration_s: How many seconds it took.
+            duration_s: Its duration in seconds.
         """
         if names.OPERATION not in facts:
             return
@@ -226,10 +217,6 @@ class DriveSpans:
 
     A process that was driven before links to the span in which it began.  Unless another span is active, this drive
     continues that trace.
-
-    Args:
-        of: The probe that records the spans.
-        driver: The driver.
     """
 
     def __init__(self, of: SpanProbe, driver: Driver) -> None:
@@ -330,7 +317,6 @@ class DriveSpans:
                     self._close_inside(path)
 
     def _close_ended(self, place: Place, path: str, step: Stepped) -> None:
-        """End the spans of nested processes that a step has ended."""
         self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
         if path and place.process.record.ending is not None:
             self._close_inside(path)
@@ -411,17 +397,16 @@ def context_of(traceparent: str) -> SpanContext:
 
 
 def traceparent_of(span: Span) -> str:
-    """Return the traceparent of a span, or "" if the span is not valid because nothing is recorded."""
+    """Return the traceparent of a span, or "" if nothing is recorded."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent", "")
 
 
 def parent_and_links(before: SpanContext | None) -> tuple[Context | None, Sequence[Link]]:
-    """Return the parent and the links of a drive's span; None means the active span.
+    """Return the parent and the links of a drive's span.  A parent of None means the active span.
 
-    Args:
-        before: Where the process began or was driven before; None if it begins now.
+    ``before`` is where the process began or was driven before, or None if it begins now.
     """
     if before is None:
         return None, ()
@@ -435,7 +420,7 @@ def _origin_of(process: Any) -> _Origin:
 
 
 def _failure(process: Any) -> str:
-    """Return the reason of a failed process without details, or "" if it has not failed."""
+    """Return the reason of a failed process without details, or ""."""
     ending = process.record.ending
     if ending is None:
         return ""

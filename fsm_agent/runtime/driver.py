@@ -230,7 +230,6 @@ class Driver(ABC):
         yield from self._come_to_rest()
 
     def _idle(self) -> Generator[None, None, None]:
-        """Wait until something happens, or start the next sleep if nothing is active."""
         if self.active:
             yield None
         else:
@@ -270,7 +269,6 @@ class Driver(ABC):
             yield from self._record_first()
 
     def _record_first(self) -> Generator[Event | None, None, None]:
-        """Write the journal, then report the events of its new entries."""
         assert self.recorder is not None
         if self.recorder.is_instant:
             self.recorder.write()
@@ -383,7 +381,6 @@ class Driver(ABC):
                 self._may_run_inline = False
 
     def _wake_next(self) -> None:
-        """Queue the sleep that ends first."""
         activity = heappop(self._sleeps)[2]
         self._is_mixed |= bool(self.waiting)
         self.waiting.append(activity)
@@ -402,7 +399,6 @@ class Driver(ABC):
         return False
 
     def _may_join(self, activity: Activity) -> bool:
-        """Return whether an activity may run beside the active ones."""
         if activity.is_instant:
             return True
         if activity.is_exclusive:
@@ -619,7 +615,7 @@ class Driver(ABC):
         """Keep the results that have arrived, write the last entries, and give the run back, due at once.
 
         Raises:
-            Exception: If the run could not be given back, and no other exception ended the drive.
+            Exception: If this fails, and no other exception ended the drive.
         """
         try:
             self.keep_results()

@@ -74,7 +74,6 @@ class AsyncDriver(Driver):
             self.release(raised)
 
     def _end_without_loop(self, raised: object) -> None:
-        """End the drive of a coroutine whose loop is gone."""
         try:
             self.keep_and_give_back(raised)
         finally:
@@ -179,7 +178,6 @@ class AsyncDriver(Driver):
         self._ring_soon(self._bell)
 
     def _ring_soon(self, bell: asyncio.Future[None] | None, _: object = None) -> None:
-        """Ring a bell from any thread."""
         with suppress(RuntimeError):  # the loop is closed, so nothing waits
             self._loop.call_soon_threadsafe(_ring, bell)
 

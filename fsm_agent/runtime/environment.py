@@ -52,11 +52,7 @@ def models_of(client: Any) -> tuple[str, ...]:
 
 
 class PriceList:
-    """The prices of some models.
-
-    Args:
-        prices: The user's prices; see `Environment`.
-        models: The models, as ``provider:model``.
+    """The prices of models, given as ``provider:model``; see `Environment` for ``prices``.
 
     Raises:
         UsageError: If ``prices`` holds anything but prices.
@@ -95,11 +91,7 @@ class PriceList:
         return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
 
     def _price(self, names: tuple[str, ...]) -> Tariff:
-        """Return the price of a model.
-
-        Args:
-            names: The model's name in the reply, if any, and then the requested ``provider:model``.
-        """
+        """Return the price of a model, whose names are the one in the reply, if any, and the requested one."""
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
             if name in self._tariffs:
@@ -116,12 +108,7 @@ class PriceList:
 
 
 class KnownPrice:
-    """A model's price from `genai-prices`.  It may depend on the length of the request and the time of day.
-
-    Args:
-        model: The model, as ``provider:model``.
-        found: The provider and the model in `genai-prices`.
-    """
+    """A model's price from `genai-prices`.  It may depend on the length of the request and the time of day."""
 
     __slots__ = ("_found", "model")
 
@@ -438,9 +425,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     def delay_s(self, attempt: int, error: ProviderError) -> float:
         """Return the delay before the next attempt at the model, for when the provider specifies none.
 
-        Args:
-            attempt: The number of the attempt that failed, from 1.
-            error: Its failure.
+        ``attempt`` is the number of the attempt that failed, from 1.
         """
         if self.backoff is None:
             return doubled_s(1, 60, attempt) * self.random()  # full jitter, so that callers do not return together

@@ -53,12 +53,9 @@ def any_notable(steps: Sequence[Any]) -> bool:
 
 
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
-    """Log steps: failures and the last round at WARNING, others at DEBUG.
+    """Log the steps that an outcome led to: failures and the last round at WARNING, others at DEBUG.
 
-    Args:
-        record: The record of the process after the steps.
-        steps: The steps, each as `Stepped`, or as `Inside` for a step of a nested process.
-        outcome: The outcome that led to them.
+    ``record`` is the record of the process after the steps.
     """
     is_every = is_debugged()
     for event in steps:
@@ -86,13 +83,7 @@ def words(text: str, at_most: int = MAX_WORDS) -> str:
 
 
 def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
-    """Return the log line for a step.
-
-    Args:
-        record: The record of the process after it.
-        event: The step, perhaps of a nested process.
-        outcome: The outcome that led to it.
-    """
+    """Return the log line for a step; ``record`` is the record of the process after it."""
     name, step = getattr(record, "id", ""), event
     if isinstance(event, Inside):
         name, step = f"{name}/{event.path}", event.event  # type: ignore[assignment]
@@ -116,7 +107,6 @@ def _detail(step: Stepped, outcome: Any) -> str:
 
 
 def _subject(record: Any, event: Stepped | Inside, outcome: Any) -> str:
-    """Return the names of the functions that a step is about."""
     if isinstance(outcome, Replied):
         return words(", ".join([f.name for f in outcome.reply.message.function_calls]))
     if not isinstance(record, CallRecord) or not isinstance(event, Stepped):
@@ -200,7 +190,6 @@ class LoggingHook:
         self.log(event, Where(""))
 
     def log(self, event: Event, where: Where) -> None:
-        """Log an event of a call."""
         try:
             self._log(event, where)
         except Exception:
@@ -222,8 +211,6 @@ class LoggingHook:
 
 
 class _LoggedCall:
-    """The hook of one call."""
-
     def __init__(self, hook: LoggingHook, where: Where) -> None:
         self._hook = hook
         self._where = where

@@ -12,12 +12,7 @@ from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 
 
 class Owners:
-    """The processes that own the effects of a driven one, and the environments that perform them.
-
-    Args:
-        process: The driven process.
-        environment: Its environment.
-    """
+    """The processes that own the effects of a driven one, and the environments that perform them."""
 
     __slots__ = ("_environment", "_known", "_last", "_last_environment", "_last_path", "_process")
 
@@ -33,7 +28,7 @@ class Owners:
         self._known: dict[tuple[int, ...], tuple[tuple[Environment, ...], Environment]] = {}
 
     def assign(self, activity: Activity) -> None:
-        """Assign an activity to the nested process that waits for it."""
+        """Assign an activity to the nested process that owns its effect."""
         path = activity.key.rpartition(SEPARATOR)[0]
         if path != self._last_path:
             owner = self._last = self._process.owner(activity.key)
@@ -57,11 +52,7 @@ class Owners:
 
 
 class PostsInside:
-    """The posts for runs that functions have begun.  Each stays until its run has taken it.
-
-    Args:
-        recorder: The recorder of the drive.  Without a recorder, there are no posts.
-    """
+    """The posts for runs that functions have begun.  Each stays until its run has taken it."""
 
     __slots__ = ("_posts", "_recorder")
 

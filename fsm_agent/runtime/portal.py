@@ -110,8 +110,6 @@ def _depth() -> int:
 
 
 def _daemon_threads() -> futures.ThreadPoolExecutor:
-    """Return an executor for `asyncio.to_thread` and the like that does not delay the interpreter's exit."""
-
     class DaemonThreads(futures.ThreadPoolExecutor):
         def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
             return ThreadTask[T](lambda _: work(*args, **kwargs)).start().future
@@ -157,7 +155,6 @@ class LoopTask(Generic[T]):
         self.is_over = False  # kept as state, because a Ctrl-C may swallow a message
 
     def start(self) -> None:
-        """Start the task."""
         self.home.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
@@ -308,12 +305,9 @@ def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> G
 
 
 def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float) -> None:
-    """Wait until cancelled tasks have ended, for a limited time.  A Ctrl-C ends the wait.
+    """Wait up to ``within_s`` seconds until cancelled tasks have ended.  A Ctrl-C ends the wait.
 
-    Args:
-        tasks: The tasks.
-        bell: A queue that gets an item whenever one of them ends.
-        within_s: The longest wait, in seconds.
+    ``bell`` gets an item whenever one of them ends.
     """
     if is_collecting() or _depth():  # waiting here might block the tasks themselves
         return

@@ -130,7 +130,6 @@ class MeasuredDrive:
         self._open: dict[Activity, Measurement] = {}  # the first caller to end one takes it, in any thread
 
     def begin(self, activity: Activity) -> None:
-        """Begin to measure an activity."""
         if (measurement := _try(self._probe.performing, activity)) is not None:
             self._open[activity] = measurement
 
@@ -146,7 +145,6 @@ class MeasuredDrive:
             return None
 
     def leave(self, entered: Any) -> None:
-        """Undo `enter`."""
         if entered is not None:
             measurement, token = entered
             _try(measurement.leave, token)
@@ -171,7 +169,6 @@ class MeasuredDrive:
             _try(measurement.end, None)
 
     def stepped(self, steps: Sequence[Event]) -> None:
-        """Pass on the steps of an advance."""
         _try(self._probe.stepped, steps)
 
     def close(self, raised: object) -> None:
@@ -184,7 +181,6 @@ class MeasuredDrive:
 
 
 def _settled(future: Any) -> Any:
-    """Return the outcome or the exception of a finished future, or any other value unchanged."""
     if not hasattr(future, "add_done_callback"):
         return future
     return ABANDONED if future.cancelled() else future.exception() or future.result()

@@ -52,7 +52,6 @@ class _Kept:
         return len(self.starts)
 
     def lines(self, first: int, last: int) -> str:
-        """Return the lines ``first`` to ``last``, counted from 1."""
         end = self.starts[last] if last < len(self) else len(self.text)
         return self.text[self.starts[first - 1] : end]
 
@@ -228,7 +227,6 @@ class ResultCache:
         return self._bounded(newest) or "[nothing is kept]"
 
     def _bounded(self, lines: list[str]) -> str:
-        """Return as many lines as fit in an answer."""
         size = 0
         for count, line in enumerate(lines):
             size += len(line) + 1
@@ -333,14 +331,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
     async def aapply(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message], place: Place = Place.THREAD
     ) -> PipelineResult:
-        """Apply the steps to a result.
-
-        Args:
-            call: The function call.
-            outcome: Its outcome.
-            messages: The dialog.
-            place: Where plain functions run.
-        """
+        """Apply the steps to an outcome; plain functions run at ``place``."""
         if outcome.is_error:
             return PipelineResult(outcome)
         text, events = outcome.text, list[ResultChanged]()
@@ -367,11 +358,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
 
 
 def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResult:
-    """Return the result of a step as a `ProcessedResult`.
-
-    Raises:
-        UsageError: If a step returned anything else.
-    """
+    """Return the result of a step as a `ProcessedResult`, or raise `UsageError`."""
     if result is None:
         return ProcessedResult(text)
     new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)

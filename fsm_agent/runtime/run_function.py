@@ -61,8 +61,8 @@ class InnerCalls:
     Attributes:
         posts: The answers to questions of the inner runs, by the questions' keys here.
         used_posts: The answers that have been taken.
-        waits: What the inner runs are waiting for.  While there are any, the function waits too, and whatever it
-            returns or raises is not an outcome.
+        waits: What the inner runs are waiting for.  The function waits with them, and whatever it returns or raises is
+            not an outcome.
         is_left: True if the driver no longer waits for the function.
         is_over: True if the function will not be run again.
     """
@@ -170,13 +170,7 @@ class _Times(TypedDict):
 class FunctionExecution:
     """The execution of one function call, including retries.
 
-    Args:
-        effect: The effect.
-        call: The agent call that it belongs to.
-        environment: The environment of that call.
-        tell: Receives the events of the execution, from any thread.
-        has_listener: True to make tracebacks for a listener.
-        recorder: The recorder of the call's run, or None if the run is in no store.
+    ``tell`` receives its events, from any thread.  Tracebacks are made only for a listener.
 
     Attributes:
         inner: The agent calls that the function makes, or None if it takes no `Context`.
@@ -241,11 +235,7 @@ class FunctionExecution:
             self.inner = InnerCalls(call, key, self.depth, environment, recorder, asks_for_them)
 
     def cancel(self, *, is_over: bool = True) -> None:
-        """Mark the run as no longer wanted.
-
-        Args:
-            is_over: True if the function will not be run again.
-        """
+        """Mark the run as no longer wanted; ``is_over`` means that the function will not be run again."""
         self.is_cancelled = True
         if self.inner is not None:
             self.inner.is_over = is_over
@@ -310,7 +300,6 @@ class FunctionExecution:
         )
 
     def take_pipeline_result(self, ended: Ended, piped: PipelineResult) -> Ended:
-        """Return the outcome after the pipeline."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
 
@@ -321,12 +310,10 @@ class FunctionExecution:
 
     @property
     def agent_call_id(self) -> str:
-        """The id of the agent call."""
         return self._call.record.id
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The dialog of the agent call."""
         return self._call.record.dialog
 
     def _release(self, rounds: Iterable[int]) -> None:
@@ -362,14 +349,9 @@ def program_of(context: Context[Any]) -> Iterator[None]:
 
 
 async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
-    """Run a function according to its policy.
+    """Run a function according to its policy; a plain function runs at ``place``.
 
-    Args:
-        run: The execution.
-        place: Where a plain function runs.
-
-    Returns:
-        The outcome, or None if the function waits; see `InnerCalls.waits`.
+    Return the outcome, or None if the function waits; see `InnerCalls.waits`.
     """
     token = _run.set(run)
     try:
@@ -426,7 +408,6 @@ def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
 
 
 async def _called(run: FunctionExecution) -> Any:
-    """Call a function with its middleware in this task, and return its value."""
     value = run.ainvoke(run.effect.call) if run.is_plain else _acall_through_middleware(run)
     return await value if inspect.isawaitable(value) else value
 
@@ -461,15 +442,12 @@ def _kept(ended: Ended, run: FunctionExecution) -> Ended:
 
 
 def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
-    """Return whether to run the function again."""
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
 
 
 def _call_through_middleware(run: FunctionExecution) -> Any:
-    """Call the function through plain middleware, and return the result."""
-
     def innermost(call: FunctionCall) -> Any:
         return run.invoke(call, run.context())
 
@@ -484,7 +462,7 @@ def _call_middleware(use: Callable[..., Any], following: Callable[[FunctionCall]
 
 
 async def _acall_through_middleware(run: FunctionExecution) -> Any:
-    """Call the function through middleware that may be async, and return the result."""
+    """Call the function through middleware, some of which may be async."""
     function = run.function
 
     async def innermost(call: FunctionCall) -> Any:
@@ -531,7 +509,6 @@ def raise_own_cancellation(error: asyncio.CancelledError) -> None:
 
 
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
-    """Return the error for a cancellation inside the function."""
     failure = RuntimeError("what the function waited for was cancelled")
     failure.__cause__ = error
     return failure
@@ -608,7 +585,6 @@ def _log_raised(error: Exception, run: FunctionExecution) -> None:
 
 
 def _log_subject(run: FunctionExecution) -> str:
-    """Return the beginning of a log line about a function."""
     return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 

@@ -56,12 +56,7 @@ def model_facts(name: str) -> Mapping[str, str]:
 
 
 def described(activity: Activity, content: bool) -> Described:
-    """Return the name, kind and attributes of the span of an effect.
-
-    Args:
-        activity: The effect.
-        content: True to record messages, arguments and results.
-    """
+    """Return the name, kind and attributes of an effect's span; ``content`` adds messages, arguments and results."""
     effect = activity.effect
     describe = _DESCRIBED.get(effect.prefix)
     if describe is None:
@@ -137,12 +132,7 @@ _DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
 
 
 def question_name(key: str, process: Any) -> str:
-    """Return the name of the span of a question, or "" if the key is not a question's.
-
-    Args:
-        key: The key, without its path.
-        process: The process that asks.
-    """
+    """Return the name of the span of a question that ``process`` asks, or "" if the key is not a question's."""
     prefix, _, about = key.partition(":")
     if prefix not in _QUESTIONS:
         return ""
@@ -154,10 +144,7 @@ def question_name(key: str, process: Any) -> str:
 def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
     """Return the attributes of an outcome, and the type of its error or "".
 
-    Args:
-        activity: The effect.
-        outcome: The outcome, as in `Measurement.end`.
-        content: True to record messages, arguments and results.
+    ``outcome`` is as in `Measurement.end`; ``content`` adds messages and results.
     """
     if outcome is ABANDONED:
         return {}, "cancelled"

@@ -166,7 +166,6 @@ class ThreadTask(Generic[T]):
 
 
 def _start(job: Callable[[], object]) -> None:
-    """Run a job in a daemon thread, in a copy of the caller's context."""
     inside = partial(contextvars.copy_context().run, job)
     try:
         worker = _idle.pop()
