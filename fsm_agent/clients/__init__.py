@@ -1,6 +1,6 @@
 """Clients that send requests to models: over HTTP, by a command, with fallbacks, or under a rate limit.
 
-A client sends each request once.  The state machine of a call decides about retries.
+A client sends each request once.  The state machine of a call decides when to retry.
 """
 
 from fsm_agent.clients.client import client_for, register_client

@@ -111,9 +111,8 @@ def _end(protocol: Any, *, is_over: bool) -> None:
 def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
     """Return the error that httpx's own transport would raise, or None if ``error`` does not come from aiohttp.
 
-    `httpx_aiohttp`, which a user's client may use, lets some errors through and turns others into
-    `httpx.ConnectTimeout` (0.2.0).  The result has no cause from aiohttp, because it would show the headers of the
-    request.
+    `httpx_aiohttp` 0.2.0, which a user's client may use, lets some errors through and turns others into
+    `httpx.ConnectTimeout`.  The result has no cause from aiohttp, because it would show the headers of the request.
     """
     cause = error if isinstance(error, aiohttp.ClientError) else error.__cause__
     root = cause

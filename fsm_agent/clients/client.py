@@ -54,8 +54,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Args:
         name: The part before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: A class or function of the text after the colon, and of the options in the ``client`` table of a
-            configuration.
+        make: Called with the text after the colon, and with the options in the ``client`` table of a configuration.
         overwrite: Replace a client with this name.
 
     Raises:

@@ -37,9 +37,8 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 class JsonFields(Value, frozen=True, kw_only=True):
     """The paths of the values to read from a command's JSON output.
 
-    A path is the keys to a value, joined by dots; numbers are positions in lists.  ``item[type=message].text`` matches
-    only if the ``type`` of ``item`` is ``message``.  If each line is a document, the answer joins the texts of all
-    lines.
+    A path joins the keys to a value with dots; numbers index lists.  ``item[type=message].text`` matches only if the
+    ``type`` of ``item`` is ``message``.  If each line is a document, the answer joins the texts of all lines.
 
     Raises:
         ConfigError: If a path is invalid.
@@ -192,7 +191,7 @@ class CommandClient(SyncVerbs):
     read as an option, the request is refused unless an argument ``--`` comes before it.
 
     For a typed answer, the prompt describes the type in words.  Functions are refused.  The command runs in a new
-    session; all processes in its group are killed when it ends, times out, or the request is cancelled.
+    session; all processes in its group are killed when it ends or times out, or when the request is cancelled.
 
     Args:
         command: The program and its arguments.
@@ -325,7 +324,7 @@ class CommandClient(SyncVerbs):
         )
 
     def close(self) -> None:
-        """Take no more requests.  Safe to repeat."""
+        """Refuse further requests."""
         self._is_closed = True
 
     def _check_open(self) -> None:
@@ -335,7 +334,7 @@ class CommandClient(SyncVerbs):
             raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def _list_adaptations(self, decided: RequestForm) -> tuple[str, ...]:
-        """Return notes on options that the command cannot express; raise `UsageError` for those that are needed."""
+        """Return notes on ignored options; raise `UsageError` for content that a command cannot take."""
         request, settings = decided.request, decided.request.settings
         check_settings(settings, self.name, _PROFILE)
         if request.functions:

@@ -140,9 +140,10 @@ class LoopClient:
         *,
         upload: _Upload | None = None,
     ) -> T:
-        """Return the result of one step of a request, which has ``limit_s`` seconds unless the deadline is earlier.
+        """Return the result of one step of a request.
 
-        ``late`` is the error after ``limit_s``.  An upload extends the limit.
+        The step ends at the deadline, or after ``limit_s`` seconds, when ``late`` is raised.  An upload extends the
+        limit, and has its own error.
 
         Raises:
             httpx.TransportError: If the step fails or is late, or `aclose` was called.
@@ -206,7 +207,7 @@ def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: fl
 
 
 class _Upload(httpx.AsyncByteStream):
-    """The content of a request in pieces.  Each piece has its write timeout, and then the reply its read timeout.
+    """The content of a request in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
 
     Attributes:
         timeout: The wait for the response, which each piece extends; None once the wait is over.
@@ -386,7 +387,7 @@ class HttpxClients:
         return client
 
     def close(self) -> None:
-        """Close all clients.  Event loops close their own soon afterwards."""
+        """Close all clients.  Each event loop closes its client a little later."""
         while self._of_loops:
             self._of_loops.popitem()[1].end()
 

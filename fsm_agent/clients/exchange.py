@@ -147,7 +147,7 @@ def _neither(
 
 
 def _needs(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Yield each setting that some wires refuse, as an error names it and as settings with nothing else."""
+    """Yield each setting that some wires refuse: its text for errors, and `Settings` with nothing else."""
     for tool in settings.hosted_tools:
         yield repr(tool), Settings(hosted_tools=(tool,))
     if settings.top_logprobs is not None:
@@ -175,7 +175,9 @@ READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-
 
 
 class HttpExchange:
-    """One HTTP request to a model, over the provider's first wire that can express it, and the errors for its failures.
+    """One HTTP request to a model, and the errors for its failures.
+
+    It uses the provider's first wire that can express it.
 
     Attributes:
         codec: The codec that wrote the body, `content`.
@@ -235,7 +237,7 @@ class HttpExchange:
         return self._endpoint.secrets.union(self.network.secrets, hosted)
 
     def begin_body(self) -> None:
-        """Use the read timeout for bodies, once the response's headers have arrived."""
+        """Switch to the read timeout for bodies, after the response's headers have arrived."""
         if self.is_stream:
             self.limits["read"] = self.network.idle_s
 
@@ -431,7 +433,7 @@ class ResponseReader:
     def finish(self, failure: ProviderError | None) -> Reply:
         """Return the reply, after the last bytes.
 
-        ``failure`` is what cut the bytes off, if anything.  It is ignored if the reply is complete.
+        ``failure`` is the error that cut the bytes off, if any.  It is ignored if the reply is complete.
 
         Raises:
             ProviderError: If the reply is an error, invalid or incomplete.

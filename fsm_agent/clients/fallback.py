@@ -215,7 +215,7 @@ class _Tries:
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: Exception) -> bool:
-        """Record the failure of the current client; return False for an error that is no failure of its request."""
+        """Record the failure of the current client; return False if the error is a bug, not a failed request."""
         failure = transport_failure(error)
         if failure is None:
             return False

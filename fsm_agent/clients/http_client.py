@@ -91,7 +91,7 @@ class HttpClient(SyncVerbs):
         return self._access.provider.profile_of(self._access.model).logprobs
 
     def check_available(self) -> None:
-        """Check that the key and the address, or the embedded engine, are there, without sending a request.
+        """Check that the client has its key and address, or its embedded engine, without sending a request.
 
         Raises:
             ConfigError: If one of them is missing; the error names it.
@@ -219,7 +219,7 @@ class HttpClient(SyncVerbs):
             raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def close(self) -> None:
-        """Close all connections.  Running event loops close their own soon afterwards."""
+        """Close all connections.  Each event loop closes its connections a little later."""
         self._is_closed = True
         self._clients.close()
 

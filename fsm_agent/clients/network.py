@@ -50,9 +50,9 @@ class Network(Value, frozen=True, kw_only=True):
             tests only.
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
         client: Your own `httpx.AsyncClient`, with its event hooks, authentication, headers, proxies and transport.  It
-            belongs to the event loop that uses it first, and you close it.  Or a function that makes a client: it is
-            called once for each event loop, which closes the client.  The timeouts of this network apply, and redirects
-            are not followed.
+            belongs to the event loop that uses it first, and you close it.  Or pass a function that makes a client:
+            each event loop calls it once, and closes the client.  The timeouts of this network apply, and redirects are
+            not followed.
 
     Raises:
         ConfigError: If a value is invalid, or its extra is not installed.

@@ -124,7 +124,7 @@ class RateLimit:
             timeout_s: The longest wait in seconds; `Reservation.time_left` is the rest of it.
 
         Raises:
-            TimedOut: If there is no turn in time, as soon as that is certain.
+            TimedOut: If no turn comes in time; raised as soon as that is certain.
         """
         reservation = Reservation(tokens, timeout_s, self._clock)
         try:
@@ -254,7 +254,7 @@ class _Window:
         return newest
 
     def correct(self, entry: _Entry, change: int, now_s: float) -> None:
-        """Correct ``entry`` by ``change``: an excess counts from now, and an unused rest is taken off ``entry``."""
+        """Correct ``entry`` by ``change``.  An excess counts from now; unused tokens are subtracted from ``entry``."""
         self._forget(now_s)
         if change > 0:
             self.add(change, now_s)

@@ -65,7 +65,7 @@ class AskActivity(Activity):
         return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
 
     def _dated_outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer, with the present time if it has none, as in ``Approved()``."""
+        """Return the outcome for an answer, with the present time if the answer has none."""
         outcome = self.outcome_of(answer)
         return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.environment.clock.now())
 
@@ -188,7 +188,7 @@ class CheckActivity(Activity):
         self.driver.report(self.key, FunctionProgress(self.effect.key, self.name, data))
 
     def _verdict(self, proposal: Proposal, value: Any) -> Checked:
-        """Return the outcome of a check that accepted the answer; raise `UsageError` if it returned no output."""
+        """Return the outcome of a check that did not raise; raise `UsageError` if its result is not an output."""
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)
         ended = self.ended = Checked(output_json=changed, at_s=self.environment.clock.now())

@@ -356,7 +356,7 @@ class SummaryActivity(ModelActivity):
 
 @activity_of(Sleep)
 class SleepActivity(Activity):
-    """A wait until a time.
+    """A wait until a point in time.
 
     A wait longer than the recorder's patience is not started, so that the run rests.  The wait ends at the earliest
     deadline of the driven process, and starts again if that deadline belongs to another process.

@@ -392,7 +392,7 @@ class DriveSpans:
 
 
 def context_of(traceparent: str) -> SpanContext:
-    """Return the span context of a traceparent; for "" it is not valid."""
+    """Return the span context of a traceparent; it is invalid for ""."""
     return trace.get_current_span(_W3C.extract({"traceparent": traceparent}, Context())).get_span_context()
 
 
@@ -420,7 +420,7 @@ def _origin_of(process: Any) -> _Origin:
 
 
 def _failure(process: Any) -> str:
-    """Return the reason of a failed process without details, or ""."""
+    """Return why a process has failed, without details, or ""."""
     ending = process.record.ending
     if ending is None:
         return ""
@@ -430,7 +430,7 @@ def _failure(process: Any) -> str:
 
 
 def _asked_at_s(steps: Sequence[Stepped], prefix: str) -> float:
-    """Return the Unix time at which a question was asked: the last step that did not answer another such question."""
+    """Return the Unix time of the step that asked a question; the steps after it answered similar questions."""
     at_s = math.inf
     for step in reversed(steps[-_LOOKED_BACK:]):
         at_s = step.at_s

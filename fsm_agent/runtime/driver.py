@@ -135,15 +135,15 @@ class Driver(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """Wake the driver from any thread, and interrupt any work of its own."""
+        """Wake the driver from any thread, and interrupt an activity in its own task."""
 
     @abstractmethod
     def wake_for_post(self) -> None:
-        """Wake the driver from any thread for a post, without interrupting its work."""
+        """Wake the driver from any thread for a post, without interrupting an activity."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
-        """Perform an activity after its `begin`."""
+        """Start to perform an activity."""
 
     @abstractmethod
     def ring(self) -> None:
@@ -236,7 +236,7 @@ class Driver(ABC):
             self._wake_next()
 
     def _is_to_ask(self, is_late: bool) -> bool:
-        """Return whether to write before the wait: there are new questions, or the deadline has passed.
+        """Return whether to write before the wait, because there are new questions or the deadline has passed.
 
         An answer in time counts, even if this driver has not seen it yet.
         """
@@ -282,7 +282,7 @@ class Driver(ABC):
         return bool(self.waiting) and self.waiting[0].is_instant
 
     def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
-        """Take the step of a posted outcome, or refuse the post if it does not fit.
+        """Advance the process by a posted outcome, or refuse the post if it does not fit.
 
         If a guard or an action raises, the drive ends, and the post stays for a driver whose code is fixed.
         """
@@ -317,7 +317,7 @@ class Driver(ABC):
         return function is not None
 
     def _reconcile(self) -> bool:
-        """Read all effects, start new ones and drop those that are gone; return False if there are none."""
+        """Read all effects, queue new ones and drop those that are gone; return False if there are none."""
         process, active = self.process, self.active
         effects = process.effects
         if active:
@@ -578,7 +578,7 @@ class Driver(ABC):
 
     @property
     def is_late(self) -> bool:
-        """True once the deadline has passed, by the clock or by the length of a wait."""
+        """True once the deadline has passed, by the clock or because a wait has reached it."""
         deadline = self._deadline
         return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 
@@ -612,7 +612,7 @@ class Driver(ABC):
         self.inbox.clear()
 
     def keep_and_give_back(self, raised: object) -> None:
-        """Keep the results that have arrived, write the last entries, and give the run back, due at once.
+        """Keep the results that have arrived, write the last entries, and give the run back so that it is due at once.
 
         Raises:
             Exception: If this fails, and no other exception ended the drive.

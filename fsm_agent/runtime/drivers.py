@@ -157,7 +157,7 @@ class AsyncDriver(Driver):
         self.drop(alone.key)
 
     def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
-        """Return the first event to report for one that arrived; the others go into the inbox."""
+        """Return the first of the events to report when one arrives; the others go into the inbox."""
         if self.process.end_request is not None:
             return None
         events = alone.events_of(arrived)
@@ -237,9 +237,9 @@ def _next_of(alone: Activity) -> Awaitable[Any]:
 
 
 async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
-    """Return the result of `_next_of`, with the activity's measurement as the place of the running code.
+    """Return the result of `_next_of`, while the activity's measurement is the current one.
 
-    A stream yields between two calls, so its consumer never sees that place.
+    A stream yields between two calls, so its consumer never sees that measurement.
     """
     entered = probe.enter(alone)
     try:

@@ -91,7 +91,7 @@ class PriceList:
         return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
 
     def _price(self, names: tuple[str, ...]) -> Tariff:
-        """Return the price of a model, whose names are the one in the reply, if any, and the requested one."""
+        """Return the price of a model; ``names`` are its name in the reply, if any, and the requested name."""
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
             if name in self._tariffs:
@@ -190,8 +190,7 @@ class Recorder(Protocol):
     Attributes:
         run: The name of the run.
         lost: The error if another holder has claimed the run, or None.
-        patience_s: The longest time to wait for a point in time, in seconds; for a longer wait, the run is given back.
-            None means no limit.
+        patience_s: The longest sleep in seconds; for a longer one, the run is given back.  None means no limit.
         rests_for_people: True to give the run back at once when it waits for a person, so that others see the question.
         is_lasting: True if the run outlives the OS process, so that a test's clock must not time it.
         is_instant: True if `write` never blocks, so that the driver may call it between two steps.
@@ -238,7 +237,7 @@ class Recorder(Protocol):
         """Keep an outcome for the next driver, because a guard or an action raised."""
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post a function's outcome when its future is done; the function has outlived the loss of the run."""
+        """Post the outcome of a function that still runs after the run was lost, when its future is done."""
 
     def finish(self, *, is_stopped: bool) -> None:
         """Give the run back with the next write, unless it was given back already.
@@ -423,7 +422,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         return PriceList(self.prices, models_of(self.client))
 
     def delay_s(self, attempt: int, error: ProviderError) -> float:
-        """Return the delay before the next attempt at the model, for when the provider specifies none.
+        """Return the delay before the next attempt at the model if the provider specifies none.
 
         ``attempt`` is the number of the attempt that failed, from 1.
         """

@@ -38,7 +38,7 @@ class Owners:
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
         """Return the innermost of these environments with the driver's clock.
 
-        If it has no approver, it gets the nearest one around it.
+        Without an approver, it gets the approver of the nearest environment around it.
         """
         # All use one clock, because the driver compares all deadlines with its own.
         around = self._environment

@@ -1,4 +1,4 @@
-"""Sync calls of async code, which runs in one event loop of the OS process, in a daemon thread.
+"""Sync calls of async code.  The code runs in one event loop of the OS process, in a daemon thread.
 
 `call` and `stream` are for clients and similar code; the sync driver waits for a `LoopTask`.  The wait ends at once on
 Ctrl-C, or when the function around it is left behind.  The work is then cancelled, which closes its connections.
@@ -183,7 +183,7 @@ class LoopTask(Generic[T]):
             self._end(None)
 
     def add_done_callback(self, callback: Callable[[asyncio.Task[T]], object]) -> None:
-        """Call back in the loop when the task has ended; from any thread, after `start`."""
+        """Call ``callback`` in the loop when the task has ended.  Safe from any thread, after `start`."""
 
         def add() -> None:
             if self._task is not None:
@@ -258,7 +258,7 @@ async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> N
 
 
 def open_gate(gate: asyncio.Future[None]) -> None:
-    """Let the task that waits for the gate continue; from any thread."""
+    """Let the task that waits for the gate continue.  Safe from any thread."""
     gate.get_loop().call_soon_threadsafe(_open, gate)
 
 

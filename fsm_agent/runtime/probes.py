@@ -1,4 +1,4 @@
-"""Probes: measure the work of drivers where it is done.
+"""Probes, which measure what drivers do.
 
 A hook cannot measure an effect, because it is called in the driver's thread, before the effect begins.  A probe is
 called in the context that performs the effect, and again when there is an outcome.  Its exceptions are logged and have
@@ -29,7 +29,7 @@ class Measurement(Protocol):
     """The measurement of one effect."""
 
     def enter(self) -> Any:
-        """Make the effect the place of the running code, and return a token."""
+        """Make this the current measurement of the running code, and return a token."""
 
     def leave(self, token: Any) -> None:
         """Undo `enter`, in the same context."""
@@ -46,10 +46,10 @@ class DriveProbe(Protocol):
     """The probe of one drive.  All methods are called in the driver's thread."""
 
     def performing(self, activity: Activity) -> Measurement | None:
-        """Record that an effect is about to be performed; return None to not measure it."""
+        """Record that an effect is about to be performed; return None to skip it."""
 
     def answering(self, key: str, outcome: Any) -> Measurement | None:
-        """Record that the process is about to take a posted outcome; return None to not measure it."""
+        """Record that the process is about to take a posted outcome; return None to skip it."""
 
     def stepped(self, steps: Sequence[Event]) -> None:
         """Record steps: `Stepped`, or `Inside` for steps of nested processes."""
@@ -76,7 +76,7 @@ class Probe(Protocol):
         """Return the W3C traceparent of the running code, for a run that others will drive."""
 
     def drive(self, driver: Driver) -> DriveProbe | None:
-        """Record that a driver has claimed its process; return None to not measure the drive."""
+        """Record that a driver has claimed its process; return None to skip the drive."""
 
 
 installed: Probe | None = None
@@ -134,7 +134,7 @@ class MeasuredDrive:
             self._open[activity] = measurement
 
     def enter(self, activity: Activity) -> Any:
-        """Make the activity the place of the running code, and return what `leave` needs in the same context."""
+        """Make the activity's measurement the current one, and return a value for `leave`."""
         measurement = self._open.get(activity)
         if measurement is None:
             return None
@@ -150,14 +150,14 @@ class MeasuredDrive:
             _try(measurement.leave, token)
 
     def end(self, activity: Activity, outcome: Any = ABANDONED) -> None:
-        """End the measurement of an activity, with its outcome or a future of it that is done."""
+        """End the measurement of an activity, with its outcome or a finished future."""
         measurement = self._open.pop(activity, None)
         if measurement is not None:
             _try(measurement.end, outcome if activity.handle is None else _settled(outcome))
 
     @contextmanager
     def answering(self, key: str, outcome: Any) -> Iterator[None]:
-        """Measure an answer that was posted, while the process takes or refuses it in the block."""
+        """Measure a posted answer while the block takes or refuses it."""
         measurement = _try(self._probe.answering, key, outcome)
         try:
             yield

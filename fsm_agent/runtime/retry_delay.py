@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
-    """Return the delay after a failed attempt, counted from 1; it doubles up to a maximum."""
+    """Return the delay after the failure of an attempt (the first is 1).  It doubles up to ``most_s``."""
     from tenacity import wait_exponential
 
     return delay_s(wait_exponential(multiplier=first_s, max=most_s), attempt)
 
 
 def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception | None = None) -> float:
-    """Return the delay of a `tenacity` wait after a failed attempt, counted from 1."""
+    """Return the delay of a `tenacity` wait after the failure of an attempt (the first is 1)."""
     from tenacity import RetryCallState
 
     state = RetryCallState(cast("Any", None), None, (), {})

@@ -1,9 +1,9 @@
 """Run one function according to its policy.
 
 The model is shown an exception of the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and the
-like reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have raised it.  An
-exception after the run was cancelled is not an outcome: a stopped driver would keep it, and the function would not run
-again.
+like reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have raised it.
+After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it instead of running
+the function again.
 """
 
 from __future__ import annotations
@@ -495,14 +495,14 @@ async def _value_of(value: Any) -> Any:
 
 
 def _raise_exit(error: SystemExit) -> NoReturn:
-    """Raise `SystemExit` in the main thread, where signal handlers run, or an error elsewhere."""
+    """Raise the `SystemExit` in the main thread, where signal handlers run, and a `RuntimeError` in other threads."""
     if threading.current_thread() is threading.main_thread():
         raise error
     raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error
 
 
 def raise_own_cancellation(error: asyncio.CancelledError) -> None:
-    """Raise the error if this task was cancelled; return if only something that it awaited was."""
+    """Raise the error if this task was cancelled; return if the cancellation came from something it awaited."""
     with suppress(RuntimeError):  # no loop runs here
         if (task := asyncio.current_task()) and task.cancelling():
             raise error

@@ -1,4 +1,4 @@
-"""The contents of an effect's span: name, kind, and attributes of its beginning and its outcome."""
+"""The contents of an effect's span: its name, kind and attributes."""
 
 from __future__ import annotations
 

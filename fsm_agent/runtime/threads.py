@@ -202,7 +202,10 @@ def _deliver(ended: asyncio.Future[Settled[T]], outcome: Settled[T]) -> None:
 
 
 def settle(work: Callable[[], T]) -> Settled[T]:
-    """Run ``work``, and return its settled result.  Its exception may be one that a future cannot hold."""
+    """Run ``work``, and return its settled result.
+
+    The exception may be one that a future cannot hold, such as `StopIteration`.
+    """
     try:
         value = work()
     except Exception as error:

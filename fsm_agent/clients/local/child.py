@@ -25,7 +25,7 @@ def end_with_parent() -> threading.Thread:
     """End this process as soon as its stdin ends.
 
     A thread waits for that, but it cannot run while the engine loads a model and holds the GIL.  So on Linux the kernel
-    does the same: when an O_ASYNC pipe ends, it sends SIGIO, whose default action is to end the process (fcntl(2),
+    does the same: at the end of an O_ASYNC pipe the process gets SIGIO, whose default action ends it (fcntl(2),
     signal(7)).  Nothing is sent on stdin after the first line.
     """
     if sys.platform == "linux":
@@ -67,7 +67,10 @@ def parameters(engine: Any, config: dict[str, Any]) -> Any:
 
 
 def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
-    """Start the server, and return it (the caller must keep it referenced) and the line for the parent."""
+    """Start the server, and return it and the report for the parent.
+
+    The caller must keep a reference to the server.
+    """
     try:
         engine = importlib.import_module("xllamacpp")
     except ImportError as error:

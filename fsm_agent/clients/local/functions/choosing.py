@@ -42,7 +42,7 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
-    """Return how much likelier, in nats, each function's description makes the question than a neutral description.
+    """Return how much likelier each function's description makes the question than a neutral one does, in nats.
 
     Only ASCII letters are scored, because the server cannot report tokens that are parts of other letters.  The list is
     empty for a question that is mostly in other letters.

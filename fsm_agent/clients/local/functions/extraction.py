@@ -1,7 +1,7 @@
 """Typed answers of a small model: each field of a flat object is copied from the text of the task.
 
-With only a schema, a small model makes up values, and may never end a string.  So numbers and enums are read from the
-text by code, and the model chooses which words of the text to copy.
+With only a schema, a small model makes up values, and may never end a string.  So code reads numbers and enums from the
+text, and the model chooses which words to copy.
 """
 
 from __future__ import annotations

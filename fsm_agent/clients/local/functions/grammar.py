@@ -21,7 +21,7 @@ _MOST_ITEMS = 6
 class Grammar:
     """The values that one argument may have.
 
-    Values that other arguments have used are left out while there are others.
+    Values that other arguments have used are left out, unless there are no others.
     """
 
     def __init__(self, question: Question, used: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ class Grammar:
 
 
 def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
-    """Return the pieces, in JSON, that a copy of the phrase is made from: words, and names of several words."""
+    """Return the JSON-escaped pieces that a copy of the phrase may consist of: words, and names of several words."""
     if _SHORT.fullmatch(phrase):
         return [phrase]
     chunks = list[str]()
@@ -123,5 +123,5 @@ def type_of(schema: Mapping[str, Any]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value as JSON, without escaping letters that are not ASCII."""
+    """Return a value as JSON, without escaping non-ASCII letters."""
     return json.dumps(value, ensure_ascii=False)

@@ -106,7 +106,7 @@ class Question:
 
     @cached_property
     def runs(self) -> tuple[tuple[Number, ...], ...]:
-        """The lists of numbers that stand together, including the parts on both sides of an "and"."""
+        """The lists of adjacent numbers; for a list with an "and", also its parts on both sides."""
         runs, last_end = list[list[list[Number]]](), -1
         for number in self.numbers:
             between = self.text[last_end : number.start] if runs else "."
@@ -164,7 +164,7 @@ class Question:
         return self.position_of_stems({stem(word) for word in words} - CONNECTING)
 
     def position_of_stems(self, wanted: Set[str]) -> int | None:
-        """Return the position of the first of these stems, or None unless the question has all of them."""
+        """Return the position of the first of these stems, or None if the question lacks one of them."""
         positions = {stem(word.lower()): position for position, word in reversed(self._words)}
         return min([positions[name] for name in wanted]) if wanted and wanted <= positions.keys() else None
 

@@ -1,7 +1,6 @@
-"""One reply made from several requests, for a model that cannot call functions and does not stay close to a text.
+"""One reply made from several requests, for a model that cannot call functions or copy from a text by itself.
 
-`Guided` decides on the next request and receives its reply, without any input or output.  `driven` is the loop in which
-the client sends the requests.
+`Guided` decides on the next request and takes its reply, without I/O.  `driven` is the loop around it.
 """
 
 from __future__ import annotations
