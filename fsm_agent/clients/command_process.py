@@ -139,7 +139,6 @@ class CommandRun:
         return process
 
     def _write(self, into: int) -> bool:
-        """Write the next piece of the input; return False when all is written or the command has closed its input."""
         try:
             self._left = self._left[os.write(into, self._left[:_PIECE]) :]
         except BlockingIOError:

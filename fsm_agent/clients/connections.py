@@ -188,7 +188,6 @@ class LoopClient:
             await self._client.aclose()
 
     def forget(self) -> None:
-        """Drop all connections without closing them."""
         if self._connections is not None:
             self._connections.forget()
 
@@ -239,8 +238,6 @@ class _Upload(httpx.AsyncByteStream):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a response, with a time limit for each piece."""
-
     def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange, *, is_bounded: bool) -> None:
         self._body: httpx.AsyncByteStream = body
         self._pieces = aiter(self._body)

@@ -127,7 +127,6 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _last(self) -> list[tuple[object, Endpoint]]:
-        """A cache with the settings of the last request and their endpoint."""
         return []
 
     @property

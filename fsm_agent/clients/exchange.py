@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """The end of a request: ``timeout_s`` from now, or never.
-
-    Attributes:
-        timeout_s: The original timeout in seconds, or None.
-        at_s: The deadline on the monotonic clock, or None.
-    """
+    """The end of a request: ``timeout_s`` from now, or never.  ``at_s`` is its time on the monotonic clock."""
 
     __slots__ = ("at_s", "timeout_s")
 
@@ -131,7 +126,6 @@ def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
 def _neither(
     endpoint: Endpoint, other: Endpoint, request: Request, refusals: tuple[UsageError, UsageError]
 ) -> UsageError:
-    """Return the error for a request that no wire can express."""
     wires = {way.provider.codec.name: way for way in (endpoint, other)}
     missing = list[str]()
     for need, settings in _needs(request.settings):
@@ -180,7 +174,6 @@ class HttpExchange:
     It uses the provider's first wire that can express it.
 
     Attributes:
-        codec: The codec that wrote the body, `content`.
         adapted: Parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
         limits: Time limits in seconds for the steps connect, read, write and pool.

@@ -208,7 +208,6 @@ class Reservation:
         return self._loop.is_closed()
 
     def time_left(self) -> float | None:
-        """Return the rest of the timeout in seconds, or None if there is no timeout."""
         return None if self.timeout_s is None else self.timeout_s - (self._clock.now() - self._started_at_s)
 
 
@@ -243,7 +242,6 @@ class _Window:
         return delay_s
 
     def add(self, amount: int, now_s: float) -> _Entry:
-        """Count ``amount`` as begun now."""
         newest = self._entries[-1] if self._entries else None
         if newest is None or now_s - newest.first_s >= _GRAIN_S:
             newest = _Entry(0, now_s)

@@ -33,10 +33,10 @@ class Activity:
     Attributes:
         key: The key of the effect in the driven process.
         effect: The effect, with its key in its own process.
-        process: The process that owns the effect: the driven one, or a nested one.
+        process: The process that owns the effect, perhaps a nested one.
         path: The path of that process; "" for the driven one.
         environment: The environment of that process.
-        handle: The thread or task that performs it; None if the driver's own does.
+        handle: The thread or task that performs it; None for the driver's own.
         stream: The generator of its events, if it streams in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
         place: Where plain code of the user runs.  Code in threads counts against `Environment.threads`.
@@ -109,7 +109,7 @@ class Activity:
         return self.driver.step(self.key, outcome)
 
     def leave_open(self) -> None:
-        """Record that this driver cannot answer the effect."""
+        pass
 
     def timeout_outcome(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no timeout")
@@ -123,7 +123,6 @@ class Activity:
         return [Inside(self.path, event) for event in events] if self.path else events
 
     def abandon(self) -> None:
-        """Cancel the activity and ignore its outcome."""
         self.is_dropped = True
         if self.driver.probe is not None:
             self.driver.probe.end(self)

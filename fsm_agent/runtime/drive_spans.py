@@ -50,8 +50,6 @@ class Begun(msgspec.Struct):
 
 
 class _Origin(msgspec.Struct):
-    """The facts in the header of a run that its spans need."""
-
     conversation: str = ""
     traceparent: str = ""
 
@@ -191,13 +189,9 @@ class SpanProbe:
         return self.tracer.start_span(f"{operation} {name}".strip(), parent, attributes=attributes, links=links)
 
     def measure(self, facts: Facts, found: Facts, error: str, duration_s: float) -> None:
-        """Record the metrics of an operation that has ended.
+        """Record the metrics of an operation that has ended; ``facts`` are the attributes of its beginning.
 
-        Args:
-            facts: The attributes with which it began.  Without an operation, nothing is recorded.
-            found: The attributes of its outcome.
-            error: The type of its error, or "".
-            duration_s: Its duration in seconds.
+        ``found`` are the attributes of its outcome, and ``error`` is the type of its error or "".
         """
         if names.OPERATION not in facts:
             return
@@ -364,7 +358,6 @@ class DriveSpans:
         self._end_place(root, raised)
 
     def _close_inside(self, path: str) -> None:
-        """End the spans of a nested process and of the processes inside it."""
         if path in self._places:
             below = f"{path}{SEPARATOR}"
             for inside in sorted([known for known in self._places if known.startswith(below)], reverse=True):

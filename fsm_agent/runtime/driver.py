@@ -3,24 +3,22 @@
 Theory of operation
 ===================
 
-`Driver.events` reads the effects that the process waits for.  It starts the new ones, drops those that are gone, takes
-one outcome, and reads again.  It is a generator: it yields the events to report, in order, and None when nothing can be
+`Driver.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes one
+outcome, and reads again.  It is a generator: it yields the events to report, in order, and None when nothing can be
 done yet.  The driver then waits (`wait`) and resumes the generator.
 
-- *Activities.*  An effect that is being performed is an `Activity`.  It runs in a thread or a task; under asyncio, a
-  lone activity may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The
-  driver takes them one at a time, so only the driver advances the process, and only in `step`.  Everything specific to
-  a kind of effect is in its activity.
+- *Activities.*  An effect that is being performed is an `Activity`, in a thread or a task; under asyncio, a lone
+  activity may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The driver
+  takes them one at a time, so only the driver advances the process, and only in `step`.
 - *Cancellation.*  Before an effect starts and before an outcome is taken, the loop checks for a request to end the
   process and for the deadline; after either, no later outcome counts.  Activities that the process no longer waits for
   are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.threads`) and left behind.
   Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the process at
   rest.  The results that functions have returned by then are kept, or those functions would run twice.
-- *Waits.*  A wait for the inbox has three limits: the deadline, the timeout of an activity, and the end of a sleep.
-  `handle_limit` acts on the first one reached.  With a fast stream or a slow listener the driver may never wait, so
-  deadlines and timeouts are also checked at each event, after the outcomes that have arrived.  A sleep starts when
-  nothing else is active, or when a wait has lasted until its end, because a test's clock does not move while something
-  runs.
+- *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see
+  `handle_limit`.  With a fast stream or a slow listener the driver may never wait, so deadlines and timeouts are also
+  checked at each event, after the outcomes that have arrived.  A sleep starts when nothing else is active, or when a
+  wait has lasted until its end, because a test's clock does not move while something runs.
 - *Order of events.*  A step and its outcome are taken before they are reported.  A listener may advance or cancel the
   process at any event; the loop checks for that before it starts anything.
 - *One driver.*  A process that is being driven refuses a second driver, because both would perform the same effects.
@@ -77,9 +75,9 @@ class Driver(ABC):
     Args:
         process: The process.
         environment: The resources for its effects.  Nested processes may have other environments.
-        has_listener: True if there is a listener; without one, no events are made.
-        is_streamed: True to report events before an outcome, such as the deltas of a reply.
-        recorder: Writes the journal of the process; None for no journal.
+        has_listener: True to make events.
+        is_streamed: True to make events before an outcome, such as the deltas of a reply.
+        recorder: Writes the journal of the process.
 
     Raises:
         UsageError: On entering, if the process has a driver already.
@@ -189,7 +187,7 @@ class Driver(ABC):
         return True
 
     def release(self, raised: object = None) -> None:
-        """Release the process for other drivers.  ``raised`` is the exception that ended the drive, if any."""
+        """Release the process for other drivers; ``raised`` is the exception that ended the drive."""
         if self.probe is not None:
             self.probe.close(raised)
         self.process.driver = None
@@ -252,7 +250,6 @@ class Driver(ABC):
         return True
 
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
-        """Write the last entries, and give the run back."""
         if self.recorder is not None:
             self.posts_inside.refuse()
             self.recorder.finish(is_stopped=False)
@@ -356,7 +353,6 @@ class Driver(ABC):
             self._withdrawn.add(key)
 
     def _take_up(self, effects: Iterable[AnyEffect]) -> None:
-        """Make activities for new effects, and queue them."""
         active, waiting = self.active, self.waiting
         for effect in effects:
             if effect.key in active:
@@ -519,7 +515,6 @@ class Driver(ABC):
         return steps
 
     def drop(self, key: str) -> None:
-        """Abandon the active activity with this key."""
         self.leave(self.active.pop(key))
 
     def leave(self, activity: Activity) -> None:

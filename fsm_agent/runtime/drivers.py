@@ -445,7 +445,7 @@ def run(
         process: The process, such as an agent call.
         environment: The resources for its effects.
         sink: Receives every event.  With a sink, the model's reply is streamed.
-        recorder: Writes the journal of the process, and gives the run back at the end.
+        recorder: Writes the journal, and gives the run back at the end.
         is_shared: True if code other than the caller may cancel the process.
         may_rest: See `SyncDriver`.
 

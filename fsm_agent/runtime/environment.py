@@ -70,11 +70,7 @@ class PriceList:
         self._known: dict[str, Tariff] = {}
 
     def check(self) -> None:
-        """Check that each model has a known price.
-
-        Raises:
-            UsageError: If a model has none.
-        """
+        """Raise a `UsageError` if a model has no known price."""
         for model in self._models:
             self._price((model,))
 
@@ -193,7 +189,7 @@ class Recorder(Protocol):
         patience_s: The longest sleep in seconds; for a longer one, the run is given back.  None means no limit.
         rests_for_people: True to give the run back at once when it waits for a person, so that others see the question.
         is_lasting: True if the run outlives the OS process, so that a test's clock must not time it.
-        is_instant: True if `write` never blocks, so that the driver may call it between two steps.
+        is_instant: True if `write` never blocks.
         redact: Returns an outcome without its secrets; None stores outcomes unchanged.
         signals: Posted outcomes for the driver to take; filled from any thread.
     """

@@ -62,7 +62,6 @@ class Place(Enum):
         return await in_thread(work) if self is Place.THREAD else work()
 
     async def wait_for(self, awaitable: Awaitable[T]) -> T:
-        """Wait for async code."""
         return call(_await(awaitable)) if self is Place.HERE else await awaitable
 
 
@@ -132,12 +131,8 @@ class LoopTask(Generic[T]):
 
     Args:
         home: The loop.
-        make: Returns the coroutine.  Called in the loop, in a copy of the context in which the task is started.
+        make: Returns the coroutine.  Called in the loop, in a copy of the starter's context.
         tell: Called in the loop with the task when it has ended, or with None if it never began.
-
-    Attributes:
-        home: The loop.
-        is_over: True once the task has ended.
     """
 
     __slots__ = ("_make", "_task", "_tell", "home", "is_over")

@@ -37,8 +37,7 @@ class Measurement(Protocol):
     def end(self, outcome: Any, /) -> None:
         """Record the end of the effect, in any thread, once.
 
-        Args:
-            outcome: The outcome, None for no outcome, an exception, `ABANDONED`, or `TIMED_OUT`.
+        ``outcome`` may also be None, an exception, `ABANDONED` or `TIMED_OUT`.
         """
 
 
@@ -62,14 +61,9 @@ class Probe(Protocol):
     """Measures all drives of the OS process.  Its methods are called from many threads."""
 
     def creating(self, process: Process, name: str) -> str:
-        """Record that the run of a process is about to be stored.
+        """Return the W3C traceparent for the header of a run that is about to be stored, or "".
 
-        Args:
-            process: The process.
-            name: The name of its agent or flow.
-
-        Returns:
-            The W3C traceparent for the header of the run, or "".
+        ``name`` is the name of the agent or flow.
         """
 
     def here(self) -> str:
@@ -187,7 +181,6 @@ def _settled(future: Any) -> Any:
 
 
 def _try(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a method of a probe; return None if it raises."""
     try:
         return call(*arguments)
     except Exception as error:

@@ -55,14 +55,14 @@ class InnerCalls:
         key: An id of the function call that stays the same after a resume.
         depth: The depth of the inner calls.
         environment: The environment of the process.
-        recorder: The recorder of its run, or None if the run is in no store.
+        recorder: The recorder of its run, if the run is in a store.
         asks_for_them: True if its run asks the questions of the inner runs, because it runs the function again.
 
     Attributes:
         posts: The answers to questions of the inner runs, by the questions' keys here.
         used_posts: The answers that have been taken.
-        waits: What the inner runs are waiting for.  The function waits with them, and whatever it returns or raises is
-            not an outcome.
+        waits: What the inner runs are waiting for.  Until then, nothing that the function returns or raises is an
+            outcome.
         is_left: True if the driver no longer waits for the function.
         is_over: True if the function will not be run again.
     """
@@ -115,7 +115,6 @@ class InnerCalls:
         return f"{self.key}/{next(self._numbers)}"
 
     def add(self, process: Process) -> None:
-        """Count the tokens of this process from now on."""
         self._processes.append(process)
 
     def inner_record(self, record: Any) -> Any:
@@ -152,7 +151,6 @@ class InnerCalls:
         return f"{number.replace('%', '%25').replace(SEPARATOR, '%2F')}{SEPARATOR}"
 
     def check(self) -> None:
-        """Raise `Aborted` if the driver no longer waits for the function."""
         if self.is_left:
             raise Aborted
 
@@ -247,7 +245,6 @@ class FunctionExecution:
         return self.inner is not None and bool(self.inner.waits)
 
     def check(self) -> None:
-        """Raise `Aborted` if the run is no longer wanted."""
         # Its waits were interrupted, so an exception now says nothing about the function.
         if self.is_cancelled:
             raise Aborted
@@ -287,12 +284,10 @@ class FunctionExecution:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
     def times(self) -> _Times:
-        """Return the present time and the duration of the run."""
         now = self.environment.clock.now()
         return _Times(at_s=now, duration_s=max(0.0, now - self.started_at_s))
 
     def preparation_failure(self, error: Exception) -> Ended:
-        """Return the outcome of a function whose result could not be prepared."""
         if self.function.on_error == "fail":
             return FunctionFailed(text=unprepared(error), **self.times())
         return _error_result(
@@ -367,7 +362,6 @@ async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
 
 
 async def _ended(run: FunctionExecution, place: Place) -> Ended:
-    """Return the outcome of the last attempt, after the pipeline."""
     while True:
         if place is Place.LOOP:
             ended = await _awaited(_called(run), run)
@@ -413,7 +407,6 @@ async def _called(run: FunctionExecution) -> Any:
 
 
 async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | float:
-    """Await the value of a function, and return the outcome or the seconds until the next attempt."""
     try:
         value = await _value_of(pending)
     except Exception as error:
@@ -531,7 +524,6 @@ def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
 
 
 def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment, ...]]:
-    """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
     is_payload = isinstance(value, Payload)
     parts: Sequence[Any]

