@@ -89,11 +89,7 @@ class TextOutput:
         self._held = ""
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
-        """Return the pieces of the answer that ``data`` completes.
-
-        Raises:
-            BadReply: If the output is not UTF-8.
-        """
+        """Return the pieces of the answer that ``data`` completes; raise `BadReply` if the output is not UTF-8."""
         try:
             text = self._held + self._decoder.decode(data, is_last)
         except UnicodeDecodeError:
@@ -118,11 +114,7 @@ class JsonOutput:
         self.usage = UNUSED
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
-        """Return the pieces of the answer that ``data`` completes.
-
-        Raises:
-            BadReply: If the output is not JSON.
-        """
+        """Return the pieces of the answer that ``data`` completes; raise `BadReply` if the output is not JSON."""
         self._rest.append(data)
         if not is_last and not (self._is_lines and b"\n" in data):
             return []

@@ -373,7 +373,6 @@ class HttpxClients:
         return None if mine is None else mine.client
 
     async def make_mine(self, url: httpx.URL) -> LoopClient:
-        """Make the client of the running loop, for requests to ``url``."""
         loop = asyncio.get_running_loop()
         client = LoopClient(self._network, url)
         keeper = _keep(client)

@@ -84,7 +84,6 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         return self._addresses.setdefault(stream, (url, httpx.Headers(headers)))
 
     def url(self, path: str) -> httpx.URL:
-        """Return the URL for ``path``, which may include a query."""
         import httpx
 
         own_path, _, own_query = path.partition("?")

@@ -70,7 +70,7 @@ def expressed(
     """Return the endpoint, request, body and notes for a request that the first wire refuses.
 
     The provider's other wire is tried first.  If it refuses too, hints for hosted tools that the model lacks are left
-    out.  ``refusal`` is the error of the first wire.
+    out.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.
@@ -95,8 +95,6 @@ def over_the_other(
     endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
 ) -> tuple[Endpoint, bytes, str]:
     """Return the endpoint of the other wire, the body of the request there, and a note for the reply.
-
-    ``refusal`` is the error of the first wire.
 
     Raises:
         UsageError: If there is no other wire, the caller chose the first one, or the other cannot express it either.

@@ -27,9 +27,9 @@ _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 def is_not_the_requests_fault(error: ProviderError) -> bool:
     """Return True if another client may succeed where one failed with ``error``.
 
-    False for a request that is refused as it stands (400, 413, 422, a content filter), because other clients would
-    probably refuse it too.  True for all other errors, even where retrying the same client would not help: an invalid
-    key, a model that no longer exists (404), a malformed reply, or a dialog too long for this model.
+    False for a request that is refused as it stands (400, 413, 422, a content filter).  True for all other errors, even
+    where retrying the same client would not help: an invalid key, a model that no longer exists (404), a malformed
+    reply, or a dialog too long for this model.
     """
     if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True

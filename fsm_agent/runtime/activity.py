@@ -109,7 +109,7 @@ class Activity:
         return self.driver.step(self.key, outcome)
 
     def leave_open(self) -> None:
-        pass
+        """Record that this driver cannot answer the effect."""
 
     def timeout_outcome(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no timeout")

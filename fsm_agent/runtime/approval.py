@@ -110,10 +110,8 @@ class CheckActivity(Activity):
     """A running check.  Plain functions cannot be interrupted.
 
     Attributes:
-        name: The name of the check.
         ended: Its outcome, as soon as there is one.
         raised: The exception that makes the call fail, until the driver takes it.
-        is_cancelled: True if its outcome is no longer wanted.
     """
 
     __slots__ = (

@@ -223,10 +223,8 @@ class BeginActivity(Activity):
 class ModelActivity(Activity):
     """A request to the model.
 
-    A client that respects its timeout raises an error that says what was late.  Otherwise the driver drops the request.
-
-    Attributes:
-        allowed_s: The client's time limit, from `Limits.request_s` and the deadline, or None.
+    A client that respects its timeout, ``allowed_s``, raises an error that says what was late.  Otherwise the driver
+    drops the request.
     """
 
     __slots__ = ("_partial_output", "allowed_s", "program", "since_s", "timeout_s")
@@ -266,11 +264,7 @@ class ModelActivity(Activity):
         return (arrived,) if partial is None else (arrived, partial)
 
     def _environment_for_request(self) -> Environment:
-        """Return the environment; if the client is a user's program, it is bound to the context of the call.
-
-        Raises:
-            UsageError: If there is a budget in dollars, and the price of the model is unknown.
-        """
+        """Return the environment; if the client is a user's program, it is bound to the context of the call."""
         if self.effect.is_priced:
             self.environment.price_list.check()
         bind = getattr(self.environment.client, "bound_to", None)
@@ -356,13 +350,10 @@ class SummaryActivity(ModelActivity):
 
 @activity_of(Sleep)
 class SleepActivity(Activity):
-    """A wait until a point in time.
+    """A wait until ``until_s``.
 
-    A wait longer than the recorder's patience is not started, so that the run rests.  The wait ends at the earliest
-    deadline of the driven process, and starts again if that deadline belongs to another process.
-
-    Attributes:
-        until_s: Unix time of its end, once it has started.
+    It is not started if it exceeds the recorder's patience, so that the run rests.  It ends at the earliest deadline of
+    the driven process, and starts again if that deadline belongs to another process.
     """
 
     __slots__ = ("until_s",)
@@ -433,12 +424,7 @@ class ReconcileActivity(AskActivity):
 
 @activity_of(RunFunction)
 class FunctionActivity(Activity):
-    """A running function.  Plain functions cannot be interrupted.
-
-    Attributes:
-        run_class: The class of its execution.
-        run: The execution, once it has started.
-    """
+    """A running function.  Plain functions cannot be interrupted."""
 
     __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "timeout_s")
 

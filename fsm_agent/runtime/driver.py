@@ -72,12 +72,8 @@ Item: TypeAlias = tuple[Activity, Event | None, Any]
 class Driver(ABC):
     """One drive of one process.
 
-    Args:
-        process: The process.
-        environment: The resources for its effects.  Nested processes may have other environments.
-        has_listener: True to make events.
-        is_streamed: True to make events before an outcome, such as the deltas of a reply.
-        recorder: Writes the journal of the process.
+    Without a listener, no events are made.  Only a streamed drive makes events before an outcome, such as the deltas of
+    a reply.  A nested process may have another environment than ``environment``.
 
     Raises:
         UsageError: On entering, if the process has a driver already.

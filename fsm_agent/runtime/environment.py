@@ -376,8 +376,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
             about functions that require approval.
         backoff: The delay before a retry if the provider specifies none: a wait of `tenacity`.  By default
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
-        threads: How many plain functions run at once, each in a thread; with 0 they run one after another.  Under the
-            sync driver, a lone function runs without a thread if nothing could end the wait.
+        threads: How many plain functions run at once, each in a thread; with 0 they run one after another.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
         prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's

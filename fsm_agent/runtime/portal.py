@@ -3,8 +3,7 @@
 `call` and `stream` are for clients and similar code; the sync driver waits for a `LoopTask`.  The wait ends at once on
 Ctrl-C, or when the function around it is left behind.  The work is then cancelled, which closes its connections.
 
-Code in the thread of a loop must not wait for that loop.  So a sync call made there, for example by a coroutine
-function, blocks that loop and uses another one.
+Code in the thread of a loop must not wait for that loop, so a sync call made there uses another one.
 """
 
 from __future__ import annotations
@@ -126,13 +125,9 @@ def _run(made: asyncio.AbstractEventLoop) -> None:
 class LoopTask(Generic[T]):
     """A task in a loop, as seen from another thread.
 
-    The threads share no `Event`, `Condition` or `Future`, because a Ctrl-C inside one could leave its lock taken and
-    block the loop.
-
-    Args:
-        home: The loop.
-        make: Returns the coroutine.  Called in the loop, in a copy of the starter's context.
-        tell: Called in the loop with the task when it has ended, or with None if it never began.
+    ``make`` is called in the loop, in a copy of the starter's context.  When the task has ended, ``tell`` is called in
+    the loop with the task, or with None if it never began.  The threads share no `Event`, `Condition` or `Future`,
+    because a Ctrl-C inside one could leave its lock taken and block the loop.
     """
 
     __slots__ = ("_make", "_task", "_tell", "home", "is_over")

@@ -50,13 +50,8 @@ def is_in_doubt(process: Process) -> bool:
 class InnerCalls:
     """The calls of agents and flows that one run of a function makes, over all of its attempts.
 
-    Args:
-        outer: The process whose function it is.
-        key: An id of the function call that stays the same after a resume.
-        depth: The depth of the inner calls.
-        environment: The environment of the process.
-        recorder: The recorder of its run, if the run is in a store.
-        asks_for_them: True if its run asks the questions of the inner runs, because it runs the function again.
+    ``key`` identifies the function call and stays the same after a resume.  ``asks_for_them`` is True if the run of
+    ``outer`` asks the questions of the inner runs, because it runs the function again.
 
     Attributes:
         posts: The answers to questions of the inner runs, by the questions' keys here.
