@@ -469,7 +469,7 @@ class FunctionActivity(Activity):
 
     def _outcome_while_waiting(self) -> Interrupted | None:
         """Return the outcome of a function that waits for a run it has begun, or None if it is run again later."""
-        # A function that must not run twice is in doubt: nobody knows what it did before it waited.
+        # A function that must not run twice is in doubt, because it is unknown what it did before it waited.
         return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 
     def leave_open(self) -> None:
