@@ -1,7 +1,7 @@
 """Drive processes: the two drivers, and the activities that perform effects.
 
-The sync and the asyncio driver share one loop, which `driver` explains.  A table decides what happens next; nothing
-here does.
+The sync and the asyncio driver share one loop, which `driver` explains.  The transition table of a process decides what
+happens next.
 """
 
 from fsm_agent.runtime.drivers import adrive, arun, drive, run

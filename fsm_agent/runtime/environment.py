@@ -233,7 +233,7 @@ class Recorder(Protocol):
         """Keep an outcome for the next driver, because a guard or an action raised."""
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post the outcome of a function that still runs after the run was lost, when its future is done."""
+        """Post the outcome of a function once its future is done, although the run was lost in the meantime."""
 
     def finish(self, *, is_stopped: bool) -> None:
         """Give the run back with the next write, unless it was given back already.

@@ -186,7 +186,7 @@ class LoggingHook:
         return _LoggedCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Log an event of an unknown call, such as one that a sink receives."""
+        """Log an event whose call is unknown, such as one from a sink."""
         self.log(event, Where(""))
 
     def log(self, event: Event, where: Where) -> None:
