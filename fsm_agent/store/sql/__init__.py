@@ -1,4 +1,4 @@
-"""Stores in databases: one set of tables and of statements, for SQLite and for Postgres.
+"""Stores in databases: one set of tables and statements for SQLite and Postgres.
 
-This package does not know what a line means.
+This package does not interpret the lines of journals.
 """

@@ -1,13 +1,9 @@
-"""Commits of a store: many in one, and the changes that threads wait for.
+"""Group commits, and counters of changes that threads wait for.
 
-Group commit: one thread writes the work of many threads in one transaction.
-
-A commit waits for the disk, which takes as long for two hundred appends as for one.  So work that arrives during a
-commit waits for its end, and becomes the next commit.  A thread that can block, and finds no commit under way, commits
-its own work: to hand it to another thread and back may take as long as the disk does.  The committing thread starts on
-demand, and ends after a while without work.
-
-A `ChangeNotifier` counts the changes that this OS process makes, and those of others to a file.
+In a group commit, one thread writes the work of many threads in one transaction.  A commit waits for the disk, which
+takes as long for two hundred appends as for one.  So work that arrives during a commit waits for its end, and becomes
+the next commit.  If no commit is in progress, a thread that may block commits its own work, since handing it to another
+thread and back can take as long as the disk.
 """
 
 from __future__ import annotations
@@ -24,14 +20,16 @@ W = TypeVar("W")
 
 
 class GroupCommit(Generic[W]):
-    """A queue of work and the thread that commits it; thread-safe.
+    """A queue of work and the thread that commits it.  Thread-safe.
+
+    The thread starts on demand, and ends after a while without work.
 
     Args:
-        commit: Does all given work in one transaction, and returns the result of each item when they are on disk.  The
-            result of an item that was refused, and has changed nothing, is its exception.  Raises if the whole
-            transaction failed.
+        commit: Does all given work in one transaction.  Returns one result per item once everything is on disk.  The
+            result of a refused item, which has changed nothing, is its exception.  Raises if the whole transaction
+            failed.
         closed: Returns the error for work that is submitted after `close`.
-        idle_s: How long the thread waits for more work before it ends.
+        idle_s: How long the thread waits for more work before it ends, in seconds.
     """
 
     def __init__(
@@ -51,9 +49,9 @@ class GroupCommit(Generic[W]):
         self._is_closed = False
 
     def submit(self, work: W) -> Future[Any]:
-        """Return a future of the result of the work; it is done when the work is on disk.
+        """Return a future for the result of the work, which is done once the work is on disk.
 
-        Its callbacks run in the committing thread, and delay the next commit.
+        Its callbacks run in the committing thread and delay the next commit.
         """
         future = Future[Any]()
         with self._changed:
@@ -68,20 +66,20 @@ class GroupCommit(Generic[W]):
         return future
 
     def run(self, work: W) -> Any:
-        """Do the work, and return its result when it is on disk; raise if it was refused."""
+        """Do the work and return its result once it is on disk.  Raise if it was refused."""
         if self._turn.acquire(blocking=False):
             try:
-                if not self._queue and not self._is_closed:  # otherwise it would overtake work that was submitted
+                if not self._queue and not self._is_closed:  # otherwise it would overtake submitted work
                     return _result(self._commit([work])[0])
             finally:
                 self._turn.release()
         future = self.submit(work)
-        if threading.current_thread() is self._thread:  # called in a callback, which must not wait for its own thread
+        if threading.current_thread() is self._thread:  # a callback must not wait for its own thread
             self._commit_queue()
         return future.result()
 
     def close(self) -> None:
-        """Refuse further work, and wait until all submitted work is on disk; safe to repeat."""
+        """Refuse further work, and wait until all submitted work is on disk.  Safe to repeat."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -96,7 +94,7 @@ class GroupCommit(Generic[W]):
             self._commit_queue()
 
     def _has_work(self) -> bool:
-        """Wait for work; return False if none came for a while, so the thread ends."""
+        """Wait for work.  Return False if none came for a while, so that the thread ends."""
         with self._changed:
             if self._changed.wait_for(lambda: self._queue or self._is_closed, self._idle_s) and self._queue:
                 return True
@@ -127,10 +125,11 @@ def _result(outcome: Any) -> Any:
 
 
 class ChangeNotifier:
-    """A counter of changes that threads can wait for; thread-safe.
+    """A counter of changes that threads can wait for.  Thread-safe.
 
     Args:
-        version: Returns a value that differs after each change by another OS process; None: no other makes any.
+        version: Returns a value that differs after each change by another OS process.  None if no other process makes
+            changes.
     """
 
     def __init__(self, version: Callable[[], object] | None = None) -> None:
@@ -152,7 +151,7 @@ class ChangeNotifier:
             self._changed.notify_all()
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
+        """Wait until the count differs from ``count``.  Return False after ``timeout_s`` seconds without a change."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             while True:
@@ -163,7 +162,7 @@ class ChangeNotifier:
                 self._changed.wait(left_s if self._version is None else min(POLL_S, left_s))
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait until the count is no longer ``seen``, for at most ``timeout_s`` seconds; return it."""
+        """Wait until the count differs from ``seen``, for at most ``timeout_s`` seconds, and return it."""
         self.wait(seen, timeout_s)
         return self.count()
 

@@ -1,8 +1,8 @@
-"""What an engine is told in the transaction that makes a run due: a job, which becomes part of the same commit.
+"""Jobs for an engine, written in the transaction that makes a run due.
 
-A job holds the name of a run and nothing else.  It is a hint: one too many finds nothing to do, and
-`PostgresStore.remind` makes one for a run whose job was lost.  The hooks are SQL, so a client that begins or
-answers a run needs no package of the engine.
+A job holds only the name of a run, and is a hint.  A surplus job finds nothing to do, and `PostgresStore.remind` makes
+a new job for a run whose job was lost.  The hooks are SQL, so a client that begins or answers a run needs no package of
+the engine.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any, TypeAlias
 
 from fsm_agent.store.sql.postgres_session import encode
 
-# Of the connection, the run and its due time.  The connection is a `psycopg.Connection`; few programs have psycopg.
+# Takes a `psycopg.Connection`, the name of the run and its due time.  `Any`, since few programs have psycopg.
 OnDue: TypeAlias = Callable[[Any, str, float], None]
 
-QUEUE, JOB = "runs", "drive"  # one queue for all runs: workers poll each that there is
-_LONGEST_S = 86_400  # after which DBOS gives up a job, such as one of a worker that died
-_MOST_NOTIFIED = 7_999  # bytes that Postgres takes
+QUEUE, JOB = "runs", "drive"  # one queue for all runs, because workers poll every queue
+_LONGEST_S = 86_400  # after this time, DBOS gives up a job, for example of a dead worker
+_MOST_NOTIFIED = 7_999  # the most bytes that a Postgres notification can hold
 
 
 def dbos_schema(schema: str) -> str:
-    """Return the schema of the tables of DBOS, which only this store's jobs are in."""
+    """Return the schema of the DBOS tables, which only hold the jobs of this store."""
     return f"{schema}_dbos"
 
 
 def temporal_channel(schema: str) -> str:
-    """Return the channel on which workers hear of jobs for Temporal."""
+    """Return the channel that announces jobs for Temporal to workers."""
     return f"fsm_agent_{schema}_due"
 
 
 def tell_dbos(schema: str) -> OnDue:
-    """Return a hook that puts a job into the queue of DBOS; until a worker has made its tables, it does nothing."""
+    """Return a hook that adds a job to the queue of DBOS, once a worker has made the tables of DBOS."""
     function = f"{dbos_schema(schema)}.enqueue_workflow"
     later = f"CASE WHEN %(due_s)s > {_NOW} THEN (1000 * %(due_s)s)::bigint END"
     enqueue = (
@@ -52,7 +52,7 @@ def tell_dbos(schema: str) -> OnDue:
 
 
 def tell_temporal(schema: str) -> OnDue:
-    """Return a hook that tells the workers, one of which begins the workflow when the run is committed."""
+    """Return a hook that notifies the workers.  One of them starts the workflow after the commit."""
     channel = temporal_channel(schema)
 
     def on_due(connection: Any, run: str, due_s: float) -> None:
@@ -63,7 +63,7 @@ def tell_temporal(schema: str) -> OnDue:
     return on_due
 
 
-# By its parameters: a worker that makes the tables of DBOS first makes an older function of this name, without a delay.
+# Checks the parameters, since DBOS first makes an older function of this name, without a delay, with its tables.
 _FUNCTION_IS_THERE = (
     "SELECT EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND proname = 'enqueue_workflow'"
     " AND proargnames @> '{positional_args,delay_until_epoch_ms,timeout_ms,priority}')"

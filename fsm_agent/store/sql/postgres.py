@@ -1,8 +1,8 @@
-"""A store in Postgres 12 or newer: runs that any number of OS processes on any number of machines drive.
+"""A store in Postgres 12 or newer: runs that OS processes on any number of machines drive.
 
-Appends that are submitted become one commit; other transactions run side by side on a pool of connections.  What failed
-before its commit was asked for is tried again, and so is what may be repeated; so a restart of the server is a delay.
-A store may be used by many threads, and on both sides of a fork.
+Submitted appends share one commit.  Other transactions run side by side on a pool of connections.  A transaction that
+fails before its commit was requested is tried again, and so is one that may be repeated, so a restart of the server is
+only a delay.  Many threads may use a store, and so may both processes after a fork.
 
 It needs psycopg: ``pip install 'fsm-agent[postgres]'``.
 """
@@ -43,29 +43,30 @@ if TYPE_CHECKING:
     import psycopg
     import tenacity
 
-CONNECTIONS = 10  # at most, beside that of the session
-PATIENCE_S = 30.0  # how long a server that is away is waited for
-GRACE_S = 5.0  # after a start of the server, in which sessions that ended with it may begin anew
-_CLOCKS_S = 5.0  # by which clocks of hosts may differ without a word
-_QUIET_S = 1.5  # after this, one line says that the server is away
-_LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
-_IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
+CONNECTIONS = 10  # at most, besides the one of the session
+PATIENCE_S = 30.0  # how long to wait for a server that is down
+GRACE_S = 5.0  # after a restart of the server, the time in which sessions may reconnect
+_CLOCKS_S = 5.0  # a difference between the clocks of hosts that needs no warning
+_QUIET_S = 1.5  # after this time, one line is logged that the server is down
+_LOOK_S = 0.5  # how long to wait for a connection before asking again, as the pool may have stopped trying
+_IDLE_S = 5  # after this time, the server ends the transaction of a frozen or disconnected client, and its locks
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-_WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED"  # whatever the role's own is: see `statements`
+_WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED"  # independent of the role's default: see `statements`
 _MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
-_UNDONE = ("25P03", "40001", "40P01")  # of them, those with which a commit surely did not happen
-# Why there is no connection has no SQLSTATE, only the words of libpq or of the server.
+_UNDONE = ("25P03", "40001", "40P01")  # those of them after which no commit can have happened
+# A failure to connect has no SQLSTATE, only a message of libpq or the server.
 _LASTS = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist|permission denied"
     r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)|unrecognized configuration parameter",
     re.IGNORECASE,
 )
-_SESSIONS = (  # of which some process holds the lock that `Session` describes
+_SESSIONS = (  # the sessions that are alive, by their locks; see `Session`
     f"SELECT objid::bigint::text FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCKS} AND objsubid = 2"
     " AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 _log = logging.getLogger("fsm_agent")
-# A pool warns of each attempt, twice a second. A program that sets up logging gets that; others would get it on stderr.
+# A pool warns of each attempt, twice a second.  Without this, a program that does not set up logging gets these
+# warnings on stderr.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 _Connection: TypeAlias = "psycopg.Connection[Any]"
 
@@ -74,7 +75,7 @@ _TYPES = {
     **dict.fromkeys(("new_key", "serial"), "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     **{"key": "bigint PRIMARY KEY", "int": "bigint", "real": "double precision", "bool": "boolean"},
     **{"text": 'text COLLATE "C"', "bytes": "bytea"},
-    # Pages with room, so that an append writes no page of an index.
+    # Pages with free space, so that an append writes no page of an index.
     **{"plain": "", "roomy": "WITH (fillfactor = 70)", "sorted": ""},
 }
 
@@ -86,7 +87,7 @@ class PostgresSql:
         connection: The connection.
         schema: The schema of the tables.
         now_s: Unix time, by the clock of the store.
-        on_due: As that of `PostgresStore`.
+        on_due: See `PostgresStore`.
     """
 
     types: Mapping[str, str] = _TYPES
@@ -125,7 +126,7 @@ class PostgresSql:
 
 @lru_cache(1000)
 def _with_percents(statement: str) -> str:
-    """Return a statement with its values named as psycopg has them."""
+    """Return a statement with its parameters in the style of psycopg."""
     return re.sub(r"(?<!:):([a-z]\w*)", r"%(\1)s", statement)
 
 
@@ -141,25 +142,26 @@ class PostgresStore(SqlStore):
     """A store in a schema of a database, which is created if it does not exist; see `Store` for its methods.
 
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
-    password is taken from ``PGPASSWORD``, a password file, or the URL; it is in no message, log or repr.
+    password comes from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.
 
-    The server's clock times leases; when a run is due is Unix time, as the clock of its last driver had it.  A run
-    whose holder's session has ended is due at once.
+    Leases use the server's clock.  Due times are Unix time, as the clock of a run's last driver had it.  If the session
+    of a run's holder has ended, the run is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
-        clock: Returns the Unix time, for tests; None: the server's clock.
-        connections: The largest number of connections at once, beside one more that listens.
-        patience_s: How many seconds a server that is away is waited for.
-        on_due: Called with the connection, the run and the Unix time at which it is due, within the transaction that
-            makes a run due; an engine puts its job into the same commit.  None: the hook of the engine in the URL.
-        read_only: The schema is neither created nor written, so it has to be there, in the version of this release; to
-            write raises `ReadOnly`.
+        clock: Returns the Unix time, for tests.  None for the server's clock.
+        connections: The largest number of connections at once, besides one more that listens.
+        patience_s: How long to wait for a server that is down, in seconds.
+        on_due: Called within each transaction that makes a run due, with the connection, the run and its due time (Unix
+            time).  An engine uses this to put its job into the same commit.  None for the hook of the engine in the
+            URL.
+        read_only: Whether to open the store for reading only.  The schema must exist, in the version of this release,
+            and each write raises `ReadOnly`.
 
     Raises:
-        UsageError: The URL cannot be read.
-        ConfigError: psycopg is not installed.
-        StoreError: The server is not there, or the schema is another program's or of a newer version.
+        UsageError: If the URL cannot be read.
+        ConfigError: If psycopg is not installed.
+        StoreError: If the server cannot be reached, or the schema belongs to another program or is of a newer version.
 
     Examples:
         >>> store = PostgresStore("postgresql://me@localhost/shop?schema=runs")      # doctest: +SKIP
@@ -191,7 +193,7 @@ class PostgresStore(SqlStore):
         engine, schema = self._address.engine, self._address.schema
         self._on_due = HOOKS[engine](schema) if on_due is None and engine else on_due
         self._channel = channel_of(schema)
-        # Not of the session: a pooler shares those.  The clock is read in the same turn.
+        # Settings of the transaction, because a pooler shares sessions.  The clock is read in the same round trip.
         self._begin = (
             f"; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'; SET LOCAL jit = off;"
             f' SET LOCAL search_path = {schema}, "$user", public; SELECT extract(epoch FROM clock_timestamp())::float8'
@@ -213,11 +215,11 @@ class PostgresStore(SqlStore):
 
     @property
     def address(self) -> Address:
-        """Where the store is; it may hold a password."""
+        """The address of the store, which may hold a password."""
         return self._address
 
     def _open(self) -> None:
-        """Make the connections and threads, which each OS process has for itself."""
+        """Make the connections and threads of this OS process."""
         import psycopg_pool
 
         self._is_closed = False
@@ -226,10 +228,10 @@ class PostgresStore(SqlStore):
             min_size=0,
             max_size=self._size,
             timeout=_LOOK_S,
-            reconnect_timeout=0.0,  # its pauses double, and would outlast a restart of the server
+            reconnect_timeout=0.0,  # its pauses double, and would last longer than a restart of the server
             open=True,
             name=self._channel,
-            kwargs={"autocommit": True, "prepare_threshold": None},  # a pooler of transactions knows no statements
+            kwargs={"autocommit": True, "prepare_threshold": None},  # a transaction pooler has no prepared statements
         )
         self._writer = GroupCommit[tuple[str, Work]](self._commit, self._closed_error)
         self._session = Session(self._address.conninfo, self._channel, is_possible=not self._address.is_pooled)
@@ -237,7 +239,7 @@ class PostgresStore(SqlStore):
         self._looked = threading.local()
 
     def _prepare(self, c: Sql) -> None:
-        """Make the tables, or bring them to the newest version; two OS processes may do so at once."""
+        """Make the tables, or migrate them to the newest version.  Two OS processes may do this at once."""
         [[encoding]] = c("SHOW server_encoding")
         if encoding != "UTF8":
             raise StoreError(
@@ -251,7 +253,7 @@ class PostgresStore(SqlStore):
         tables.prepare(c, self._place)
 
     def _check_clock(self) -> None:
-        """Warn if the clocks of this host and of the server differ; leases are timed by the server's, waits by ours."""
+        """Warn if the clocks of this host and the server differ, since leases use one and waits the other."""
         began_s = time.time()
         ahead_s = began_s - self._write(lambda c: c.now_s)
         if self._clock is None and abs(ahead_s) > _CLOCKS_S and time.time() - began_s < _CLOCKS_S:
@@ -269,7 +271,7 @@ class PostgresStore(SqlStore):
         return self._session.instance()
 
     def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
-        # Sessions end with the server, too, and those who had them need a moment to begin new ones.
+        # Sessions also end with the server, and their owners need a moment to reconnect.
         started = "SELECT pg_postmaster_start_time() < clock_timestamp() - make_interval(secs => :grace)"
         [[is_settled]] = c(started, grace=GRACE_S)
         return {*instances}.difference([number for (number,) in c(_SESSIONS)]) if is_settled else ()
@@ -277,20 +279,20 @@ class PostgresStore(SqlStore):
     # Engines
 
     def tell(self, run: str, in_s: float = 0.0) -> None:
-        """Tell the engine of a run; in so many seconds, it is to look at the run."""
+        """Tell the engine to look at a run in ``in_s`` seconds."""
         checks.check_run(run)
 
         self._write(lambda c: c.tell_engine(run, c.now_s + in_s))  # type: ignore[attr-defined]  # of `PostgresSql`
 
     def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
-        """Tell the engine once more of runs whose jobs were lost, and return of how many.
+        """Tell the engine again about runs whose jobs were lost, and return their number.
 
-        They are the runs without a holder that have been due for long, or whose holder has died.  A run counts as due
-        since then, so that a long queue is not told of again and again.
+        These are runs without a holder that have been due for a long time, and runs whose holder has died.  Each then
+        counts as newly due, so that a long queue is not announced again and again.
 
         Args:
             agents: Only runs of these agents.
-            older_s: For how many seconds a run has to have been due, unless its holder has died since.
+            older_s: How long a run must have been due, in seconds, unless its holder has died.
             limit: The largest number of runs.
         """
 
@@ -311,7 +313,7 @@ class PostgresStore(SqlStore):
         return told
 
     def close(self) -> None:
-        """Finish submitted work, and close connections; safe to repeat."""
+        """Finish submitted work and close connections.  Safe to repeat."""
         self._writer.close()
         self._is_closed = True
         self._session.close()
@@ -330,7 +332,7 @@ class PostgresStore(SqlStore):
         return self._writer.submit((run, work))
 
     def _do(self, work: Work, may_repeat: bool, begin: str) -> Any:
-        """Do the work in a transaction, and again if that failed in passing; return its result when it is on disk."""
+        """Do work in a transaction, and try again after temporary failures.  Return its result once on disk."""
         import tenacity
 
         is_told = False
@@ -359,7 +361,7 @@ class PostgresStore(SqlStore):
         import psycopg
         import psycopg_pool
 
-        is_asked = False  # for the commit
+        is_asked = False  # whether the commit was requested
         try:
             if self._is_closed:
                 raise self._closed_error()
@@ -387,7 +389,6 @@ class PostgresStore(SqlStore):
         return StoreError(f"the store {self._place} failed{doubt}: {_first_line(error)}")
 
     def _begun(self, connection: _Connection, begin: str) -> PostgresSql:
-        """Begin a transaction."""
         cursor = connection.execute(begin + self._begin)
         while cursor.nextset():
             pass
@@ -396,7 +397,7 @@ class PostgresStore(SqlStore):
         return PostgresSql(connection, self._address.schema, now_s, self._on_due)
 
     def _why_not_connected(self) -> str:
-        """Return why the pool gives no connection; it does not say, and its own errors are only logged."""
+        """Return why the pool gives no connection, since the pool only logs its errors."""
         import psycopg
 
         if self._pool.get_stats()["pool_size"] >= self._size:
@@ -404,7 +405,7 @@ class PostgresStore(SqlStore):
         try:
             psycopg.connect(self._address.conninfo).close()
         except psycopg.Error as error:
-            return _first_line(error)  # without its traceback, in which the password is a variable
+            return _first_line(error)  # without the traceback, where the password is a variable
         return "the server was slow to connect"
 
     def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
@@ -419,7 +420,7 @@ class PostgresStore(SqlStore):
         outcomes: dict[int, Any] = {}
 
         def work(c: Any) -> None:
-            for number in sorted(range(len(works)), key=lambda number: works[number][0]):  # no two wait for each other
+            for number in sorted(range(len(works)), key=lambda number: works[number][0]):  # prevents deadlocks
                 try:
                     with c.connection.transaction():
                         outcomes[number] = works[number][1](c)
@@ -434,8 +435,8 @@ class PostgresStore(SqlStore):
         return [outcomes[number] for number in range(len(works))]
 
     def _reopen_after_fork(self) -> None:
-        """Make connections and threads in a forked process; those of its parent are its parent's."""
-        _inherited.append((self._pool, self._session, self._writer))  # never closed here: that would end them there
+        """Make new connections and threads in a forked process, since those of its parent stay with the parent."""
+        _inherited.append((self._pool, self._session, self._writer))  # closing them here would end them in the parent
         is_closed = self._is_closed
         self._open()
         if is_closed:
@@ -443,7 +444,7 @@ class PostgresStore(SqlStore):
 
 
 class _Passing(Exception):
-    """A transaction that failed in passing, and may be tried again."""
+    """A temporary failure of a transaction, which may be tried again."""
 
 
 def _is_passing(error: psycopg.Error) -> bool:

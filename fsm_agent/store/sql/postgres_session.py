@@ -1,10 +1,11 @@
-"""How a store comes to its Postgres: the address, texts as the server takes them, and the session.
+"""How a store connects to Postgres: the address, the encoding of texts, and the session.
 
-The session is a connection that hears of changes, and whose death ends the leases of the store.  It holds an advisory
-lock, which Postgres frees when the session ends, however the OS process dies.  Both are optimisations.  Behind a pooler
-of transactions there is no session of one's own: the lock would be that of a connection that the pooler may close,
-which would end the leases of a living process.  So none is begun there; leases end at their time, and a waiting thread
-looks every `POLL_S` seconds.
+The session is a connection that listens for changes, and whose death ends the leases of the store.  It holds an
+advisory lock, which Postgres frees when the session ends, however the OS process dies.  Both only make things faster.
+
+Behind a transaction pooler, no store has a session.  The lock would belong to a connection that the pooler may close,
+which would end the leases of a living process.  So leases end at their time there, and a waiting thread polls every
+`POLL_S` seconds.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from fsm_agent.validation import safe_repr
 if TYPE_CHECKING:
     import psycopg
 
-LOCKS = 0x66736D61  # "fsma": the first half of the lock of each session, and of the name of nothing else
-POLL_S = 0.5  # how often the server is asked for a session when it is away, or still sees the one before
+LOCKS = 0x66736D61  # "fsma": the first half of the number of each session's lock
+POLL_S = 0.5  # how often a new session is tried while the server is down or still has the old session
 _READY_S = 5.0  # how long the first lease waits for the session
 
 SCHEMA = "fsm_agent"
 ENGINES = ("dbos", "temporal")
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # shorter than Postgres allows: a channel is named after it
-# A server that is gone without a word is noticed after some 20 s, whether an answer is waited for (`tcp_user_timeout`)
-# or not; libpq's own defaults are a quarter of an hour and two hours.
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # shorter than Postgres allows, since channel names contain it
+# A server that disappears silently is noticed after about 20 s, with a request in progress (`tcp_user_timeout`) or
+# without.  By default, libpq needs a quarter of an hour, or two hours.
 _KEEPALIVES = {
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -43,12 +44,12 @@ _KEEPALIVES = {
 
 
 def encode(text: str) -> str:
-    """Return a text without zero characters."""
+    """Return a text with its NUL characters escaped, since Postgres cannot store them."""
     return text.replace("\x1a", "\x1a1").replace("\x00", "\x1a0") if "\x00" in text or "\x1a" in text else text
 
 
 def decode(text: str) -> str:
-    """Return the text that was encoded."""
+    """Undo `encode`."""
     return text.replace("\x1a0", "\x00").replace("\x1a1", "\x1a") if "\x1a" in text else text
 
 
@@ -56,11 +57,11 @@ class Address(NamedTuple):
     """A schema of a database.
 
     Attributes:
-        conninfo: What libpq is told; it may hold a password.
+        conninfo: The connection string for libpq, which may hold a password.
         schema: The schema of the tables.
-        is_pooled: A pooler of transactions stands between, so that no session can be had.
-        engine: The engine that is told which runs are due, "dbos" or "temporal"; empty: none, since workers claim them.
-        name: For messages and logs: host, port, database and schema.
+        is_pooled: Whether the store is behind a transaction pooler, so that it cannot have a session.
+        engine: The engine that is told which runs are due, "dbos" or "temporal".  Empty if workers claim them.
+        name: Host, port, database and schema, for messages and logs.
     """
 
     conninfo: str
@@ -76,14 +77,15 @@ class Address(NamedTuple):
 def address_of(url: str) -> Address:
     """Return the address that a URL names.
 
-    ``postgresql://host/db?schema=orders`` has its tables in the schema "orders", by default in "fsm_agent".  With
-    ``pooled=yes``, a pooler of transactions may stand between; with ``engine=dbos`` or ``engine=temporal``, that engine
-    is told which runs are due.  All else is libpq's: ``sslmode=verify-full``, ``service=``, a password file,
-    ``PGPASSWORD``.
+    - ``schema=orders`` is the schema of the tables, by default "fsm_agent".
+    - ``pooled=yes`` is for a database behind a transaction pooler.
+    - ``engine=dbos`` or ``engine=temporal`` tells this engine which runs are due.
+    - Everything else goes to libpq, such as ``sslmode=verify-full`` and ``service=``.  It also reads ``PGPASSWORD`` and
+      a password file.
 
     Raises:
-        UsageError: libpq cannot read the URL, the schema is not a plain name, or ``pooled`` or ``engine`` is another
-            word.  The URL is not quoted, as it may hold a password.
+        UsageError: If libpq cannot read the URL, the schema is not a plain name, or ``pooled`` or ``engine`` has
+            another value.  The error does not quote the URL, which may hold a password.
     """
     import psycopg
     from psycopg import conninfo
@@ -95,7 +97,7 @@ def address_of(url: str) -> Address:
             name, _, value = option.partition("=")
             if name in ("schema", "pooled", "engine"):
                 ours[name] = unquote(value)
-            else:  # as it was written: a plus is no space to libpq
+            else:  # unchanged, because libpq does not read a plus as a space
                 rest.append(option)
         plain = urlunsplit(parts._replace(query="&".join(rest)))
         given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
@@ -111,27 +113,27 @@ def address_of(url: str) -> Address:
     if engine not in (None, *ENGINES):
         raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {safe_repr(engine)}")
     place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
-    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given, "client_encoding": "utf8"})  # others lack characters
+    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given, "client_encoding": "utf8"})
     return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")
 
 
 def channel_of(schema: str) -> str:
-    """Return the channel on which it is told that runs of a schema are due."""
+    """Return the channel that announces due runs of a schema."""
     return f"fsm_agent_{schema}"
 
 
 def rests_channel(channel: str) -> str:
-    """Return the channel on which it is told that runs were given back."""
+    """Return the channel that announces runs that were given back."""
     return f"{channel}_rest"
 
 
 class Session:
-    """A connection of its own with a thread that listens on it; thread-safe.
+    """A connection with a thread that listens on it.  Thread-safe.
 
     Args:
-        conninfo: What libpq is told.
-        channel: Where it is told that runs are due; those that were given back are told on `rests_channel` of it.
-        is_possible: False: there is a pooler of transactions; no session is begun.
+        conninfo: The connection string for libpq.
+        channel: The channel that announces due runs.  Runs that were given back are announced on its `rests_channel`.
+        is_possible: False behind a transaction pooler, so that no session is started.
     """
 
     def __init__(self, conninfo: str, channel: str, *, is_possible: bool = True) -> None:
@@ -148,7 +150,7 @@ class Session:
         self._awake, self._waker = socket.socketpair()  # ends a wait for the server
 
     def instance(self) -> str:
-        """Return the number under which the leases of this store are taken; empty: nothing shares its life."""
+        """Return the instance for the leases of this store, or empty if there is no session."""
         with self._changed:
             self._start()
             if self._is_possible:
@@ -162,15 +164,15 @@ class Session:
             return self._count
 
     def add(self) -> None:
-        """Do nothing: the server tells this session of its own changes, too."""
+        """Do nothing, because the server reports this store's own changes too."""
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
+        """Wait until the count differs from ``count``.  Return False after ``timeout_s`` seconds without a change."""
         with self._changed:
             return self._changed.wait_for(lambda: self._count != count or self._is_closed, max(0.0, timeout_s))
 
     def close(self) -> None:
-        """End the session, and the leases that share its life; safe to repeat."""
+        """End the session and the leases that depend on it.  Safe to repeat."""
         with self._changed:
             is_first, self._is_closed = not self._is_closed, True
             self._changed.notify_all()
@@ -196,7 +198,7 @@ class Session:
             except psycopg.Error:
                 with self._changed:
                     self._is_locked = False
-                time.sleep(0.0 if self._is_closed else POLL_S)  # the server is away
+                time.sleep(0.0 if self._is_closed else POLL_S)  # the server is down
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(f"LISTEN {self._channel}; LISTEN {rests_channel(self._channel)}")
@@ -205,7 +207,7 @@ class Session:
             for readable in (connection, self._awake):
                 selector.register(readable, selectors.EVENT_READ)
             while not self._is_closed:
-                if not self._is_locked:  # after a cut, the server may still see the session before
+                if not self._is_locked:  # after a disconnect, the server may still have the old session
                     found = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (LOCKS, self._number)).fetchone()
                     with self._changed:
                         self._is_locked = bool(found and found[0])
@@ -221,7 +223,7 @@ class Session:
             self._changed.notify_all()
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait until the number of rests is no longer ``seen``, for at most ``timeout_s`` seconds; return it."""
+        """Wait until the number of rests differs from ``seen``, for at most ``timeout_s`` seconds, and return it."""
         with self._changed:
             self._start()
             self._changed.wait_for(lambda: self._rests != seen or self._is_closed, max(0.0, timeout_s))

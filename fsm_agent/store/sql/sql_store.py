@@ -1,4 +1,4 @@
-"""The methods of `Store` over transactions, which SQLite and Postgres begin each in its way."""
+"""The methods of `Store`, in transactions of SQLite or Postgres."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from fsm_agent.store.sql.statements import Append, ClaimFilter, NewRun, NewSigna
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
 
 Work: TypeAlias = Callable[[Sql], Any]
-POLL_S = 0.5  # how often a waiting thread looks for runs that became due, and holders that died, without a word
+POLL_S = 0.5  # how often a waiting thread looks for due runs and dead holders that were not announced
 
 
 class Changes(Protocol):
-    """Counters of changes that threads can wait for."""
+    """A counter of changes that threads can wait for."""
 
     def count(self) -> int:
-        """Return the number of changes so far by which a run may be due."""
+        """Return how many changes so far may have made a run due."""
 
     def add(self) -> None:
         """Count a change by this OS process."""
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
+        """Wait until the count differs from ``count``.  Return False after ``timeout_s`` seconds without a change."""
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Do what `Store.wait_for_rest` does."""
+        """See `Store.wait_for_rest`."""
 
 
 class _Vain(NamedTuple):
-    """A claim that has found nothing."""
+    """A claim that found no run."""
 
-    changes: int  # before it
+    changes: int  # the count before the claim
     agents: Sequence[str]
-    due_s: float | None  # Unix time at which runs had to be due, by the clock of who claimed; None: that of the store
-    looked_s: float  # the same, by the clock of the store
+    due_s: float | None  # Unix time at which runs had to be due, by the claimer's clock; None: by the store's clock
+    looked_s: float  # Unix time of the claim, by the store's clock
 
 
 class SqlStore(ABC):
-    """The methods of a store.
+    """The methods of `Store`, without the transactions of a particular database.
 
     Args:
         place: The name of the store, for errors.
-        read_only: To write raises `ReadOnly`.
+        read_only: Whether writes raise `ReadOnly`.
     """
 
     is_volatile = False
@@ -63,39 +63,39 @@ class SqlStore(ABC):
     def __init__(self, place: str, *, read_only: bool = False) -> None:
         self._place = place
         self._is_read_only = read_only
-        self._looked = threading.local()  # `vain`: the thread's last claim, if it has found nothing
+        self._looked = threading.local()  # `vain`: the thread's last claim, if it found nothing
 
-    def __reduce__(self) -> Any:  # for `copy` and `pickle`: a copy would share connections that end with the original
+    def __reduce__(self) -> Any:  # for `copy` and `pickle`; a copy would share the connections of the original
         kind = type(self).__name__
         raise UsageError(f"a {kind}: expected the store itself, got a request for its copy; share it, or open another")
 
-    # What each database does in its way
+    # Each database implements these
 
     @abstractmethod
     def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
-        """Do work in a transaction, and return its result when it is on disk.
+        """Do work in a transaction, and return its result once it is on disk.
 
         Args:
-            work: What reads and writes.
-            may_repeat: It may also be done again when it is not known whether it was committed.
-            is_promise: If not, it may return before that: what was written may be lost with the machine that it is on,
-                and with all that run there, unless something is written behind it.
+            work: Reads and writes.
+            may_repeat: Whether the work may be done again if it is unknown whether it was committed.
+            is_promise: If False, this may return before the work is on disk.  A crash of the machine can then undo the
+                work, unless something was written after it.
         """
 
     @abstractmethod
     def _read(self, work: Work) -> Any:
-        """Do work that only reads, all of it as of one moment."""
+        """Do work that only reads, as of one moment."""
 
     @abstractmethod
     def _submit(self, run: str, work: Work) -> Future[Any]:
-        """Do work on a run without blocking, in a transaction that may hold the work of many threads."""
+        """Do work on a run without blocking, in a transaction that the work of other threads may share."""
 
     def _instance(self) -> str:
-        """Return the name of what ends the leases of this store when it dies; empty: nothing does."""
+        """Return the name of the instance whose death ends the leases of this store, or empty if there is none."""
         return ""
 
     def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
-        """Return those of these instances that are known to be dead."""
+        """Return which of these instances are known to be dead."""
         return ()
 
     # Methods of `Store`
@@ -167,11 +167,11 @@ class SqlStore(ABC):
         return lease
 
     def _is_worth_a_claim(self, find: Callable[[Sql], int | None]) -> bool:
-        """Return whether a run that is due is to be looked for in a transaction that writes."""
+        """Return whether to look for a due run in a transaction that writes."""
         return True
 
     def _found_of_living(self, c: Sql, find: Callable[[Sql], int | None]) -> int | None:
-        """Return the run that is found; otherwise end the leases of dead processes, and look once more."""
+        """Return the key of the run that ``find`` finds.  Otherwise, end the leases of dead processes and try again."""
         try:
             if (key := find(c)) is not None:
                 return key
@@ -184,7 +184,7 @@ class SqlStore(ABC):
         return find(c)
 
     def _end_leases_of_the_dead(self, c: Sql) -> bool:
-        """End the leases of instances that are known to be dead; return whether there were any."""
+        """End the leases of instances that are known to be dead.  Return whether there were any."""
         if dead := self._find_dead(c):
             runs.end_leases(c, dead)
         return bool(dead)
@@ -252,7 +252,7 @@ class SqlStore(ABC):
         new = Append(lease, n, tuple(lines), suspension, tuple(took), snapshot)
 
         def work(c: Sql) -> int:
-            if not 0 <= n < 1 << 32:  # no run has so many entries, and no column of Postgres so large a number
+            if not 0 <= n < 1 << 32:  # no run has so many entries, and Postgres columns hold no larger numbers
                 raise checks.misplaced_entries(lease, n, lease.n)
             key, unread, is_new = runs.append(c, new)
             if suspension is not None and is_new:
@@ -266,7 +266,7 @@ class SqlStore(ABC):
         return work
 
     def _end(self, c: Sql, key: int) -> None:
-        """Make due the runs that await the end of this one."""
+        """Make the runs due that waited for the end of this one."""
         for name, due_s in runs.end(c, key):
             c.tell(name, due_s)
 
@@ -326,7 +326,7 @@ class SqlStore(ABC):
 
         def work(c: Sql) -> None:
             key = self._found_of_living(c, lambda c: runs.lock_free(c, run))
-            assert key is not None  # or it was raised that there is no such run
+            assert key is not None  # an unknown run has raised
             self._end(c, key)
             runs.delete(c, key)
 
@@ -345,13 +345,13 @@ class SqlStore(ABC):
                 return
 
     def _next_due_in_s(self, c: Sql, vain: _Vain | None) -> float:
-        """Return in how many seconds a run is due by itself, 0.0 if a holder has died; infinite: none is."""
+        """Return the seconds until a run is due: 0.0 if a holder has died, infinity if no run has a due time."""
         if not self._is_read_only and self._find_dead(c):
             return 0.0
         agents = () if vain is None else vain.agents
         wake_s = runs.next_wake_s(c, agents, c.now_s)
         next_s = math.inf if wake_s is None else wake_s - c.now_s
-        if vain is not None and vain.due_s is not None:  # a run may wait for another clock
+        if vain is not None and vain.due_s is not None:  # a run may be due by the claimer's clock
             timed_s = runs.next_wake_s(c, agents, vain.due_s)
             if timed_s is not None:
                 next_s = min(next_s, timed_s - vain.due_s - (c.now_s - vain.looked_s))

@@ -1,12 +1,11 @@
-"""Stores in SQLite: in a file that any number of OS processes on one machine share, or in memory.
+"""Stores in SQLite: in a file that OS processes on one machine share, or in memory.
 
-Reads of a file use a pool of connections; one thread does the writes (see `GroupCommit`).  Each commit is written to a
-log, so it survives a crash of the OS process, and synced to the disk, so it survives one of the machine.  A claim alone
-is not synced: its holder would be gone with the machine, and the first entry of that holder syncs both.  A store may be
-used by many threads, and on both sides of a fork.
+Reads of a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
+to a log, so it survives a crash of the OS process, and synced to the disk, so it survives a crash of the machine.  A
+claim alone is not synced, because a crash of the machine ends its holder too; the first entry of the holder syncs both.
+Many threads may use a store, and so may both processes after a fork.
 
-The file, the files that SQLite puts beside it (whose modes follow it) and the folder of locks are readable by their
-owner only.
+The file, SQLite's files next to it and the folder of locks are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from fsm_agent.store.sql.commits import ChangeNotifier, GroupCommit
 from fsm_agent.store.sql.sql_store import SqlStore, Work
 from fsm_agent.store.sql.statements import Sql
 
-PAGE_BYTES = 1024  # a commit writes whole pages: an entry has some 300 bytes; with 512, each would begin a new page
-BUSY_S = 30.0  # how long a transaction waits for that of another OS process
-IDLE = 8  # connections that stay open
-_STATEMENTS = 256  # that a connection keeps prepared
-_OLDEST = (3, 37, 0)  # of SQLite, for strict tables
+PAGE_BYTES = 1024  # a commit writes whole pages, and an entry has about 300 bytes; with 512, each would need a new page
+BUSY_S = 30.0  # how long a transaction waits for one of another OS process
+IDLE = 8  # how many unused connections stay open
+_STATEMENTS = 256  # how many prepared statements a connection keeps
+_OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 
 
@@ -53,7 +52,7 @@ _TYPES = {
 
 
 class SqliteSql:
-    """A transaction in SQLite, which locks all runs when it writes."""
+    """A transaction in SQLite.  When it writes, it locks all runs."""
 
     types: Mapping[str, str] = _TYPES
     for_update = skip_locked = ""
@@ -68,30 +67,30 @@ class SqliteSql:
     def __call__(self, statement: str, /, **values: Any) -> list[Any]:
         try:
             return self._execute(statement, values).fetchall()
-        except OverflowError:  # a whole number of more than 64 bits, which is that of no row
+        except OverflowError:  # an integer of more than 64 bits, which no row has
             return self._execute(statement, {name: _comparable(value) for name, value in values.items()}).fetchall()
 
     def tell(self, run: str, due_s: float) -> None:
-        """Do nothing: other OS processes look at the file now and then."""
+        """Do nothing, because other OS processes poll the file."""
 
     def tell_rest(self) -> None:
-        """Do nothing, as `tell` does."""
+        """Do nothing, because other OS processes poll the file."""
 
 
 class SqliteStore(SqlStore):
     """A store in one file; see `Store` for its methods.
 
-    Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.leases``).  All are readable by
-    their owner only.
+    Next to the file are SQLite's own files (``-wal``, ``-shm``) and a folder of locks (``.leases``).  All are readable
+    by their owner only.
 
     Args:
         path: The file, on a local disk.
         clock: Returns the Unix time.
-        read_only: The file is neither created nor written, so it has to be there, in the version of this release; to
-            write raises `ReadOnly`.  SQLite may still put its own two files beside it.
+        read_only: Whether to open the file for reading only.  It must exist, in the version of this release, and each
+            write raises `ReadOnly`.  SQLite may still create its two files next to it.
 
     Raises:
-        StoreError: The file is not a store, is of a newer version, or cannot be opened.
+        StoreError: If the file is not a store, is of a newer version, or cannot be opened.
 
     Examples:
         >>> store = SqliteStore("runs.db")
@@ -108,7 +107,7 @@ class SqliteStore(SqlStore):
                 f"the path of a store: expected a file, got {os.fspath(path)!r}; use MemoryStore() for runs in memory"
             )
         checks.check_path(path)
-        self._path = Path(os.path.realpath(path))  # which the files beside it are named after
+        self._path = Path(os.path.realpath(path))  # the files next to it are named after it
         super().__init__(str(self._path), read_only=read_only)
         self._clock = clock
         self.has_own_clock = clock is not time.time
@@ -120,16 +119,16 @@ class SqliteStore(SqlStore):
             _stores.add(self)
 
     def _open(self) -> None:
-        """Make the connections, locks and threads, which each OS process has for itself."""
+        """Make the connections, locks and threads of this OS process."""
         connections = partial(Connections, self._path, self._closed_error, read_only=self._is_read_only)
         self._connections, self._watching = connections(), connections()
-        self._unsynced = connections(is_synced=False)  # whose commits do not wait for the disk
+        self._unsynced = connections(is_synced=False)
         self._writer = GroupCommit[tuple[Work, bool]](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
 
     def _prepare(self) -> None:
-        """Create the file, or bring it to the newest version, readable by its owner only; not thread-safe."""
+        """Create the file, or migrate it to the newest version, readable by its owner only.  Not thread-safe."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
         try:
@@ -142,7 +141,7 @@ class SqliteStore(SqlStore):
             version = tables.version_of(c, place)
             connection.execute("COMMIT")
             is_empty = version is None and not c(c.is_taken)
-            if is_empty or version is not None:  # that of another program keeps its mode
+            if is_empty or version is not None:  # the file of another program keeps its mode
                 for suffix in ("", "-wal", "-shm"):
                     _make_private(self._path.with_name(self._path.name + suffix))
             if version == tables.newest():
@@ -150,7 +149,7 @@ class SqliteStore(SqlStore):
             if is_empty:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 _keep_a_log(connection)
-            connection.execute("BEGIN IMMEDIATE")  # another OS process may have done it meanwhile
+            connection.execute("BEGIN IMMEDIATE")  # another OS process may have made the tables meanwhile
             tables.prepare(c, place)
             connection.execute("COMMIT")
 
@@ -176,7 +175,7 @@ class SqliteStore(SqlStore):
         return result
 
     def _commit(self, works: Sequence[tuple[Work, bool]]) -> Sequence[Any]:
-        """Do all work in one transaction, which waits for the disk if that is promised; see `GroupCommit`."""
+        """Do all work in one transaction, and sync it to the disk if any work requires this; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
         with self._connection(self._connections if is_synced else self._unsynced) as connection:
@@ -187,13 +186,13 @@ class SqliteStore(SqlStore):
         return outcomes
 
     def _try(self, connection: sqlite3.Connection, c: Sql, work: Work) -> Any:
-        """Do one work of many; if it is refused, undo it alone and return its exception."""
+        """Do one piece of work in a shared transaction.  If it fails, undo only this piece and return its exception."""
         connection.execute("SAVEPOINT work")
         try:
             with self._named():
                 return work(c)
         except Exception as error:
-            if not connection.in_transaction:  # SQLite has rolled back all of it: the disk is full, for instance
+            if not connection.in_transaction:  # SQLite has rolled back everything, for example because the disk is full
                 raise
             connection.execute("ROLLBACK TO work")
             return error
@@ -203,16 +202,15 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _connection(self, connections: Connections) -> Iterator[sqlite3.Connection]:
-        """Lend a connection to the file that was opened."""
+        """Lend a connection, after checking that the file is still in place."""
         self._check_place()
         with self._named(), connections.one() as connection:
             yield connection
 
     def _check_place(self) -> None:
-        """Refuse to read and write a file that is no longer at its path: others do not see it, and it will be lost.
+        """Raise `StoreError` if the file was deleted, moved or replaced since it was opened.
 
-        Raises:
-            StoreError: It was deleted, moved or replaced.
+        Others would not see what is written to it, and it would be lost.
         """
         try:
             there = _identity(os.stat(self._path))
@@ -227,16 +225,16 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Raise errors of SQLite as a `StoreError` that names the file."""
+        """Raise SQLite errors as a `StoreError` that names the file."""
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter when it quotes a damaged file
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError when it quotes a damaged file
             raise StoreError(f"the store {str(self._path)!r} failed: {error}") from error
 
     # Changes, and holders that die
 
     def _is_worth_a_claim(self, find: Callable[[Sql], int | None]) -> bool:
-        # A worker that finds nothing to do does not delay those who write.
+        # A worker that finds nothing to do must not delay writers.
         is_worth: bool = self._read(lambda c: find(c) is not None or bool(self._find_dead(c)))
         return is_worth
 
@@ -260,23 +258,23 @@ class SqliteStore(SqlStore):
     # The file
 
     def backup(self, path: str | os.PathLike[str]) -> int:
-        """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
+        """Copy the store to a new file, as of one moment, while others write.  Return the size of the copy in bytes.
 
-        The copy is a store, readable by its owner only, and has all that was committed before.  Leases are in it, too;
-        they end at their time, or when it is opened by the first worker.
+        The copy is a store with everything that was committed before, readable by its owner only.  It also contains the
+        leases, which end at their time, or when the first worker opens the copy.
 
         Args:
             path: The file, which must not exist.
 
         Raises:
-            StoreError: The file exists or cannot be written, or the store is damaged.
+            StoreError: If the file exists or cannot be written, or the store is damaged.
         """
         checks.check_path(path)
         with self._connection(self._connections) as connection:
             return _copy(connection, Path(path).absolute())
 
     def close(self) -> None:
-        """Finish submitted work, and close files and connections; safe to repeat."""
+        """Finish submitted work, and close files and connections.  Safe to repeat."""
         self._writer.close()
         if not self._connections.is_closed:
             self._lease_locks.end(self._has_leases)
@@ -296,7 +294,7 @@ class SqliteStore(SqlStore):
             connections.after_fork()
 
     def _after_fork_in_child(self) -> None:
-        """Make connections, locks and threads: a forked process has none of its parent's."""
+        """Make new connections, locks and threads, since a forked process cannot use those of its parent."""
         is_closed = self._connections.is_closed
         self._lease_locks.abandon()
         self._open()
@@ -305,7 +303,7 @@ class SqliteStore(SqlStore):
 
 
 class MemoryStore(SqlStore):
-    """A store in memory, for tests and for runs that need not outlive their OS process; see `Store` for its methods.
+    """A store in memory, for tests and for runs that need not outlive the OS process; see `Store` for its methods.
 
     Args:
         clock: Returns the Unix time.
@@ -326,7 +324,7 @@ class MemoryStore(SqlStore):
         self._connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
         )
-        weakref.finalize(self, self._connection.close)  # otherwise it would warn, from Python 3.13 on
+        weakref.finalize(self, self._connection.close)  # Python 3.13 and later warn of open connections
         with _opening:
             _stores.add(self)
         self._write(lambda c: tables.prepare(c, self._place))
@@ -356,12 +354,12 @@ class MemoryStore(SqlStore):
         return future
 
     def forget(self, conversation: str) -> None:
-        """Delete a conversation; its runs stay.  For those that bound what they keep in memory."""
+        """Delete a conversation but keep its runs, to limit the memory that is used."""
         checks.check_conversation(conversation)
         self._write(lambda c: c("DELETE FROM conversation WHERE name = :name", name=conversation))
 
     def close(self) -> None:
-        """Do nothing; runs in memory need no closing."""
+        """Do nothing: a store in memory stays open."""
 
     def _before_fork(self) -> None:
         self._lock.acquire()
@@ -375,17 +373,17 @@ class MemoryStore(SqlStore):
 
 
 class Connections:
-    """A pool of connections to one file, each lent to one thread at a time; none crosses a fork.  Thread-safe.
+    """A pool of connections to one file, each used by one thread at a time.  Thread-safe.
 
-    SQLite remembers per OS process what it has locked.  A forked process inherits that memory, but not the locks, so
-    neither an inherited connection nor a new one beside it could be trusted there.  A fork therefore waits until all
-    connections are returned, and closes them.
+    SQLite remembers for each OS process what it has locked.  A forked process inherits this memory but not the locks,
+    so neither an inherited nor a new connection would be safe there.  A fork therefore waits until all connections are
+    returned, and closes them.
 
     Args:
         path: The file.
-        closed: Returns the error for a request after `close`.
-        read_only: Nothing is written.
-        is_synced: Commits wait for the disk.
+        closed: Returns the error for requests after `close`.
+        read_only: Whether connections only read.
+        is_synced: Whether commits wait for the disk.
     """
 
     def __init__(self, path: Path, closed: Callable[[], Exception], *, read_only: bool, is_synced: bool = True) -> None:
@@ -394,15 +392,15 @@ class Connections:
         self._changed = threading.Condition()
         self._idle: list[sqlite3.Connection] = []
         self._in_use = 0
-        self._forks = 0  # under way
+        self._forks = 0  # forks in progress
         self.is_closed = False
-        # Those of a store that was not closed would warn, from Python 3.13 on.  A `__del__` may come after theirs where
-        # both are in one cycle, as after an exception; this comes before.
+        # Python 3.13 and later warn of connections that were not closed.  In a reference cycle, as after an exception,
+        # a `__del__` of ours may run after theirs.  A finalizer runs before.
         weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection; roll back a transaction that is open at the end."""
+        """Lend a connection, and roll back a transaction that is open at the end."""
         with self._changed:
             while self._forks:
                 self._changed.wait()
@@ -418,13 +416,13 @@ class Connections:
             self._take_back(connection)
 
     def close(self) -> None:
-        """Close all connections, lent ones when they are returned; safe to repeat."""
+        """Close all connections, and those in use when they are returned.  Safe to repeat."""
         with self._changed:
             self.is_closed = True
             _close_all(self._idle)
 
     def before_fork(self) -> None:
-        """Wait until all connections are returned, close them, and lend none until the fork is over."""
+        """Wait until all connections are returned, close them, and lend no more until the fork is over."""
         with self._changed:
             self._forks += 1
             while self._in_use:
@@ -456,7 +454,7 @@ class Connections:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that SQLite can compare: infinite in place of a whole number that it cannot hold."""
+    """Return a value that SQLite can compare: infinity for integers of more than 64 bits."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         return math.inf if value > 0 else -math.inf
     return value
@@ -468,8 +466,8 @@ def _close_all(connections: list[sqlite3.Connection]) -> None:
 
 
 def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> sqlite3.Connection:
-    """Return a new connection, for one thread at a time, with explicit transactions."""
-    mode = ("ro&immutable=1" if _is_immutable(path) else "ro") if read_only else "rw"  # never a new file
+    """Return a new connection with explicit transactions, for one thread at a time."""
+    mode = ("ro&immutable=1" if _is_immutable(path) else "ro") if read_only else "rw"  # never creates a file
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,
@@ -488,10 +486,10 @@ def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> 
 
 
 def _is_immutable(path: Path) -> bool:
-    """Return whether a file is on a disk that is read only, and complete.
+    """Return whether a file is complete and on a read-only disk.
 
-    SQLite needs no file beside it then, which it could not make there.  One with entries means that the file alone is
-    not the whole store, or that it is written to from elsewhere.
+    SQLite then needs no files next to it, which could not be created there.  A write-ahead log means that the file
+    alone is not the whole store, or that another machine writes to it.
     """
     if not hasattr(os, "statvfs"):  # on Windows
         return False
@@ -508,13 +506,13 @@ def _create(path: Path) -> None:
         if not path.is_file():
             raise OSError(errno.EINVAL, "expected a regular file, got a device or a folder") from None
     else:
-        # Only a new file may be closed here: to close a file frees all locks that the OS process has on it, including
-        # SQLite's, and no connection to a new file is open yet.
+        # Only a new file may be closed here, since no connection to it is open yet.  Closing a file releases all locks
+        # that the OS process has on it, including SQLite's.
         os.close(descriptor)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Return what tells a file from another one that is put in its place."""
+    """Return what distinguishes a file from another one at the same path."""
     return status.st_dev, status.st_ino
 
 
@@ -527,7 +525,7 @@ def _make_private(path: Path) -> None:
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:
     """Switch the file to a write-ahead log."""
-    # SQLite does not wait here when another OS process uses the file: it reports at once that the file is locked.
+    # If another OS process uses the file, SQLite does not wait here but reports at once that the file is locked.
     import tenacity
 
     is_locked = tenacity.retry_if_exception(
@@ -540,11 +538,7 @@ def _keep_a_log(connection: sqlite3.Connection) -> None:
 
 
 def _copy(source: sqlite3.Connection, path: Path) -> int:
-    """Copy a database to a new file, and check the copy; return how many bytes it has.
-
-    Raises:
-        StoreError: The file exists or cannot be written, or the database is damaged.
-    """
+    """Copy a database to a new file and check the copy; see `SqliteStore.backup`."""
     part = path.with_name(path.name + ".part")
     try:
         if path.exists():
@@ -552,8 +546,8 @@ def _copy(source: sqlite3.Connection, path: Path) -> int:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
         with closing(sqlite3.connect(part, isolation_level=None)) as copy:
-            source.backup(copy)  # in one step, in which the source is read as of one moment; writers do not wait for it
-            copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
+            source.backup(copy)  # in one step, which reads the source as of one moment without blocking writers
+            copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is a single file
             [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
             raise StoreError(f"the store is damaged and was not copied: {problem}")

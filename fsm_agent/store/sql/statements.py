@@ -1,8 +1,7 @@
-"""The statements of a store: each function reads or writes runs in the transaction of its caller.
+"""The statements of a store: each function reads or writes runs in the caller's transaction.
 
-In Postgres, a statement sees what was committed before it began.  So each change of a run changes or locks its row
-first, in a statement of its own, and reads afterwards.  Otherwise a signal and a rest at the same moment could miss
-each other.
+In Postgres, a statement sees what was committed before it began.  So each change of a run first changes or locks its
+row, in a separate statement, and then reads.  Otherwise, a signal and a rest at the same moment could miss each other.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _GIVEN_BACK = (
     ", state = :state, is_ended = :is_ended, is_failed = :is_failed, wakes_on = :wakes_on, due = :due, wake = :wake,"
     " until = NULL, given_back = :before, asks = '', updated = :now"
 )
-_MOST_VALUES = 500  # in one statement
-_MOST_GROUPS = 100  # of which one statement finds the runs
-# The agents and priorities of which runs are due or will be; each is found by one step in the index.
+_MOST_VALUES = 500  # values in one statement
+_MOST_GROUPS = 100  # groups in one statement
+# The agents and priorities of runs that are due or will be.  Each is found by one step in the index.
 _AGENTS = """
 WITH RECURSIVE agents (agent) AS (
     SELECT min(agent) FROM run WHERE wake IS NOT NULL
@@ -58,8 +57,8 @@ _QUEUES = """, queue (agent, priority) AS (
         WHERE r.agent = queue.agent AND r.priority < queue.priority AND r.wake IS NOT NULL)
     FROM queue WHERE priority IS NOT NULL)"""
 _OF_QUEUE = "FROM run r WHERE r.agent = queue.agent AND r.priority = queue.priority AND r.wake"
-# The first run of each group; each is found by one step in the index, behind the last run of the group before.  SQLite
-# goes by the index only if what it compares the columns with are no columns.
+# The first run of each group.  Each is found by one step in the index, after the last run of the previous group.
+# SQLite only uses the index if the columns are compared with expressions that are not columns.
 _GROUPS = """
 WITH RECURSIVE first (key) AS (
     SELECT * FROM (SELECT key FROM run WHERE until IS NULL
@@ -75,15 +74,15 @@ SELECT agent, is_failed, is_ended, asks, state FROM first JOIN run ON run.key = 
 
 
 class Sql(Protocol):
-    """A transaction, called with a statement and the values that it names; returns the rows.
+    """A transaction.  Call it with a statement and its named values to get the rows.
 
     Attributes:
-        now_s: Unix time, by the clock of the store, as of the beginning of the transaction.
-        types: The words for types and kinds of tables.
-        for_update: What locks the rows that are read.
-        skip_locked: The same, and passes over those that others have locked.
-        is_store: A statement that returns a row if there are tables of a store.
-        is_taken: A statement that returns a row if there are tables of others.
+        now_s: Unix time at the beginning of the transaction, by the clock of the store.
+        types: The SQL for types and kinds of tables.
+        for_update: The clause that locks the rows that are read.
+        skip_locked: The clause that locks these rows, except rows that others have locked.
+        is_store: A statement that returns a row if the tables of a store exist.
+        is_taken: A statement that returns a row if other tables exist.
     """
 
     now_s: float
@@ -96,13 +95,13 @@ class Sql(Protocol):
     def __call__(self, statement: str, /, **values: Any) -> list[Any]: ...
 
     def many(self, statement: str, rows: Sequence[Mapping[str, Any]], /) -> object:
-        """Execute a statement for each of many values."""
+        """Execute a statement once for each set of values."""
 
     def tell(self, run: str, due_s: float) -> None:
-        """Tell others, when the transaction is committed, that a run is due."""
+        """Announce that a run is due, once the transaction is committed."""
 
     def tell_rest(self) -> None:
-        """Tell others, when the transaction is committed, that a run was given back."""
+        """Announce that a run was given back, once the transaction is committed."""
 
 
 class NewRun(NamedTuple):
@@ -118,19 +117,19 @@ class NewRun(NamedTuple):
 
 
 class Taker(NamedTuple):
-    """Who claims a run."""
+    """The holder of a new lease."""
 
     holder: str
     for_s: float
-    instance: str  # what ends the lease when it dies; empty: nothing does
+    instance: str  # the instance whose death ends the lease; empty: none
 
 
 class ClaimFilter(NamedTuple):
-    """Which of the runs that are due a claim may take."""
+    """The due runs that a claim may take."""
 
-    agents: Sequence[str]  # of these agents; empty: of all
-    fingerprints: Sequence[str] | None  # begun by code with one of these fingerprints; None: by any
-    due_s: float  # Unix time at which those without a holder have to be due
+    agents: Sequence[str]  # the agents of the runs; empty: all
+    fingerprints: Sequence[str] | None  # the fingerprints of the code that began the runs; None: any
+    due_s: float  # Unix time at which runs without a holder must be due
 
 
 class Append(NamedTuple):
@@ -159,11 +158,11 @@ class NewSignal(NamedTuple):
 
 
 def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
-    """Create a run, unless it exists already with this header.
+    """Create a run, unless it already exists with this header.
 
     Returns:
-        Its lease, or without a taker the Unix time at which it is due: infinite if others have to end before.  None: it
-        exists.
+        Its lease.  Without a taker, the Unix time at which it is due, or infinity if other runs must end first.  None
+        if it already exists.
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
     made = c(
@@ -196,7 +195,7 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
 
 
 def _follow(c: Sql, head_before: Head, run: str) -> None:
-    """Make a run the next head of a conversation; two that follow the same head wait for each other."""
+    """Make a run the next head of a conversation.  Two runs that follow the same head wait for each other."""
     moved = "INSERT INTO conversation VALUES (:name, 1, :run) ON CONFLICT DO NOTHING RETURNING version"
     values: dict[str, Any] = {"name": head_before.conversation, "run": run}
     if head_before.version:
@@ -208,9 +207,9 @@ def _follow(c: Sql, head_before: Head, run: str) -> None:
 
 
 def _await(c: Sql, key: int, run: str, start: Start) -> bool:
-    """Make a new run due only after the runs before it; return whether there are any that have not ended."""
+    """Make a new run wait for the runs in ``start.after``.  Return whether any of them has not ended."""
     awaited = set[int]()
-    for name in sorted({*start.after}):  # none of them ends before this is committed
+    for name in sorted({*start.after}):  # locked, so that none of them ends before this is committed
         found = c(f"SELECT key, is_ended FROM run WHERE id = :id {c.for_update}", id=name)
         if not found or name == run:
             raise checks.unknown_run(name)
@@ -227,10 +226,10 @@ def _await(c: Sql, key: int, run: str, start: Start) -> bool:
 
 
 def end(c: Sql, key: int) -> list[tuple[str, float]]:
-    """Make due the runs that awaited the end of this one alone; return them with their due times."""
+    """Return the runs that waited only for the end of this one, with their due times, and make them due."""
     found: list[tuple[str, float]] = []
     for run, due_s in c("SELECT run, due FROM predecessor WHERE before = :key ORDER BY run", key=key):
-        # Of two that end at the same time, the second waits here until the first is committed, and sees it below.
+        # If two runs end at the same time, the second waits here until the first is committed, and sees it below.
         c(f"SELECT 1 FROM run WHERE key = :run {c.for_update}", run=run)
         c("DELETE FROM predecessor WHERE before = :key AND run = :run", key=key, run=run)
         found += c(
@@ -242,7 +241,7 @@ def end(c: Sql, key: int) -> list[tuple[str, float]]:
 
 
 def delete(c: Sql, key: int) -> None:
-    """Delete a run that is locked."""
+    """Delete a locked run."""
     first = key << 32
     c("DELETE FROM journal WHERE place BETWEEN :first AND :last", first=first, last=first + 0xFFFFFFFF)
     for table in ("snapshot", "question", "signal", "signalled", "predecessor"):
@@ -254,7 +253,7 @@ def delete(c: Sql, key: int) -> None:
 
 
 def find(c: Sql, wanted: ClaimFilter) -> int | None:
-    """Return the key of the run to claim, and lock it; None: none is due that others have not locked."""
+    """Return the key of the run to claim and lock it, or return None if no unlocked run is due."""
     chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
     if wanted.fingerprints is not None:
         if not wanted.fingerprints:
@@ -275,7 +274,7 @@ def find(c: Sql, wanted: ClaimFilter) -> int | None:
 
 
 def _agents(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return how a statement begins that goes through these agents, or through all of them."""
+    """Return the beginning of a statement over these agents, or over all, and its values."""
     if not names:
         return _AGENTS, {}
     values = {f"agent{number}": name for number, name in enumerate(dict.fromkeys(names))}
@@ -283,7 +282,7 @@ def _agents(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
 
 def take(c: Sql, key: int, taker: Taker) -> Lease:
-    """Take the lease of a run that is locked."""
+    """Take the lease of a locked run."""
     until_s = c.now_s + taker.for_s
     [[run, agent, fence, n, tries]] = c(
         "UPDATE run SET fence = fence + 1, tries = tries + 1, holder = :holder, instance = :instance, since = :now,"
@@ -295,7 +294,7 @@ def take(c: Sql, key: int, taker: Taker) -> Lease:
 
 
 def lock_free(c: Sql, run: str) -> int:
-    """Lock a run and return its key; raise if it does not exist or has a holder."""
+    """Lock a run and return its key.  Raise if it does not exist or has a holder."""
     found = c(f"SELECT key, holder, since, until FROM run WHERE id = :id {c.for_update}", id=run)
     if not found:
         raise checks.unknown_run(run)
@@ -306,13 +305,13 @@ def lock_free(c: Sql, run: str) -> int:
 
 
 def instances(c: Sql) -> list[str]:
-    """Return the instances that hold leases."""
+    """Return the instances with unexpired leases."""
     held = "SELECT DISTINCT instance FROM run WHERE instance <> '' AND until IS NOT NULL AND until > :now"
     return [instance for (instance,) in c(held, now=c.now_s)]
 
 
 def has_leases(c: Sql, instance: str) -> bool:
-    """Return whether an instance has leases, be they over or not, of runs that have not ended."""
+    """Return whether an instance has leases, expired or not, of runs that have not ended."""
     held = "SELECT 1 FROM run WHERE instance = :instance AND until IS NOT NULL AND NOT is_ended LIMIT 1"
     return bool(c(held, instance=instance))
 
@@ -329,7 +328,7 @@ def end_leases(c: Sql, dead: Collection[str]) -> None:
 
 
 def renew(c: Sql, leases: Sequence[Lease], until_s: float) -> list[int | LeaseLost]:
-    """Extend leases to ``until_s``; return for each the number of pending signals, or the error if it was lost."""
+    """Extend leases to ``until_s``.  Return the number of pending signals for each, or the error if it was lost."""
     held, unread_of = {_identity(lease) for lease in leases}, dict[tuple[Any, ...], int]()
     for some, values in _in_parts("id", [lease.run for lease in leases]):
         locked = f"SELECT key, pending, id, fence, since, holder FROM run WHERE id IN {some} AND until IS NOT NULL"
@@ -347,7 +346,7 @@ def _identity(lease: Lease) -> tuple[Any, ...]:
 
 
 def pending_signals(c: Sql, names: Sequence[str]) -> set[str]:
-    """Return those of these runs that have pending signals."""
+    """Return which of these runs have pending signals."""
     found = set[str]()
     for some, values in _in_parts("id", names):
         found |= {run for (run,) in c(f"SELECT id FROM run WHERE id IN {some} AND pending > 0", **values)}
@@ -355,7 +354,7 @@ def pending_signals(c: Sql, names: Sequence[str]) -> set[str]:
 
 
 def next_wake_s(c: Sql, agents: Sequence[str], after_s: float) -> float | None:
-    """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
+    """Return the first Unix time after ``after_s`` at which a run of these agents becomes due without a signal."""
     begin, named = _agents(agents)
     wake = f"(SELECT min(r.wake) {_OF_QUEUE} > :after)"
     [[wake_s]] = c(f"{begin}{_QUEUES} SELECT min({wake}) FROM queue", after=after_s, **named)
@@ -366,7 +365,11 @@ def next_wake_s(c: Sql, agents: Sequence[str], after_s: float) -> float | None:
 
 
 def append(c: Sql, new: Append) -> tuple[int, int, bool]:
-    """Add entries; with a suspension, give the lease back; return the key, the pending signals, whether it is new."""
+    """Add entries and, with a suspension, give the lease back.
+
+    Returns:
+        The key of the run, the number of pending signals, and whether the append was new.
+    """
     lease, suspension, n = new.lease, new.suspension, new.n + len(new.lines)
     changed = "" if suspension is None and not new.lines else ", touched = :now"
     if new.lines or (suspension is not None and suspension.due_s != 0.0 and not suspension.is_in_vain):
@@ -399,7 +402,7 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
 
 
 def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
-    """Return the key and the pending signals of a run to which this was appended before; raise if it was not."""
+    """Return the key and the number of pending signals if this is a repeated append.  Otherwise raise `LeaseLost`."""
     lease, lines = new.lease, tuple(new.lines)
     leased = _LEASED.removesuffix(" AND until IS NOT NULL")
     found = c(f"SELECT key, n, pending, until, given_back FROM run WHERE {leased}", **_lease_values(lease))
@@ -416,7 +419,7 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
 
 
 def _ask_at_rest(c: Sql, key: int, suspension: Suspension, count: int) -> None:
-    """Replace the questions of a run that was given back, and make it due if a pending signal wakes it."""
+    """Replace the questions of a run that was given back.  Make it due if a pending signal wakes it."""
     asks = _ask(c, key, suspension.questions)
     woken = ""
     if count and not suspension.is_ended and suspension.due_s != 0.0 and _is_woken(c, key, suspension.wakes_on):
@@ -427,14 +430,14 @@ def _ask_at_rest(c: Sql, key: int, suspension: Suspension, count: int) -> None:
 
 
 def _is_woken(c: Sql, key: int, wakes_on: str | None) -> bool:
-    """Return whether a run with pending signals is woken by one of them."""
+    """Return whether one of its pending signals wakes a run."""
     return wakes_on is None or bool(
         c("SELECT 1 FROM signal WHERE run = :run AND key = :key LIMIT 1", run=key, key=wakes_on)
     )
 
 
 def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
-    """Replace the questions of a run that keeps its holder."""
+    """Replace the questions of a run while its holder keeps it."""
     found = c(f"SELECT key FROM run WHERE {_LEASED} {c.for_update}", **_lease_values(lease))
     if not found:
         raise checks.lost_lease(lease)
@@ -443,7 +446,10 @@ def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
 
 
 def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
-    """Replace the questions; return the kinds of the open ones.  One is asked again when its answer was used up."""
+    """Replace the questions, and return the kinds of the open ones.
+
+    A question whose answer was used up is asked again.
+    """
     asked = {question.key: question for question in reversed(questions)}
     there = c("SELECT key, kind, answered FROM question WHERE run = :run", run=key)
     unread_keys = {name for (name,) in c("SELECT key FROM signal WHERE run = :run", run=key)} if there and asked else ()
@@ -467,7 +473,7 @@ def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
 
 
 def signalled(c: Sql, run: str, signal_id: str) -> str | None:
-    """Return the content of the signal of an id; None: no signal has it."""
+    """Return the content of the signal with this id, or None if there is none."""
     content = "SELECT content FROM run LEFT JOIN signalled s ON s.run = run.key AND s.id = :signal WHERE run.id = :id"
     if not (found := c(content, signal=signal_id, id=run)):
         raise checks.unknown_run(run)
@@ -476,7 +482,7 @@ def signalled(c: Sql, run: str, signal_id: str) -> str | None:
 
 
 def signal(c: Sql, new: NewSignal) -> bool:
-    """Add a signal to a run; return whether it makes the run due."""
+    """Add a signal to a run.  Return whether it makes the run due."""
     run, name, body, by, signal_id, content = new
     found = c(f"SELECT key, is_ended, until IS NOT NULL, wakes_on FROM run WHERE id = :id {c.for_update}", id=run)
     if not found:
@@ -496,14 +502,14 @@ def signal(c: Sql, new: NewSignal) -> bool:
     )
     is_waking = bool(is_held) or wakes_on is None or wakes_on == name
     woken = ", due = 0.0" if is_waking else ""
-    if is_waking and not is_held:  # one that is due keeps its place
+    if is_waking and not is_held:  # a run that is due keeps its place in the queue
         woken += ", wake = CASE WHEN wake < :now THEN wake ELSE :now END"
     c(f"UPDATE run SET pending = pending + 1{woken} WHERE key = :key", key=key, now=c.now_s)
     return is_waking
 
 
 def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
-    """Close a question of a run that is locked."""
+    """Close a question of a locked run."""
     questions = c("SELECT key, kind, answered_by, answered FROM question WHERE run = :run ORDER BY key", run=key)
     answers = {asked: (answered_by, at_s) for asked, _, answered_by, at_s in questions}
     if name not in answers:
@@ -520,7 +526,7 @@ def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
 
 
 def load(c: Sql, run: str, after: int | None) -> Loaded:
-    """Return a run as it is."""
+    """Return a run with its entries and signals."""
     row = _row(c, run)
     key, n = row[0], row[3]
     snapshot = c("SELECT n, record FROM snapshot WHERE run = :run", run=key)
@@ -565,10 +571,10 @@ def select(c: Sql, asked: RunQuery) -> Page:
 
 
 def _few(c: Sql, asked: RunQuery) -> list[Any]:
-    """Return the rows of the runs whose names begin alike, or that are of one service."""
+    """Return the rows of the runs with a prefix or a service."""
     prefix, service, ended = [asked.which.get(name) for name in ("prefix", "service", "ended")]
     where = list[str]()
-    # A zero character may be stored otherwise: what begins with those before it is all that may be wanted.
+    # NUL characters may be stored in another form, so look only for the prefix before them here.
     if least := str(prefix or "").rstrip("\0"):
         where += ["id >= :least"] + (["id < :behind"] if behind(least) else [])
     if service:
@@ -579,7 +585,7 @@ def _few(c: Sql, asked: RunQuery) -> list[Any]:
 
 
 def _of_groups(c: Sql, asked: RunQuery) -> list[Any]:
-    """Return the first rows of each group that is wanted; of runs with a holder, all."""
+    """Return the first rows of each wanted group, and all rows of runs with a holder."""
     rows = c(f"SELECT {_ROW} FROM run WHERE until IS NOT NULL")
     first_s, end_s = asked.times
     at_s, number = min(asked.before, (end_s, 0))
@@ -614,14 +620,14 @@ def groups(c: Sql) -> list[Group]:
 
 
 def stats(c: Sql) -> list[RunCount]:
-    """Return how many runs there are of each group."""
+    """Count the runs of each group."""
     group = ", ".join(_GROUP)
     counts = c(f"SELECT {group}, count(*), min(updated) FROM run GROUP BY {group} ORDER BY {group}")
     return [Group(*row[:5]).counted(*row[5:]) for row in counts]
 
 
 def health(c: Sql) -> RunsHealth:
-    """Return how the runs are; one whose holder has died counts as held until a worker looks."""
+    """Count the runs that need attention.  A run with a dead holder counts as held until a worker looks."""
     due, since = (f"(SELECT {what} {_OF_QUEUE} <= :now)" for what in ("count(*)", "min(r.wake)"))
     [[many, since_s]] = c(f"{_AGENTS}{_QUEUES} SELECT sum({due}), min({since}) FROM queue", now=c.now_s)
     held = "SELECT count(*) FROM run WHERE until IS NOT NULL AND until > :now AND NOT is_ended"
@@ -696,12 +702,12 @@ def _lease_values(lease: Lease) -> dict[str, Any]:
 
 
 def _listed(name: str, values: Collection[Any]) -> tuple[str, dict[str, Any]]:
-    """Return a list for a statement, and its values."""
+    """Return a list of values as SQL, and the values by name."""
     named = {f"{name}{number}": value for number, value in enumerate(values)}
     return f"({', '.join([f':{one}' for one in named])})", named
 
 
 def _in_parts(name: str, values: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return lists, each for one statement, and their values."""
+    """Return `_listed` for parts of the values, one for each statement."""
     parts = range(0, len(values), _MOST_VALUES)
     return [_listed(name, values[first : first + _MOST_VALUES]) for first in parts]

@@ -1,4 +1,4 @@
-"""The tables of a store, in words that SQLite and Postgres share, and the steps that later versions of them take."""
+"""The tables of a store, in words that SQLite and Postgres share, and the migrations between their versions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.sql.statements import Sql
 
-FIRST = 12  # the version that `TABLES` makes; lower ones were of releases before the first
-STEPS: tuple[str, ...] = ()  # the statements that lead from each version, beginning with the first, to the next one
+FIRST = 12  # the version of `TABLES`; lower versions are older than the first release
+STEPS: tuple[str, ...] = ()  # the statements that migrate each version, from `FIRST` on, to the next
 
-# Columns of a run: `due` is as in `Run.due_s`.  `wake` is when a worker may claim it: the time since when the run is
-# due, or from which it will be; while it has a holder, the end of its lease; null: a signal wakes it.  `until` is the
-# end of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append
-# that did so.  `wakes_on` is as in `Suspension`.  `asks` has the kinds of open questions, see `Group`.  `pending`
-# counts the signals, so that a rest and a signal at the same time change the same row.  `instance` is what ends the
-# lease when it dies.
+# The columns of a run:
+# - `due` and `wakes_on` are as in `Run.due_s` and `Suspension`.
+# - `wake` is when a worker may claim the run: since or from when it is due, or while it has a holder, when the lease
+#   ends.  Null if only a signal wakes it.
+# - `until` is the end of the lease, even if it has passed.  Null if the lease was given back, which the append with
+#   the `n` in `given_back` did.
+# - `asks` has the kinds of open questions; see `Group`.
+# - `pending` counts the signals, so that a rest and a signal at the same time change the same row.
+# - `instance` names the instance whose death ends the lease.
 #
-# No index has a column that an append without a rest changes: it writes the page of the run, and that where the lines
-# of the run end.  So `updated` is the time of the last rest, and `touched` that of the last entry.
+# An append without a rest changes no column that is in an index.  It writes two pages: that of the run, and the last
+# one of its lines.  So `updated` is the time of the last rest, and `touched` the time of the last entry.
 #
-# The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones; line 0 is the
-# header.
+# The `place` of a line has the key of its run in the upper 32 bits, and its number in the lower 32 bits.  Line 0 is
+# the header.
 #
-# A `predecessor` is a run that has not ended and before which another one is not due; `due` is the time from which that
-# one may be due.
+# In `predecessor`, `before` is a run that must end before `run` is due, and `due` is the earliest time for that.
 TABLES = """
 CREATE TABLE run (
     key {new_key}, id {text} NOT NULL UNIQUE, agent {text} NOT NULL, n {int} NOT NULL, state {text} NOT NULL,
@@ -59,10 +61,10 @@ CREATE TABLE fsm_agent_store (version {int} NOT NULL) {plain}"""
 
 
 def version_of(c: Sql, place: str) -> int | None:
-    """Return the version of the tables; None: there are none.
+    """Return the version of the tables, or None if there are none.
 
     Raises:
-        StoreError: It is one that this release does not know.
+        StoreError: If this release does not know the version.
     """
     if not c(c.is_store):
         return None
@@ -85,14 +87,14 @@ def newest() -> int:
 
 
 def prepare(c: Sql, place: str) -> None:
-    """Make the tables, or bring them to the newest version, in a transaction that writes.
+    """Make the tables, or migrate them to the newest version, in a writing transaction.
 
     Args:
         c: The transaction.
         place: The name of the store, for errors.
 
     Raises:
-        StoreError: The tables are another program's, or of a version that this release does not know.
+        StoreError: If the tables belong to another program, or this release does not know their version.
     """
     if (version := version_of(c, place)) is None:
         if c(c.is_taken):
@@ -109,10 +111,10 @@ def prepare(c: Sql, place: str) -> None:
 
 
 def check_readable(c: Sql, place: str) -> None:
-    """Check that the tables are of the newest version, without changing them.
+    """Check that the tables have the newest version, without changing them.
 
     Raises:
-        StoreError: They are not.
+        StoreError: If they do not.
     """
     if (version := version_of(c, place)) is None:
         raise checks.no_store(place)
