@@ -1,4 +1,4 @@
-"""DBOS: a job for a run is a row in its queue, written in the store's own transaction."""
+"""DBOS: a job for a run is a row in its queue, written in the store's transaction."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fsm_agent.store.sql.engine_jobs import JOB, QUEUE, dbos_schema
 from fsm_agent.workers.engine import Engine
 
 POLL_S = 0.2  # how often a worker asks for jobs
-KEEP_S = 3600.0  # for how long a job that was done can be looked at
+KEEP_S = 3600.0  # how long finished jobs are kept
 TIDY_S, MOST_TIDIED = 60.0, 1000
 
 
 class DbosEngine(Engine):
-    """Drives runs when DBOS says so.
+    """Drives the runs that DBOS has jobs for.
 
-    An OS process has a single DBOS.  Its tables are in their own schema, next to the store's schema.
+    An OS process has a single DBOS.  Its tables are in a schema next to the store's.
     """
 
     _tidied_s = 0.0  # monotonic
@@ -39,10 +39,10 @@ class DbosEngine(Engine):
             config=DBOSConfig(
                 name="fsm_agent",
                 system_database_engine=tables,
-                system_database_url="postgresql:///store",  # not used, as there is an engine
+                system_database_url="postgresql:///store",  # unused, because there is an engine
                 dbos_system_schema=dbos_schema(address.schema),
-                executor_id=uuid.uuid4().hex,  # so that none begins anew what another one does
-                application_version="1",  # jobs hold names: those of any version are right
+                executor_id=uuid.uuid4().hex,  # so that no executor restarts the jobs of another
+                application_version="1",  # jobs hold only names, so any version can do them
                 use_listen_notify=False,
                 log_level="WARNING",
             )
@@ -51,7 +51,7 @@ class DbosEngine(Engine):
             DBOS.workflow(name=JOB)(lambda run: self._do(run))
             DBOS.listen_queues([QUEUE])
             DBOS.launch()
-            # What people have set, such as a rate limit, stays.
+            # Settings made by people, such as a rate limit, stay.
             queue = DBOS.register_queue(QUEUE, polling_interval_sec=POLL_S, on_conflict="never_update")
             limit = queue.global_concurrency
             queue.set_worker_concurrency(threads if limit is None else min(threads, limit))
@@ -68,7 +68,7 @@ class DbosEngine(Engine):
             self._tidied_s = time.monotonic()
             try:
                 self._tidy()
-            except Exception as error:  # the database's
+            except Exception as error:  # of the database
                 LOG.warning("finished jobs of DBOS could not be removed: %s", error)
         super().pause(seconds)
 
@@ -86,5 +86,5 @@ class DbosEngine(Engine):
             in_s = self.drive(run)
             if in_s is not None:
                 self.store.tell(run, in_s)
-        except Exception as error:  # the store's; the run is found again
+        except Exception as error:  # of the store; the run is found again
             LOG.warning("run %s could not be announced: %s", run, error)

@@ -1,4 +1,4 @@
-"""What the adapters of engines share: jobs that are hints, and the search for runs whose jobs were lost."""
+"""The common part of the engines: jobs are hints, and runs whose jobs were lost are searched for."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fsm_agent.workers.pool import LEAVE_S, StorePatience
 from fsm_agent.workers.worker import Worker
 
 LOOK_S = 0.5  # how often lost jobs are looked for
-LOST_S = 10.0  # for how long a run has to have been due, unless its holder has died
+LOST_S = 10.0  # a job counts as lost once its run has been due this long, or its holder has died
 DAY_S = 24 * 3600.0
 
 
 def engine_of(name: str, worker: Worker) -> Engine:
-    """Return the engine of a name, "dbos" or "temporal", for a worker.
+    """Return the engine "dbos" or "temporal" for a worker.
 
     Raises:
         UsageError: If the worker's store is not in Postgres, or its address names another engine.
@@ -54,7 +54,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
 
 
 class Engine(ABC):
-    """Drives the runs of a worker when an engine says so.
+    """Drives the runs of a worker when an engine has jobs for them.
 
     Args:
         worker: The worker that drives the runs.
@@ -70,7 +70,7 @@ class Engine(ABC):
         self.store = store
         self._counting = threading.Lock()
         self._driven = 0
-        self.hears_since_s = 0.0  # monotonic; jobs from before may have been lost
+        self.hears_since_s = 0.0  # monotonic; earlier jobs may have been lost
 
     def run(self, *, threads: int = 1) -> int:
         """Drive runs until `Worker.stop` is called, and return how many times a run was driven.
@@ -97,21 +97,24 @@ class Engine(ABC):
 
     @property
     def leave_s(self) -> float:
-        """How many seconds a job in progress may last once the worker is stopped."""
+        """How long a job in progress may take once the worker is stopped, in seconds."""
         return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
 
     @abstractmethod
     def serving(self, threads: int) -> AbstractContextManager[None]:
-        """Take jobs until the end of the block, and finish the jobs that were taken."""
+        """Take jobs until the end of the block, then finish the jobs that were taken."""
 
     def pause(self, seconds: float) -> None:
-        """Wait until lost jobs are looked for again; do what else is done now and then."""
+        """Wait between two searches for lost jobs, and do periodic work."""
         time.sleep(seconds)
 
     def drive(self, run: str) -> float | None:
-        """Do a job: drive the run, if it has something to do; return in how many seconds to look again; None: never.
+        """Drive the run of a job, if there is anything to do.
 
-        A job does not fail: an engine would forget it.
+        A job does not fail, because an engine would forget it.
+
+        Returns:
+            How many seconds later to look at the run again, or None for never.
         """
         if self.worker.is_stopping:
             return 0.0
@@ -124,7 +127,7 @@ class Engine(ABC):
         except UsageError as error:
             LOG.warning("all workers under an engine need the same agents: %s", error)
             return None
-        except Exception as error:  # the store's
+        except Exception as error:  # of the store
             LOG.warning("run %s could not be driven; it is tried again: %s", run, error)
             return LOST_S
         with self._counting:
@@ -132,7 +135,7 @@ class Engine(ABC):
         return None
 
     def _look_after(self, threads: int) -> None:
-        """Look for runs whose jobs were lost: at least one, and more while the worker is idle."""
+        """Look for runs whose jobs were lost: for one at a time, and for more while the worker is idle."""
         self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker)
         while not self.worker.is_stopping:
             try:

@@ -1,7 +1,7 @@
 """Reports the health of a worker to its own program, to probes over HTTP, and to Prometheus.
 
-`HealthServer` only answers ``GET``, for ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It reports counts and
-times, and never the content of runs.
+`HealthServer` only answers ``GET`` requests for ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It reports counts
+and times, and never the content of runs.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from fsm_agent.workers.worker import Worker
 
-BEAT_S = 1.0  # how often a crew says that it is alive
-ALIVE_S = 30.0  # a crew that has not said so for longer hangs
+BEAT_S = 1.0  # how often a worker reports that it is alive
+ALIVE_S = 30.0  # a worker that has not reported for this long hangs
 READ_S = 5.0  # how long a client may take for its request
-READING_S = 1.0  # for which a count of the runs in the store is good enough
-CONNECTIONS = 8  # at a time; others are hung up on
+READING_S = 1.0  # how long a count of the runs in the store is used
+CONNECTIONS = 8  # how many connections are served at a time; others are closed
 NEEDS_PROMETHEUS = "metrics need prometheus-client; pip install 'fsm-agent[metrics]'"
 _log = logging.getLogger("fsm_agent")
 
@@ -40,9 +40,9 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
     """The health of a worker.
 
     Attributes:
-        is_alive: Whether the worker drives runs, and its threads or its event loop gave a sign in the last 30 s.
+        is_alive: Whether the worker is running, and has reported in the last 30 seconds.
         is_ready: Whether it also claims runs: it is not being stopped, and its store answers.
-        held: How many runs it drives now.
+        held: Number of runs that it drives now.
         advanced: How many times it has advanced a run.
         last_step_s: The Unix time of the last step of one of its runs, or None before the first step.
     """
@@ -55,35 +55,35 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
 
 
 class Heartbeat:
-    """What a worker notes while it works; thread-safe."""
+    """What a worker records about its work.  Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._beat_s: float | None = None  # monotonic; None: it does not run
+        self._beat_s: float | None = None  # monotonic; None: not running
         self.is_store_away = False
         self.last_step_s: float | None = None
-        self.steps = Counter[str]()  # by agent, as the next ones
+        self.steps = Counter[str]()  # by agent, like the next three
         self.advanced = Counter[str]()
         self.failures = Counter[str]()
         self.lost = Counter[str]()
         self.store_failures = 0
 
     def beat(self) -> None:
-        """Note that the crew is alive."""
+        """Record that the worker is alive."""
         self._beat_s = time.monotonic()
 
     def end(self) -> None:
-        """Note that the crew has left."""
+        """Record that the worker has stopped."""
         self._beat_s = None
 
     @property
     def is_beating(self) -> bool:
-        """True if the crew was alive a moment ago."""
+        """True if the worker has recently reported that it is alive."""
         beat_s = self._beat_s
         return beat_s is not None and time.monotonic() - beat_s < ALIVE_S
 
     def count(self, what: Counter[str], agent: str) -> None:
-        """Count one more of ``what``."""
+        """Add one to a counter of an agent."""
         with self._lock:
             what[agent] += 1
 
@@ -93,7 +93,7 @@ class Heartbeat:
         self.count(self.steps, agent)
 
     def note_store(self, *, is_away: bool) -> None:
-        """Note whether the store answered."""
+        """Record whether the store answered."""
         self.is_store_away = is_away
         if is_away:
             with self._lock:
@@ -101,9 +101,10 @@ class Heartbeat:
 
 
 class RunsReading:
-    """The health of the runs of a store, for callers that ask often; thread-safe.
+    """The health of the runs of a store, for callers that ask often.  Thread-safe.
 
-    The store is asked once in `READING_S` seconds, by one thread at a time.  Other threads get the last answer.
+    The store is asked at most once every `READING_S` seconds, by one thread at a time.  Other threads get the last
+    answer.
 
     Args:
         runs: The runs.
@@ -129,18 +130,18 @@ class RunsReading:
     def _read(self) -> RunsHealth | None:
         try:
             return self._runs.health()
-        except Exception as error:  # the store's
+        except Exception as error:  # of the store
             _log.warning("the runs could not be counted: %s", error)
             return None
 
 
 class HealthServer:
-    """Answers probes of a worker over HTTP, in threads of its own.
+    """Answers probes of a worker over HTTP, in separate threads.
 
     Args:
         worker: The worker.
         port: The TCP port, or 0 for any free port.
-        host: The address to listen on.  Every client that reaches it can read counts of runs, so the default is this
+        host: The address to listen on.  Every client that can reach it can read counts of runs, so the default is this
             machine.
 
     Attributes:
@@ -181,7 +182,7 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: socket | Any, client_address: Any) -> None:
-        closer = threading.Timer(READ_S, _hang_up, (request,))  # a timeout of a socket begins anew at each byte
+        closer = threading.Timer(READ_S, _hang_up, (request,))  # the timeout of a socket restarts at each byte
         closer.daemon = True
         closer.start()
         try:
@@ -191,7 +192,7 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that hung up."""
+        """Ignore clients that hung up."""
 
 
 def _hang_up(request: socket) -> None:
@@ -240,11 +241,11 @@ class _Handler(BaseHTTPRequestHandler):
         return "fsm_agent"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: probes come every few seconds."""
+        """Log nothing, since probes come every few seconds."""
 
 
 def metrics_text(worker: Worker) -> str:
-    """Return the metrics of a worker in the text format of Prometheus.
+    """Return the metrics of a worker in the Prometheus text format.
 
     Raises:
         ConfigError: If prometheus-client is not installed.
@@ -260,7 +261,7 @@ def metrics_text(worker: Worker) -> str:
 
 
 def register(worker: Worker, registry: CollectorRegistry) -> None:
-    """Add the metrics of a worker to the registry of your program.
+    """Add the metrics of a worker to your program's registry.
 
     Raises:
         ConfigError: If prometheus-client is not installed.
@@ -269,9 +270,9 @@ def register(worker: Worker, registry: CollectorRegistry) -> None:
 
 
 def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
-    """Add the metrics of the runs of a store to the registry of a program without a worker, such as a service.
+    """Add the metrics of the runs of a store to your program's registry, without a worker.
 
-    Workers report them as well, but only while they run.
+    Workers report these metrics too, but only while they run.
 
     Raises:
         ConfigError: If prometheus-client is not installed.
@@ -284,7 +285,7 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
 
 
 class _RunsCollector:
-    """The metrics of the runs of a store, read when they are asked for."""
+    """The metrics of the runs of a store, read on request."""
 
     def __init__(self, reading: RunsReading) -> None:
         self._reading = reading
@@ -314,7 +315,7 @@ class _RunsCollector:
 
 
 class _Collector:
-    """The metrics of a worker, read when they are asked for."""
+    """The metrics of a worker, read on request."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker

@@ -1,4 +1,4 @@
-"""The pool of a worker: many runs at a time, claimed and waited for in one event loop.
+"""The pool of a worker: claims and drives many runs at a time in one event loop.
 
 A stopped worker claims no more runs.  Runs in progress may reach their next step within the time that the worker
 allows.  After that they are interrupted and given back.
@@ -24,17 +24,17 @@ from fsm_agent.workers.health import BEAT_S
 if TYPE_CHECKING:
     from fsm_agent.workers.worker import Worker
 
-LEAVE_S = 5.0  # how long a task that was cancelled may take to give its run back
-TAKERS = 2  # threads that claim runs, and make their processes
-STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # before a store that failed is tried again
+LEAVE_S = 5.0  # how long a cancelled task may take to give its run back
+TAKERS = 2  # threads that claim runs and make their processes
+STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # the pauses before a failed store is tried again
 _log = logging.getLogger("fsm_agent")
 
 
 class StorePatience:
-    """How long a driver tolerates a failing store, such as a server that restarts.
+    """Limits how long a failing store, such as a restarting server, is tolerated.
 
     Args:
-        worker: The worker, which defines how many seconds the store may fail.
+        worker: The worker, which sets the limit.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -49,7 +49,11 @@ class StorePatience:
         self._failing_since_s = None
 
     def pause_s(self, error: Exception) -> float:
-        """Return how many seconds to wait before a failed store is tried again; raise its error if it is too late."""
+        """Return how many seconds to wait before trying a failed store again.
+
+        Raises:
+            Exception: The given error, if the store is closed or has failed for too long.
+        """
         if isinstance(error, StoreClosed):
             raise error
         self._heartbeat.note_store(is_away=True)
@@ -67,11 +71,11 @@ class StorePatience:
 
 
 class WorkerPool:
-    """The tasks of an event loop, each of which drives one run; a few threads claim runs for them.
+    """Tasks in an event loop that drive one run each, and a few threads that claim runs for them.
 
     Args:
         worker: The worker.
-        drive: Drives a claimed run as far as possible, and gives it back if it is cancelled.
+        drive: Drives a claimed run as far as possible.  Gives it back if the task is cancelled.
         size: How many runs are driven at a time.
         once: Whether the pool stops as soon as no run is due.
     """
@@ -89,14 +93,14 @@ class WorkerPool:
         self._beating: asyncio.TimerHandle
 
     async def run(self) -> int:
-        """Return how many times a run was advanced."""
+        """Drive runs until the worker is stopped, and return how many times a run was advanced."""
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(stopped.set)
 
-        self._beat(loop)  # before it can have a run
+        self._beat(loop)
         watch = self._watch = loop.create_task(stopped.wait())
         takers = [loop.create_task(self._take_runs()) for _ in range(self._takers)]
         try:
@@ -110,7 +114,7 @@ class WorkerPool:
             await _cancel(self._driving)  # they have all begun by now, so they give their runs back
             self._beating.cancel()
             self._worker.heartbeat.end()
-            with suppress(TimeoutError):  # a claim that was under way gives its run back
+            with suppress(TimeoutError):  # a claim in progress gives its run back
                 await asyncio.wait_for(asyncio.to_thread(self._threads.shutdown), LEAVE_S)
         return self._advanced
 
@@ -143,7 +147,10 @@ class WorkerPool:
                 await asyncio.wait(self._driving, return_when=asyncio.FIRST_COMPLETED)
 
     def _take(self) -> Claimed | None:
-        """Claim a run, or wait for one for a while; in one thread, since a store remembers what a thread asked for."""
+        """Claim a run, or wait a while for one.
+
+        Both happen in one thread, since `Store.wait` refers to the last claim of its thread.
+        """
         claimed = self._worker.take_next()
         if claimed is None and not self._once:
             self._worker.wait_for_work()
@@ -157,7 +164,7 @@ class WorkerPool:
     async def _advance(self, claimed: Claimed) -> None:
         try:
             await self._drive(claimed)
-        except Exception as error:  # the store's, to which it was to be given back
+        except Exception as error:  # of the store, while the run was given back
             _log.warning("a run could not be given back; its lease ends by itself: %s", error)
 
     def _end(self, task: asyncio.Task[None]) -> None:
@@ -167,7 +174,7 @@ class WorkerPool:
 
 
 async def _first_failure(watch: asyncio.Task[Any], takers: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait until ``watch`` or all takers have ended; raise the error of a taker that failed."""
+    """Wait until ``watch`` or all takers have ended.  Raise the error of a taker that failed."""
     left = {watch, *takers}
     while watch in left and len(left) > 1:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -176,7 +183,7 @@ async def _first_failure(watch: asyncio.Task[Any], takers: Iterable[asyncio.Task
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until they have ended, for a while."""
+    """Cancel tasks, and wait a while until they have ended."""
     if left := {task for task in tasks if task.cancel()}:
         _, left = await asyncio.wait(left, timeout=LEAVE_S)
     if left:

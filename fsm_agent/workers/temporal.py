@@ -1,4 +1,4 @@
-"""Temporal: a job for a run is a workflow of one activity, begun by one of the workers after the store's commit."""
+"""Temporal: a job for a run is a workflow with one activity, which a worker starts after the store's commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.store.sql.engine_jobs import JOB, temporal_channel
 from fsm_agent.workers.engine import Engine
 
-BEAT, DAY = timedelta(seconds=2), timedelta(days=1)  # how often a worker says that it is alive; the longest job
+BEAT, DAY = timedelta(seconds=2), timedelta(days=1)  # how often a worker reports that it is alive; the longest job
 QUIETLY = ApplicationErrorCategory.BENIGN
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
@@ -38,10 +38,13 @@ class _Job:
 
 
 class TemporalEngine(Engine):
-    """Drives runs when Temporal says so.  ``TEMPORAL_ADDRESS`` and similar variables hold its address and namespace."""
+    """Drives the runs that Temporal has jobs for.
+
+    ``TEMPORAL_ADDRESS`` and similar environment variables set its address and namespace.
+    """
 
     _session: psycopg.Connection | None = None
-    _is_beginner = False  # one worker begins the workflows of all
+    _is_beginner = False  # one worker starts the workflows of all
 
     @contextmanager
     def serving(self, threads: int) -> Iterator[None]:
@@ -62,7 +65,7 @@ class TemporalEngine(Engine):
                 self._is_beginner, self.hears_since_s = True, time.monotonic()
             for note in self._session.notifies(timeout=seconds):
                 self._portal.call(self._begin, *json.loads(note.payload))
-        except Exception as error:  # the database's or Temporal's
+        except Exception as error:  # of the database or Temporal
             LOG.warning("a job for Temporal could not be started; its run will be found again: %s", error)
             self._hang_up()
             time.sleep(seconds)

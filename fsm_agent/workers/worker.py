@@ -1,4 +1,4 @@
-"""Workers: they advance the due runs of a store, one after another or many at a time.
+"""Workers advance the due runs of a store, one or many at a time.
 
 The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
 any number of OS processes.  A run that must wait longer than the worker's patience rests in the store, and the next
@@ -49,14 +49,14 @@ from fsm_agent.validation import require
 from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth
 from fsm_agent.workers.pool import LEAVE_S, WorkerPool
 
-IDLE_S = 1.0  # after which a thread that waits for work checks whether the worker was stopped
-PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
-RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
+IDLE_S = 1.0  # how often a thread that waits for work checks whether the worker was stopped
+PATIENCE_S = 5.0  # a run waits for short backoffs and rests during longer ones
+RETRY_S = 4.0  # time until a run that could not be driven is tried again
 TASKS = 100  # runs that are driven at a time under asyncio
-STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
+STORE_PATIENCE_S = 300.0  # how long a store may fail, for example while its server restarts
 PRUNE_S = 3600.0  # how often old runs are deleted
-LOOK_S = 60.0  # after which runs that are stuck are looked for again
-STUCK_AT_A_TIME = 1_000  # runs that are read at a time
+LOOK_S = 60.0  # how often stuck runs are searched for
+STUCK_AT_A_TIME = 1_000  # stuck runs that are read at a time
 _log = logging.getLogger("fsm_agent")
 
 Done = TypeVar("Done")
@@ -68,21 +68,23 @@ class Worker:
     Args:
         agents: The agents, flows and orchestrators whose runs are claimed, by name.  Other runs are left alone.
         runs: The store of the runs: a path, a `Store`, or `Runs` with options.
-        deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
-            makes it for each: of the name of its agent, its ``extra``, and who asked.
-        prompts: Those of tasks that had prompts of their own, found by their paths.
-        patience_s: The seconds that a run may wait idly, for example for the next attempt at a model, before it rests.
-        store_patience_s: The seconds that the store may fail before the worker gives up.
-        drain_s: The seconds in which runs in progress may reach their next step once the worker is stopped.  After that
-            they are interrupted and given back.  None for no limit.
-        on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the code
-            as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
-            with the error and leaves the run to others; use it for the first worker of a new version.
+        deps: The dependencies that functions get in their `Context`.  Either a value for all runs, or a function that
+            makes it for each run.  That function takes the name of the agent, the ``extra`` of the run, and the user
+            who asked.
+        prompts: Prompts that were passed with tasks.  They are found by their paths.
+        patience_s: How long a run may wait idly, for example for the next attempt at a request, before it rests.  In
+            seconds.
+        store_patience_s: How long the store may fail before the worker gives up, in seconds.
+        drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds.
+            After that they are interrupted and given back.  None for no limit.
+        on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the
+            current code, and logs changed prompts.  "rest" asks a person first (`stuck`).  "stop" ends the worker with
+            the error and leaves the run to others; use it for the first worker of a new version.
         keep: How many ended runs stay in the store, or None for all.  Older ones are deleted each hour; see
             `Runs.prune`.
-        max_age_s: How many seconds ended runs stay in the store, or None for no limit.
-        only_known: Whether runs that began under other code, by its fingerprint, are left alone.  This lets two
-            versions run side by side.
+        max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
+        only_known: Whether to leave runs alone that began under other code, by its fingerprint.  This lets two versions
+            run side by side.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -149,38 +151,38 @@ class Worker:
             self._known = tuple(sorted(set().union(*(agent._fingerprints(own) for agent in self._agents.values()))))
         self._deps = deps
         self.stopping = threading.Event()
-        self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
+        self._wakers: set[Callable[[], None]] = set()  # called when the worker is stopped
         self._driving: dict[Driver, StoreRecorder] = {}
         self.heartbeat = Heartbeat()
         self.reading = RunsReading(self.runs)
         self._looking = threading.Lock()
-        self._looks_at_s = 0.0  # monotonic; for runs that are stuck
-        self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
+        self._looks_at_s = 0.0  # monotonic time of the next search for stuck runs
+        self._tried: set[tuple[str, int]] = set()  # stuck runs that were tried, and their numbers of entries
 
     @property
     def is_stopping(self) -> bool:
-        """True once `stop` was called."""
+        """True after `stop` was called."""
         return self.stopping.is_set()
 
     @property
     def agents(self) -> Sequence[str]:
-        """The names of the agents whose runs it drives."""
+        """The names of the agents whose runs this worker drives."""
         return [*self._agents]
 
     @property
     def held(self) -> int:
-        """How many runs are being driven."""
+        """The number of runs that are being driven."""
         return len(self._driving)
 
     def held_by_agent(self) -> Mapping[str, int]:
-        """Return how many runs are being driven, by agent."""
+        """Return the number of runs that are being driven, by agent."""
         held = dict.fromkeys(self._agents, 0)
         for recorder in [*self._driving.values()]:
             held[recorder.lease.agent] += 1
         return held
 
     def health(self) -> WorkerHealth:
-        """Return how the worker is, from any thread; see `HealthServer` for probes over HTTP."""
+        """Return the health of the worker.  Safe to call from any thread; see `HealthServer` for probes over HTTP."""
         heartbeat, is_alive = self.heartbeat, self.heartbeat.is_beating
         return WorkerHealth(
             is_alive=is_alive,
@@ -208,10 +210,10 @@ class Worker:
             end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
-        """`run` for asyncio.  A run takes a task, not a thread, so one OS process can drive a thousand runs.
+        """`run` for asyncio.  Each run needs a task instead of a thread, so one OS process can drive a thousand runs.
 
-        Plain functions run in threads, as under `acall`.  If the task of this call is cancelled, all runs are given
-        back at once.
+        Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are given back
+        at once.
 
         Args:
             tasks: How many runs are driven at a time.
@@ -231,7 +233,7 @@ class Worker:
         return await WorkerPool(self, drive, size, once).run()
 
     def _begin_pruning(self) -> Callable[[], None]:
-        """Delete old runs now and hourly, in a thread, if ``keep`` or ``max_age_s`` is set.  Return what ends it."""
+        """Start a thread that deletes old runs every hour, if this is enabled.  Return a function that ends it."""
         if self._keep is None and self._max_age_s is None:
             return lambda: None
         is_over = threading.Event()
@@ -249,16 +251,16 @@ class Worker:
             try:
                 pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
                 _log.info("deleted %d runs that had ended", len(pruned))
-            except Exception as error:  # the store's; there is time enough
+            except Exception as error:  # of the store; the next attempt comes in an hour
                 _log.warning("old runs could not be deleted: %s", error)
             if is_over.wait(PRUNE_S):
                 return
 
     def stop(self) -> None:
-        """Make `run` and `arun` return, from any thread or signal handler.  Runs in progress are given back.
+        """Make `run` and `arun` return.  Safe to call from any thread or signal handler.
 
-        A driver stops at its next step, as soon as no request and no function is in progress, and at the latest after
-        ``drain_s`` seconds.
+        Runs in progress are given back.  Each stops after a step, as soon as no request and no function is in progress,
+        and after ``drain_s`` seconds at the latest.
         """
         self.stopping.set()
         for wake in [*self._wakers]:
@@ -266,7 +268,7 @@ class Worker:
 
     @contextmanager
     def woken_at_stop(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call a function when the worker is stopped, or at once if it is."""
+        """Call a function when the worker is stopped, or immediately if it already is."""
         self._wakers.add(wake)
         try:
             if self.is_stopping:
@@ -276,22 +278,22 @@ class Worker:
             self._wakers.discard(wake)
 
     def interrupt(self) -> None:
-        """Make the drivers in threads give their runs back at once, whatever is in progress."""
+        """Make the drivers in threads give their runs back immediately, even in the middle of a step."""
         for driver in [*self._driving]:
             if isinstance(driver, SyncDriver):
                 driver.rest()
 
     def advance(self) -> bool:
-        """Claim the next due run and drive it as far as possible.  Return False if no run is due.
+        """Claim the next due run and drive it as far as possible.  Return False if there is none.
 
         If no run is due, a run that is stuck under other code is tried.
         """
         return self._drive_taken(self.take_next())
 
     def drive(self, run_id: str) -> bool:
-        """Drive one run as far as possible.  This is for a queue or an engine that decides which run is due when.
+        """Drive one run as far as possible, for a queue or an engine that decides when to drive which run.
 
-        A failed run is recorded as failed or given back, as in `run`.  Its error is not raised.
+        A run that fails is recorded as failed or given back, as in `run`.  Its error is not raised.
 
         Args:
             run_id: The name of the run.
@@ -301,15 +303,16 @@ class Worker:
 
         Raises:
             RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
-            UsageError: If the worker has no agent of that name.
+            RunBusy: If another holder drives the run.  The holder may be dead, so try again after ``until_s`` of the
+                error.
+            UsageError: If the worker does not have the agent of the run.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
             ReplayError: In the same case as `JournalError`.
         """
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
     async def adrive(self, run_id: str) -> bool:
-        """`drive` for asyncio.  If its task is cancelled, the run is given back, due at once."""
+        """`drive` for asyncio.  If the task is cancelled, the run is given back and is due at once."""
         claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
         if claimed is not None:
             await self.adrive_claimed(claimed)
@@ -321,7 +324,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """Make a run due that is stuck under other code, for an engine.  Return False if no run is stuck."""
+        """Make a run due that is stuck under other code, for an engine.  Return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
@@ -337,20 +340,20 @@ class Worker:
         return self._take(self.runs.claims.claim_due([*self._agents], self._known) or self._claim_stuck())
 
     def wait_for_work(self) -> None:
-        """Wait until a run may be due, for a while."""
+        """Wait for a while until a run may be due."""
         self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:
-        """Claim a run, or return None if it has nothing to do."""
+        """Claim a run by name, or return None if there is nothing to do."""
         run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r}: expected one of {known}, which this worker has, got {run.agent!r}")
-        # An engine that calls this when the run is due may have another clock, so only `None` means nothing to do.
+        # An engine may have another clock and call this early, so only a due time of None means that nothing is to do.
         return None if run.is_ended or run.due_s is None else self.runs.claims.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
-        """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
+        """Claim a run that got stuck under other code, for example because a deployment was rolled back."""
         with self._looking:
             if time.monotonic() < self._looks_at_s:
                 return None
@@ -370,7 +373,7 @@ class Worker:
         return None
 
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
-        """Return whether the present code has another fingerprint, or None if this is unknown for now."""
+        """Return whether this code has a different fingerprint, or None if this is unknown for now."""
         header = self.runs.store.load(run.id, after=run.n).header
         if self._known is not None and fingerprint_in(header) not in self._known:
             return False
@@ -382,13 +385,13 @@ class Worker:
         return self.runs.claims.fingerprint(header, factory) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
-        """Give back a run that could not be driven, so that it is tried again later.  Its questions stay open.
+        """Give back a run that could not be driven, to be tried again later.  Its questions stay open.
 
-        If driver after driver fails, for example because the store refuses the entries, the run asks a person.  A
-        driver that reached an entry did not fail in vain.
+        If one driver after another fails, for example because the store refuses the entries, the run asks a person.  A
+        driver that added an entry does not count.
 
-        Earlier signals do not make the run due.  Otherwise it would be due at once, before all others, and would soon
-        count as a run at which every driver fails.
+        Signals that are already there do not make the run due.  Otherwise it would be due at once, and would soon count
+        as a run that no driver can drive.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
@@ -399,7 +402,7 @@ class Worker:
             factory = self._factory(self._agents[lease.agent], header_of(loaded.header))
             self.runs.claims.give_up(lease, loaded, error, factory)
             return
-        due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
+        due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead must not keep the run from others
         wakes_on = UNTIL_DUE if loaded.signals else None
         waits = loaded.run.waits
         rest = Suspension(
@@ -408,7 +411,7 @@ class Worker:
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:
-        """Return a claimed run to drive, or None if there is no such run."""
+        """Return the process of a claimed run and its recorder, or None without a lease."""
         if lease is None:
             return None
         try:
@@ -429,7 +432,7 @@ class Worker:
         return process, recorder
 
     def _drive(self, claimed: Claimed) -> None:
-        """Drive a run that was claimed, as far as it goes."""
+        """Drive a claimed run as far as possible."""
         process, recorder = claimed
         if recorder is None:
             return
@@ -451,9 +454,9 @@ class Worker:
             self._give_up(recorder.lease, error)
 
     async def _drive_in_thread(self, claimed: Claimed) -> None:
-        """Drive a run in its own thread, because plain code of the user may need to run outside an event loop.
+        """Drive a run in its own thread, because a user's plain code may need to run outside an event loop.
 
-        If its task is cancelled, the run is given back.
+        If the task is cancelled, the run is given back.
         """
         thread = ThreadTask[None](lambda _: self._drive(claimed)).start()
         ended = asyncio.wrap_future(thread.future)
@@ -469,7 +472,7 @@ class Worker:
             raise
 
     async def adrive_claimed(self, claimed: Claimed) -> None:
-        """Drive a run that was claimed, as far as it goes, under asyncio."""
+        """Drive a claimed run as far as possible, under asyncio."""
         process, recorder = claimed
         if recorder is None:
             return
@@ -498,7 +501,7 @@ class Worker:
             self.heartbeat.count(self.heartbeat.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Driver) -> bool:
-        """Report an event to the hooks; return whether the driver is to stop there."""
+        """Report an event to the hooks.  Return whether the driver must stop now."""
         if tell is not None:
             tell(event)
         if not isinstance(event, Stepped):
@@ -527,7 +530,7 @@ class Worker:
                 "run %s of agent %r: this code cannot continue it: %s; start a worker with code that can%s",
                 *(lease.run, lease.agent, " ".join(str(error).split()), stuck),
             )
-        with suppress(LeaseLost, RunUnknown):  # then it was given back already
+        with suppress(LeaseLost, RunUnknown):  # it was given back already
             self._give_back(lease, error, is_in_vain)
 
     def _factory(self, agent: Runnable, header: Header) -> ProcessFactory:
