@@ -1,4 +1,4 @@
-"""The command ``fsm-agent chat``: a conversation at the terminal, one turn a line."""
+"""The command ``fsm-agent chat``: a conversation at the terminal, one turn per line."""
 
 from __future__ import annotations
 

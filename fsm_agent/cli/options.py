@@ -259,7 +259,7 @@ def is_embedded(model: str, base_url: str | None) -> bool:
 
 
 def guesses(model: str, base_url: str | None) -> bool:
-    """Return whether functions are chosen and filled in for the model, which may be wrong."""
+    """Return whether the client chooses functions for the model and fills them in, which may go wrong."""
     if not is_embedded(model, base_url):
         return False
     from fsm_agent.clients.local.model import SMOLLM2, find_model
@@ -340,10 +340,10 @@ def pairs(options: Iterable[str]) -> dict[str, str]:
 
 
 def written_task(task: str | None, *, is_needed: bool) -> str | None:
-    """Return the task after the piped input, as in ``cat report.txt | fsm-agent ask "Sum it up."``.
+    """Return the piped input followed by the task, as in ``cat report.txt | fsm-agent ask "Sum it up."``.
 
     Args:
-        task: The task.  '-', or None if a task is needed, stands for the piped input.
+        task: The task.  '-', or None if a task is needed, stands for the piped input alone.
         is_needed: Whether the command needs a task.  It does not if a prompt replaces it.
     """
     if task is None and not is_needed:

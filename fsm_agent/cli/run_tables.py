@@ -252,7 +252,7 @@ def option_for(question: Question, kind: str) -> str:
 
 
 class RunPicture:
-    """The entries of a run, one a line, next to its path through the states.
+    """The entries of a run, one per line, next to its path through the states.
 
     Below a refused reply is the message that the model received.
     """

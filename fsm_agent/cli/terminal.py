@@ -282,7 +282,7 @@ class Screen:
                     _print(self.err, Text(part, style))
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event, and write the event.  Events of nested calls have their path in front."""
+        """Update the progress from an event, and write the event.  Lines of nested calls begin with their path."""
         path = ""
         if isinstance(event, Inside):
             path, event = f"{one_line(event.path)}: ", event.event
@@ -311,7 +311,7 @@ class Screen:
 
 
 class _Warnings(logging.Handler):
-    """Show the library's warnings as remarks, which the live line makes room for."""
+    """A log handler that shows the library's warnings without disturbing the live line."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)

@@ -360,7 +360,10 @@ class _Access:
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Return a distinct name for each tool that every provider accepts.  The order of the tools does not matter."""
+    """Return a distinct name for each tool, in characters that every provider accepts.
+
+    The order of the tools does not matter.
+    """
     prefixed = {tool: f"{prefix}_{tool}" if prefix else tool for tool in tools}
     names = {tool: _UNUSABLE.sub("_", name) for tool, name in prefixed.items()}
     wanted = Counter(names.values())
