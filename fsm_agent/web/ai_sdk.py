@@ -64,8 +64,8 @@ class AiSdk(ProtocolTranslator):
     def read(body: Any) -> ClientRequest:
         """Return the message or the answers in a client's request.
 
-        A ``data-answer`` part in a user's message answers a question.  Its data have the ``key`` of the question and a
-        ``value``.  For an approval, they have ``approved`` instead of the value, and ``arguments`` if these were
+        A ``data-answer`` part in a user's message answers a question.  Its data contain the ``key`` of the question and
+        a ``value``.  For an approval, they contain ``approved`` instead of the value, and ``arguments`` if these were
         edited.
 
         Args:

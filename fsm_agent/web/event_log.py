@@ -1,4 +1,4 @@
-"""The events of a running run, in one list that any number of listeners read.
+"""The events of a run that is being driven, in one list that any number of listeners read.
 
 Steps, replies and function results stay in the list.  Pieces of replies are dropped some time after their step, so a
 slow listener gets the whole reply at once.

@@ -162,7 +162,7 @@ class RunFollower:
             NotAsked: If the run asks no such question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
-            ReplayError: If the code has changed and decides differently from the steps since the run last rested.
+            ReplayError: If changed code would take different steps from the ones since the run last rested.
         """
         self._check_open()
         past = await self._past(run)
@@ -232,11 +232,11 @@ class RunFollower:
         self._start(run)
 
     def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
-        """Yield the events of a run after its first steps, each with the number of steps so far.
+        """Yield the events of a run after its first ``after`` steps, each with the number of steps so far.
 
-        The last event is `Done`, or `Suspended` if the run waits for a person, unless the follower is closed.  Past
-        events are steps, complete replies and function results.  New events include pieces of replies.  A client that
-        reconnects drops what it received after the last step.
+        The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the events
+        end without either.  Past events are steps, complete replies and function results.  New events include pieces of
+        replies.  A client that reconnects drops what it received after the last step.
 
         Args:
             run: The name of the run.
@@ -245,8 +245,8 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: If the code has changed and decides differently from the steps since the run last rested.
-                Raised at the end.
+            ReplayError: If changed code would take different steps from the ones since the run last rested.  Raised at
+                the end.
             JournalError: If the journal is damaged, foreign or forged.
         """
         if self.has_store:
@@ -305,7 +305,7 @@ class RunFollower:
                 self._start(run)
 
     def _drop(self, run: str, listener: object) -> None:
-        """Remove a listener whose generator was garbage-collected, in whatever thread."""
+        """Remove a listener whose generator was garbage-collected, perhaps in another thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._go_away, run, listener)
 
@@ -471,7 +471,7 @@ def _task_of(runnable: Any, message: Message) -> Any:
 
 
 class _Kept:
-    """The sizes of the conversations in memory, the longest resting first."""
+    """The sizes of the conversations in memory.  The conversation that has rested longest comes first."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation or, without one, by run
