@@ -62,7 +62,7 @@ class Explored:
         missed: The rows that users wrote and that were never taken, also in subflows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
-        is_whole: Whether everything was tried within the limits on configurations and combinations.
+        is_whole: False if a limit on configurations or combinations left something untried.
         loops: Examples of paths that return to the same state and data through nothing but answers or failures of
             agents and functions, in words.  Only the limit on steps is certain to end such a loop.  Paths on which a
             person answers or time passes do not count.

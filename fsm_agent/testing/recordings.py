@@ -13,7 +13,7 @@ _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")
 
 
 def vcr_config() -> dict[str, Any]:
-    """Return `vcrpy` options that keep secrets out of cassettes.  Return it from the fixture ``vcr_config``.
+    """Return `vcrpy` options that keep secrets out of cassettes, for a fixture named ``vcr_config``.
 
     Requests match if their method, URL and body are equal; the order and spacing of JSON do not matter.  Keys, and
     anything that looks like a key or an account, are masked first, as in errors.  Only a few harmless headers are kept.

@@ -119,8 +119,8 @@ class _OwnClock(FakeClock):
 class Delayed:
     """A reply that takes time on the script's clock.
 
-    If it takes longer than the request's timeout or the deadline of the call, the request fails with `TimedOut`.  The
-    timeout of a flow's state does not apply.
+    If it comes after the request's timeout or the call's deadline, the request fails with `TimedOut`.  The timeout of a
+    flow's state does not apply.
 
     Args:
         delay_s: The delay in seconds.
@@ -325,7 +325,7 @@ class Script(SyncVerbs):
         """Check that every reply was requested and that every request got a reply.
 
         Raises:
-            ScriptError: If a reply is left over, or was missing and the error was caught.
+            ScriptError: If a reply is left over, or if one was missing, even if that error was caught.
         """
         if self._missed:
             raise ScriptError(self._missed)
