@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 
 class _Block(Generic[T]):
-    """A ``with`` block that sets a value."""
-
     __slots__ = ("is_open", "outer", "value")
 
     def __init__(self, value: T, outer: _Block[T] | None) -> None:
@@ -53,10 +51,6 @@ class ScopedValue(Generic[T]):
     It is a context variable, so concurrent tasks and threads can set different values.  A thread without the context,
     such as a `threading.Thread`, sees the value that was set last anywhere in the OS process.  Otherwise a tool would
     miss what such threads do.
-
-    Args:
-        name: The name of the context variable.
-        default: The value outside of every block.
     """
 
     __slots__ = ("_default", "_here", "_open")

@@ -24,10 +24,6 @@ else:
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed.  Return False if another holder has locked it.
 
-    Args:
-        descriptor: The descriptor of the file.
-        shared: Whether other shared locks are allowed at the same time.
-
     Raises:
         OSError: If the file system has no locks, like some network file systems.
     """
@@ -77,7 +73,6 @@ def module_named(name: str) -> Any:
 
 
 def _is_program(main: Any, name: str) -> bool:
-    """Return whether the running program is the module of this name."""
     spec = getattr(main, "__spec__", None)
     if spec is not None:  # started with python -m
         return bool(spec.name == name)

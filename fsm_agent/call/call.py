@@ -191,14 +191,12 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The earliest deadline of the call and its inner agents, or None if they have no deadline."""
         if self.delegation is not None:
             return super().deadline
         return None if (at_s := self.record.deadline_s) is None else Deadline(at_s, "")
 
     @property
     def own_deadline_s(self) -> float | None:
-        """The Unix time at which the call itself expires, or None if it has no deadline."""
         return self.record.deadline_s
 
     def beginning(self, name: str) -> tuple[str, str]:
@@ -247,7 +245,6 @@ class AgentCall(CompositeProcess, Generic[Out]):
             self._keep_parsed(self.delegation.parsed)
 
     def _advance_alone(self, key: str, outcome: Outcome) -> None:
-        """Take the outcome of one effect in a call that cannot have children."""
         # The rest of `CompositeProcess.advance` would take a tenth of each step.
         r = self.record
         about = self.subject(self.effects, key, outcome)
@@ -278,7 +275,6 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return super().explain(event, key=key)
 
     def read_event(self, key: str, outcome: Outcome) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome for the call itself, and the three arguments of the guards."""
         r = self.record
         trigger, event = self.read(r, self.subject(effects_of(self, r), key, outcome), outcome)
         return trigger, r, event, self.prompt
@@ -313,27 +309,21 @@ class AgentCall(CompositeProcess, Generic[Out]):
     # Its children; see `CompositeProcess`
 
     def own_effects(self) -> tuple[Effect, ...]:
-        """Return the effects of the call itself, without those of its children."""
         return effects_of(self, self.record) if self.delegation is None else self.delegation.own_effects()
 
     def child(self, name: str, record: Any) -> Process:
-        """Return a process for the record of a child."""
         return self._agents(name).child(name, record)
 
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a present or former child, and its listeners."""
         return self._agents(name).inside_of(name)
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if the child shares the environment of this call."""
         return self._agents(name).environment_of(name)
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
-        """Start a new child."""
         self._agents(name).begin(record, name, child)
 
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return a child's end as an outcome for this call."""
         return self._agents(name).result_of_child(name, child)
 
     def _agents(self, name: str) -> Delegation:
@@ -410,27 +400,19 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self.journal
 
     def return_to(self, record: CallRecord) -> None:
-        """Return to the state of an earlier record."""
         super().return_to(record)
         self._output, self.problem = _UNPARSED, None
         if self.delegation is not None:
             self.delegation.ahead = record
 
     def renewed(self, at_s: float) -> CallRecord:
-        """Return the record with a deadline that counts from ``at_s``."""
         return self.record.renewed(at_s)
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of the prompt, its handlers, its functions and their policies."""
         return self.prompt.fingerprint
 
     def encode_own(self, key: str, outcome: Outcome) -> str:
-        """Return an outcome as JSON.
-
-        Raises:
-            OutcomeError: If the outcome holds a value that cannot be read back.
-        """
         try:
             if type(outcome) is not Replied:  # their fields are checked when they are made
                 return quick_json(outcome)
@@ -441,11 +423,6 @@ class AgentCall(CompositeProcess, Generic[Out]):
             raise OutcomeError(f"{what}: {str(error)[:500]}") from None
 
     def decode_own(self, key: str, document: bytes | str) -> Outcome:
-        """Read an outcome from JSON.
-
-        Raises:
-            OutcomeError: If the document is damaged, or the kind of outcome is unknown.
-        """
         try:
             outcome: Outcome = from_json(document, Outcome)
         except ValueError as error:
@@ -454,7 +431,6 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def result_so_far(self) -> CallResult[Out]:
-        """The result so far, whether or not the call has ended."""
         return CallResult(self)
 
     def __str__(self) -> str:

@@ -220,7 +220,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The earliest deadline of the process and its children."""
+        """The earliest deadline of the process and its children, or None."""
         if self._cached_for is not self.record:
             self._read_effects()
         found = [child.deadline for child in self._child_effects.values() if child.deadline is not None]
@@ -229,7 +229,6 @@ class CompositeProcess(BaseProcess, ABC):
         return min(found, default=None)
 
     def owner(self, key: str) -> Owner:
-        """Return the process that waits for the effect with this key: this one or a descendant."""
         inner, rest = self._inner(key)
         if inner is None:
             return Owner(self, "", ())
@@ -264,12 +263,10 @@ class CompositeProcess(BaseProcess, ABC):
             self._cached_for = record
 
     def encode(self, key: str, outcome: Any) -> str:
-        """Return an outcome as JSON, written by the process that waits for it."""
         inner, rest = self._inner(key)
         return self.encode_own(key, outcome) if inner is None else inner.encode(rest, outcome)
 
     def decode(self, key: str, document: bytes | str) -> Any:
-        """Read an outcome from JSON, with the process that waits for it."""
         inner, rest = self._inner(key)
         return self.decode_own(key, document) if inner is None else inner.decode(rest, document)
 
@@ -283,7 +280,6 @@ class CompositeProcess(BaseProcess, ABC):
         return self.child_process(self.record, name), rest
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome for the process itself, and the three arguments of the guards."""
         if key and key not in self.record.children:
             self._check(key, outcome)
         return outcome.kind, self.record, outcome, self
@@ -301,7 +297,6 @@ class CompositeProcess(BaseProcess, ABC):
         return ((name,), {}) if is_inside and record.trace is self.record.trace else None
 
     def _read_effects(self) -> None:
-        """Read the effects of the process, and of each child whose record has changed."""
         record, old = self.record, self._child_effects
         wanted: dict[str, AnyEffect] = {}
         children: dict[str, ChildEffects] = {}
@@ -322,7 +317,6 @@ class CompositeProcess(BaseProcess, ABC):
         self._cached_for = record
 
     def _beginnings(self, steps: Sequence[Event]) -> list[Beginning]:
-        """Return the inner processes that have begun in an advance."""
         found = list[Beginning]()
         for step in steps:
             if type(step) is Inside and step.event.trigger == "begun":  # type: ignore[union-attr]
@@ -454,7 +448,6 @@ class CompositeProcess(BaseProcess, ABC):
         return self._replace_child(record, name, child, steps, ended)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        """Return the record after the process's own step for an outcome."""
         return self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
 
     def take_row(
@@ -528,7 +521,6 @@ def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:
 
 
 def _deadline_under(prefix: str, deadline: Deadline | None) -> Deadline | None:
-    """Return the deadline of a child under its key in the parent."""
     return None if deadline is None else Deadline(deadline.at_s, f"{prefix}{deadline.key}")
 
 

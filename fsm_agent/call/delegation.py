@@ -43,9 +43,6 @@ class Delegation:
     One advance of the call may take several steps, since it also starts children and reacts to their ends.  So a step
     starts from a record that is not committed yet, and the call's record changes only after all steps.
 
-    Args:
-        call: The call.
-
     Attributes:
         inners: The present and former inner agents and their calls, by name, for listeners.
         ahead: The record after the latest own step, which may not be committed yet.
@@ -78,35 +75,29 @@ class Delegation:
         return key
 
     def inside_of(self, name: str) -> ChildHandle:
-        """Return the call of a present or former child, and its listeners."""
         delegate, call = self.inners[name]
         return ChildHandle(call, delegate.hooks, delegate.hears_inside, name=delegate.agent_name)
 
     def own_effects(self) -> tuple[Effect, ...]:
-        """Return the effects of the call itself, without those of its children."""
         record = self.call.record
         return tuple([effect for effect in self.effects_alone(record) if effect.key not in record.children])
 
     def child(self, name: str, record: Any) -> Process:
-        """Return a process for the record of a child."""
         delegate = self._delegate(name)
         call: Process = delegate.call_of(record, self.call.deps, self.call.has_approver)
         self.inners[name] = delegate, call
         return call
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if the child shares the outer environment."""
         return self._delegate(name).environment
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
-        """Start a new child."""
         at_s = record.trace[-1].at_s
         # An answer given by hand may lack a time.  A driver then begins the child at the right time.
         if at_s or not record.started_at_s:
             child.advance("begin", Begun(at_s=at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> Outcome | HandoffEnded:
-        """Return a child's end as an outcome for the call."""
         r: CallRecord = child.record
         if name.startswith(TAKES_OVER):
             return HandoffEnded(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
@@ -199,7 +190,6 @@ class Delegation:
         return record
 
     def _hand_over(self, r: CallRecord, key: str, name: str, at_s: float, steps: list[Event]) -> CallRecord:
-        """Hand the dialog over to another agent, and return the record after the step."""
         delegate = self.call.prompt.by_name[name].delegate
         assert delegate is not None
         return self._step_alone(r, key, HandedOver(name=name, agent=delegate.agent_name, at_s=at_s), steps)
@@ -235,7 +225,6 @@ class Delegation:
         return inner.output
 
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
-        """Return the function that a child performs, and its function call."""
         for r in (self.ahead, self.call.record):
             for f in r.round:
                 if name == f"{RunFunction.prefix}:{f.id}":

@@ -16,13 +16,7 @@ _ENDS = ("returned", "function_failed")
 
 
 def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequence[Event]:
-    """Add a `HistoryChanged` before the first step of each call whose history has changed, and return the events.
-
-    Args:
-        process: The driven process, after the steps.
-        before: Its record before the steps.
-        events: The steps of one `advance`, possibly among other events.
-    """
+    """Add a `HistoryChanged` before the first step of each call whose history has changed, and return the events."""
     if len(events) == 1 and type(events[0]) is Stepped and type(before) is CallRecord:
         change = history_change(before, process.record)
         return events if change is None else (change, *events)
@@ -39,12 +33,7 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
 
 
 def history_change(before: CallRecord | None, after: CallRecord) -> HistoryChanged | None:
-    """Return the change between two records of a call, or None if the history has not changed.
-
-    Args:
-        before: The earlier record, or None if the call had not begun.
-        after: The later record.
-    """
+    """Return the change between two records of a call, or None if the history has not changed."""
     kept, end = len(after.dialog), len(after.dialog) + len(after.branch)
     length, branch = (after.seeded_with, 0) if before is None else (len(before.dialog), len(before.branch))
     if kept == length and len(after.branch) >= branch:  # the branch only grows, or is pruned as a whole

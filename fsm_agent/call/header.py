@@ -142,7 +142,6 @@ def request_differences(one: Header, other: Header) -> list[str]:
 
 
 def _requested(header: Header) -> list[tuple[str, Any]]:
-    """Return the arguments of a call, by the names of the fields of its header and seed."""
     seed = seed_of(header)
     if not seed.is_system_own:
         seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]), is_system_late=False)
@@ -197,14 +196,6 @@ def call_of(
     If a pending function has been removed, the model gets an error, unless the function was approved (`lost_approval`).
     If the prompt has changed since the run began, the call's ``prompt_change`` says so.  A run that began without a
     check continues without one, so that its journal can be read.
-
-    Args:
-        header: The header of its journal.
-        seed: The seed in the header.
-        document: The last snapshot, or None if there is none.
-        prompt: The prompt of the call.
-        earlier: The messages of earlier turns that the run does not store.
-        parts: See `AgentCall`.
 
     Raises:
         SnapshotError: If the document is damaged.

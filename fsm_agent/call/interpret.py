@@ -50,13 +50,7 @@ from fsm_agent.validation import safe_repr
 
 
 class Proposal:
-    """An answer that waits for its check.
-
-    Args:
-        record: The record of the call, in `State.CHECKING`.
-        prompt: The task's prompt.
-        output: The answer as the parser returned it.
-    """
+    """An answer that waits for its check."""
 
     __slots__ = ("_before", "_governing", "_r", "output")
 
@@ -71,10 +65,6 @@ class Proposal:
 
     def change(self, value: Any, name: str) -> str | None:
         """Return the changed output as JSON, or None if it has not changed.
-
-        Args:
-            value: The result of the check.
-            name: The name of the check, for errors.
 
         Raises:
             UsageError: If the value is not an output, or cannot be read back.
@@ -148,7 +138,6 @@ def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
 
 
 def _may_be_none(governing: Prompt[Any]) -> bool:
-    """Return whether None is among the types of the output."""
     kinds = types_of(governing.output)
     return governing.parser is None and (None in kinds or NoneType in kinds)
 
@@ -171,14 +160,7 @@ _NO_ARGS: Mapping[str, Any] = {}
 
 
 def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, TableEvent]:
-    """Return the trigger of an outcome other than a reply, and its event for the table.
-
-    Args:
-        record: The record of the call.
-        call: The function call that the outcome belongs to, or None.
-        outcome: The outcome.
-        prompt: The task's prompt.
-    """
+    """Return the trigger of an outcome other than a reply, and its event for the table."""
     if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
         return "function_failed", outcome
     if call is None:
@@ -200,7 +182,6 @@ def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt
 
 
 def _of_check(record: CallRecord, outcome: Outcome) -> TableEvent:
-    """Return the verdict of a check as an event with the reply that was checked."""
     if record.reply is None or not isinstance(outcome, Checked | CheckRefused):
         return outcome
     call = first_call(record.reply.message)
@@ -331,13 +312,6 @@ def parse_answer(
     record: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
     """Parse the answer in a reply, with the parser of the prompt that it answers.
-
-    Args:
-        record: The record of the call.
-        reply: The reply.
-        prompt: The task's prompt.
-        call: The function call whose arguments are the answer, or None if the text of the reply is the answer.
-        in_branch: Whether the reply belongs to the exception branch.
 
     Raises:
         Exception: Whatever the parser raises.

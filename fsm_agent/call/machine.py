@@ -57,8 +57,6 @@ class Cursor:
 
 
 class _Guard(Condition):
-    """The guard of a row.  It is called with the same arguments as an action."""
-
     def check(self, event_data: EventData) -> bool:
         guard: Any = self.func
         return bool(guard(*event_data.args))
@@ -101,10 +99,6 @@ class RowMachine(Machine):
 
 def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
     """Return the machine of a table, for `take_row`.
-
-    Args:
-        rows: The table.
-        states: All states.
 
     Examples:
         >>> from enum import StrEnum
@@ -225,13 +219,6 @@ def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: A
 
     Guards are asked from the top until one holds, as in a step.  Actions are not called.
 
-    Args:
-        rows: The table.
-        trigger: The trigger.
-        record: The record before the step.
-        event: The event of the trigger.
-        owner: The third argument of guards.
-
     Examples:
         >>> from types import SimpleNamespace
         >>> def is_dark(lamp, event, owner):
@@ -251,10 +238,6 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
     """Return why a step took its row, without asking its guards again.
 
     Rows are tried from the top, so the guards of all earlier rows must have refused.
-
-    Args:
-        rows: The table.
-        step: A step that a machine of these rows has taken.
 
     Raises:
         UsageError: If the table has no such row.

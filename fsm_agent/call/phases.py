@@ -144,14 +144,7 @@ class PhaseDetector(Value, frozen=True):
 
 
 class _PhaseTracker:
-    """The present phase and the latest calls.
-
-    Args:
-        detector: The detector with the rules.
-
-    Attributes:
-        phase: The present phase.
-    """
+    """The present phase and the latest calls."""
 
     __slots__ = ("_detector", "_latest", "_seen", "phase")
 
@@ -162,7 +155,6 @@ class _PhaseTracker:
         self._latest = deque[str](maxlen=detector.window)  # since the phase began
 
     def add(self, call: FunctionCall) -> str:
-        """Count a function call that ended, and return the phase after it."""
         rule = next((rule for rule in self._detector.rules if self._applies(rule) and rule.fits(call)), None)
         if rule is None:
             return self.phase
@@ -184,9 +176,6 @@ class PhaseHook:
 
     Functions count when they end, and once more at the end of the call, in the order in which they were requested.  The
     hook follows one call at a time.  If threads share an agent, pass each call its own hook as the sink.
-
-    Args:
-        detector: The detector with the rules.
 
     Attributes:
         phase: The present phase.
@@ -233,7 +222,6 @@ def _fits(pattern: Pattern, call: FunctionCall) -> bool:
 
 
 def _settled(what: Any) -> Iterable[FunctionCall]:
-    """Return the function calls that have ended, in the order in which they were requested."""
     if isinstance(record := getattr(what, "record", None), CallRecord):
         what = record
     if isinstance(what, CallRecord):

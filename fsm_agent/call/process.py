@@ -110,12 +110,10 @@ class EffectValue(Value, frozen=True):
 
     @property
     def question(self) -> Question | None:
-        """The question that the effect asks; None here, since the driver performs the effect."""
         return None
 
     @property
     def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits; None here, since the effect is not a wait."""
         return None
 
 
@@ -371,7 +369,7 @@ class BaseProcess:
 
     @property
     def own_deadline_s(self) -> float | None:
-        """The Unix time at which the process itself expires; None here."""
+        """The Unix time at which the process itself expires, or None."""
         return None
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
@@ -427,7 +425,6 @@ class BaseProcess:
         raise NotImplementedError
 
     def end_with(self, outcome: Any) -> None:
-        """Take the outcome that ends the outer process, and end; see `Process.advance`."""
         self.advance("", outcome)  # type: ignore[attr-defined]
 
     def cancel(self, reason: str = "") -> None:

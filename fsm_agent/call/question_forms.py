@@ -169,7 +169,6 @@ def _schema(question: Question) -> dict[str, Any]:
 
 
 def _argument_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
-    """Yield one choice, whose fields are the arguments of a function call."""
     text, arguments, schema = about.get("arguments"), arguments_of(question), _schema(question)
     properties = schema.get("properties")
     if isinstance(arguments, dict) and isinstance(properties, dict) and arguments.keys() <= properties.keys():
@@ -180,7 +179,6 @@ def _argument_choices(question: Question, about: Mapping[str, Any]) -> Iterator[
 
 
 def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
-    """Yield the types of an answer."""
     if "returned" not in _kinds(question):
         return
     if not _is_typed(question):
@@ -273,7 +271,6 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def _described(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Describe a JSON Schema in a few words."""
     match schema:
         case {"type": "array", "items": inner}:
             return f"a list, each {_described(_resolved(inner, root), root)[:80]}"
@@ -448,7 +445,6 @@ def _edited(question: Question, fields: Sequence[Field], form: Mapping[str, str]
 
 
 def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> dict[str, str]:
-    """Return problems by the names of their fields."""
     names = {field.key: field.name for field in fields if field.key != _WHOLE}
     errors: dict[str, str] = {}
     for path, problem in problems:

@@ -499,7 +499,6 @@ class InnerRecords(dict[str, Any], Read):
 
 
 def _inner(data: Any) -> Any:
-    """Read the record of an inner agent call or other process."""
     if isinstance(data, dict) and "dialog" not in data and isinstance(inner := data.get("record"), dict):
         depth = from_data(inner.get("depth", 0), int)
         return ProcessRecord(_Outline(depth, _used(inner)), None, to_json(data))

@@ -146,7 +146,6 @@ def _fingerprint(name: str, arguments_json: str) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """Return the same JSON with the keys of its objects sorted."""
     if isinstance(value, dict):
         for item in value.values():
             if isinstance(item, _COMPOUND):

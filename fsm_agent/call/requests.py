@@ -149,13 +149,7 @@ def is_draft_stage(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
-    """Return the prompt for the next request, which also parses the answer.
-
-    Args:
-        record: The record of the call.
-        prompt: The task's prompt.
-        in_branch: Whether the request belongs to the exception branch.
-    """
+    """Return the prompt for the next request, which also parses the answer."""
     if prompt.finalizer is None:
         return prompt.prompt_for_request(is_final=is_final(record, prompt), in_branch=in_branch)
     if not record.is_drafted:

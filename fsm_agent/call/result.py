@@ -148,7 +148,6 @@ def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
 
 
 def _closes(step: Stepped) -> bool:
-    """Return whether a step closes a round but does not end the call."""
     return step.to == State.CALLING and (step.source == State.TOOL_INTERRUPT or step.trigger in _AT_ONCE)
 
 
@@ -162,8 +161,6 @@ _REFUSED = ("parse_failed", "check_refused")
 
 
 class _Round:
-    """A round under construction."""
-
     def __init__(self, steps: list[tuple[Stepped, float]], *, has_ended: bool) -> None:
         self.steps = steps
         self.has_ended = has_ended
@@ -177,12 +174,10 @@ class _Round:
 
     @property
     def has_requests(self) -> bool:
-        """True if a model was asked."""
         return any(step.key.startswith(_REQUESTED) for step, _ in self.steps)
 
     @property
     def has_reply(self) -> bool:
-        """True if the last reply in the record belongs to this round."""
         verdicts = [step.trigger for step, _ in self.steps if step.key.startswith(("model:", "check:"))]
         return bool(verdicts) and verdicts[-1] in _KEPT
 
@@ -459,8 +454,6 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
 
 class _CallError(FsmAgentError):
-    """An error that holds its agent call."""
-
     def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
         super().__init__(message)
         self.call = call

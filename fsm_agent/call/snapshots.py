@@ -173,7 +173,6 @@ def _of_children(record: CallRecord) -> Iterator[str]:
 
 
 def _as_requested(f: FunctionCall) -> FunctionCall:
-    """Return the call as the model requested it."""
     return f.changed(needs_approval=False, round=0)
 
 
@@ -219,13 +218,7 @@ def missing_function(process: Process) -> str | None:
 
 
 def loses(process: Process, key: str, outcome: object) -> str | None:
-    """Return why the code cannot act on an approval, or None if it can or the outcome is not an approval.
-
-    Args:
-        process: The process.
-        key: The key of the effect.
-        outcome: Any outcome.
-    """
+    """Return why the code cannot act on an approval, or None if it can or the outcome is not an approval."""
     if not isinstance(outcome, Approved | Modified):
         return None
     path, _, own = key.rpartition(SEPARATOR)
@@ -251,7 +244,6 @@ def _lost(key: str, f: FunctionCall, problem: str) -> str:
 
 
 def _has_changed(process: Process) -> bool:
-    """Return whether the code of a process has changed since its journal began."""
     header = "" if process.journal is None else process.journal.header
     return bool(header) and header_of(header).fingerprint != process.fingerprint
 
@@ -262,8 +254,6 @@ OnChange: TypeAlias = Literal["report", "error"]
 
 
 class _Document(Value, frozen=True):
-    """A call in JSON."""
-
     version: Literal[1]
     prompt: str  # its path
     record: CallRecord
@@ -487,10 +477,6 @@ def check_forkable(process: Process, problem: str) -> None:
     The driver of the process knows, or will ask, what became of the function.  The fork cannot know, and ``reconcile``
     could not find out, because the function began under a key with the id of the original.
 
-    Args:
-        process: The process.
-        problem: The first words of the error.
-
     Raises:
         UsageError: If the fork is refused.
     """
@@ -503,12 +489,7 @@ def check_forkable(process: Process, problem: str) -> None:
 
 
 def with_id(document: str, id: str) -> str:
-    """Return the snapshot of a process under another id, including the ids of its inner processes.
-
-    Args:
-        document: The snapshot.  Its process must have begun.
-        id: The new id.
-    """
+    """Return the snapshot of a process under another id, including the ids of its inner processes."""
     data = json.loads(document)
     record = data["record"]
     return json.dumps({**data, "record": _renamed(record, record["id"], id)}, ensure_ascii=False)

@@ -52,15 +52,6 @@ def take_step(
 ) -> tuple[CallRecord, Stepped]:
     """Return the record after a step, and the step.
 
-    Args:
-        before: The record before the step.
-        trigger: The trigger of the outcome; see `fsm_agent.call.interpret`.
-        key: The key of the effect that the outcome answers.
-        outcome: The outcome.
-        event: The outcome as an event for the table.
-        prompt: The task's prompt.
-        use: What the answered request showed the model, or None if nothing was counted.
-
     Raises:
         IllegalTrigger: If no row takes the trigger, for example because the call has ended.
     """
@@ -96,7 +87,6 @@ def take_step(
 
 @cache
 def _machine() -> RowMachine:
-    """Return the machine of all agent calls."""
     # Made at the first step, because its hundred transitions would take a tenth of the import time.
     return machine_of(ROWS, State)
 
@@ -127,7 +117,6 @@ def _count_usage(
 
 
 def _problem(event: TableEvent) -> str:
-    """Return the problem of an outcome that did not end the call."""
     if type(event) is FinalReply:
         return event.problem
     return event.error.message if isinstance(event, ModelFailed | TooLong) else ""

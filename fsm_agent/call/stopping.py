@@ -62,9 +62,6 @@ def stop_on(name: str) -> StopWhen:
 
     Arguments that are not a JSON object do not stop the call: the model gets an error, and may try again.
 
-    Args:
-        name: The name of the function, as the model calls it.
-
     Examples:
         >>> @function
         ... def report(text: str) -> str:
@@ -94,9 +91,6 @@ def max_function_calls(most: int) -> StopWhen:
 
     Calls that do not run do not count: unknown names, invalid arguments, repetitions, denials.
 
-    Args:
-        most: The largest number of runs.
-
     Raises:
         UsageError: If ``most`` is not a number from 0 on.
 
@@ -118,9 +112,6 @@ def max_tokens(most: int) -> StopWhen:
 
     Unreported tokens count as 0, so this never stops a model whose provider does not report them.  Limit such models
     with `Limits.rounds` or `max_function_calls`.
-
-    Args:
-        most: The largest number of tokens.
 
     Raises:
         UsageError: If ``most`` is not a number from 0 on.
@@ -164,9 +155,6 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 def any_of(*conditions: StopWhen) -> StopWhen:
     """Stop when any of these conditions does.  The first one that stops the call gives the reason.
-
-    Args:
-        conditions: Functions of a `StopContext`, such as the result of `stop_on`.
 
     Raises:
         UsageError: If a condition is not callable.

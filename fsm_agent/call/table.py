@@ -511,18 +511,13 @@ def _said(record: CallRecord) -> int:
 
 
 def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
-    """Return the dialog with more messages, which get the caller's data."""
     return record.dialog.extend([one.changed(extra=record.extra) for one in messages] if record.extra else messages)
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
-    """Return a message that calls the function for answers, followed by the results of its calls.
+    """Return a message that calls the function for answers, and the results of its calls.
 
-    Args:
-        message: The model's message.
-        index: The index of the message in the request.
-        text: The result of the first call.  The other calls are ignored.
-        is_error: Whether the first call is refused.
+    The first call gets ``text`` as its result.  The other calls are ignored.
     """
     calls = [f.changed(id=f"{index}.{number}") for number, f in enumerate(message.function_calls)]
     numbered, (first, *others) = iter(calls), calls
@@ -539,7 +534,6 @@ def _tool_message(f: FunctionCall, text: str, is_error: bool) -> Message:
 
 
 def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> CallRecord:
-    """Return the record of a call that ends with an unusable answer."""
     record = record.changed(branch=(*record.branch, event.reply.message), repairs=())
     if event.reply.is_cut_off:
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
@@ -559,7 +553,6 @@ def _identical_problems(record: CallRecord, event: FinalReply) -> int:
 
 
 def _answered(record: CallRecord, event: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the round with this call in its present form."""
     if len(record.round) == 1:
         return (event,)
     at = int(event.id.rpartition(".")[2])  # an id is "place.index"
@@ -611,21 +604,13 @@ def _settled(record: CallRecord, error: str) -> tuple[FunctionCall, ...]:
 
 
 def _pruned(record: CallRecord, **changes: Any) -> CallRecord:
-    """Return the record without the exception branch."""
     if record.branch or record.attempt != 1:
         changes = {"branch": (), "problems": (), "pruned": record.pruned + record.branch, "attempt": 1, **changes}
     return record.changed(**changes)
 
 
 def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
-    """Return the record of a call that ends early.  Pending function calls get a result.
-
-    Args:
-        record: The record.
-        prompt: The task's prompt.
-        ending: Why and how the call ends.
-        error: The error of function calls that are not run.  By default, it is the detail of the ending.
-    """
+    """Return the record of a call that ends early.  Pending function calls get an error."""
     if record.round:
         settled = _settled(record, error or f"Not run: {ending.detail or ending.reason}")
         if begun := ", ".join([f.name for f in record.in_doubt]):

@@ -111,12 +111,6 @@ def takes_record(one: AnyPass) -> bool:
 def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> Sequence[Message]:
     """Apply a pass to messages, and return the messages to show.
 
-    Args:
-        one: The pass.
-        messages: The messages.
-        record: The record of the call, if there is one.
-        memo: The earlier results of the pass in this call.
-
     Raises:
         UsageError: If the pass raised, returned something else, split a round, or lost the system prompt or the task.
     """

@@ -84,10 +84,6 @@ def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequenc
     """Return a part of some messages in which each question stands with its answer.
 
     Questions and answers are added for each turn that has replies in the part.  Other answered questions are dropped.
-
-    Args:
-        messages: The messages.
-        part: Some of them, in order.  A part with changed messages is returned unchanged.
     """
     places, numbered = set[int](), iter(enumerate(messages))
     for wanted in part:
@@ -116,10 +112,6 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
     """Return the indexes of the messages that every request has.
 
     They are the system prompt, the task, and the summary or else the first user message.
-
-    Args:
-        messages: The messages.
-        record: The record of the call.  Without one, the newest user message is the task.
     """
     found = set(range(system_messages(messages)))
     users = [index for index, message in enumerate(messages) if message.role == "user"]

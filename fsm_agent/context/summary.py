@@ -101,13 +101,7 @@ class Summarize(Value, frozen=True, kw_only=True):
         return starts[new]
 
     def effect(self, record: CallRecord, covers: int, most_characters: int) -> AskSummary:
-        """Return the extra request for a summary of the first messages of the dialog.
-
-        Args:
-            record: The record of the call.
-            covers: How many messages the summary covers.
-            most_characters: The most characters to show the summarizer.
-        """
+        """Return the extra request for a summary of the first messages of the dialog."""
         system = self.prompt or INSTRUCTIONS.format(words=max(20, self.max_tokens * 6 // 10))
         most_tokens = self.max_tokens + _THINKING
         settings = Settings(max_tokens=most_tokens)
@@ -200,13 +194,7 @@ def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) 
 
 
 def quoted(record: CallRecord, covers: int, most: int) -> str:
-    """Return the messages to summarize as lines of JSON, so that they count as data.
-
-    Args:
-        record: The record of the call.
-        covers: How many messages of the dialog the summary covers.
-        most: The most characters.  The oldest messages beyond it are left out.
-    """
+    """Return the messages to summarize as lines of JSON, so that they count as data."""
     known, task = record.summary, task_of(record)
     head = [_line({"task": truncated(task.text, _QUOTED)})] if task is not None else []
     if known is not None and known.text:

@@ -133,11 +133,6 @@ class View:
     def show(self, record: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
         """Return what a request shows.
 
-        Args:
-            record: The record of the call.
-            request: The request, whose messages are ignored.
-            tail: Messages at the end of the request that are not in the dialog.
-
         Raises:
             UsageError: If a pass is wrong.
         """
@@ -149,7 +144,6 @@ class View:
         return shown
 
     def _follow(self, record: CallRecord) -> None:
-        """Drop cached results if the call was forked or rewound."""
         length, newest = self._seen
         if len(record.dialog) < length or (length and record.dialog[length - 1] is not newest):
             self._forget()
@@ -300,7 +294,6 @@ class View:
         return Shown(shown, refusal, use=use)
 
     def _extends(self, record: CallRecord, messages: Sequence[Message]) -> bool:
-        """Return whether the messages of a request begin with all messages of the previous request."""
         # An earlier request that was not counted showed the whole dialog.
         if not len(record.requests):
             places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
@@ -373,7 +366,6 @@ class View:
         return known
 
     def _tokens_beside(self, request: Request, budget: Budget) -> int:
-        """Return the tokens of a request without its messages."""
         known = self._frame
         key = (request.functions, request.output, request.settings.hosted_tools)
         if known is None or known[0] != key:

@@ -64,13 +64,7 @@ class Delegate(Protocol):
         """The tables of the flow and its inner flows as JSON.  Empty for an agent, or if they are too large."""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
-        """Return the record of a call or run that has not begun.  Must be pure.
-
-        Args:
-            f: The function call that it performs.
-            depth: The number of agent calls around it.
-            deps: The deps of the outer call.
-        """
+        """Return the record of a call or run that has not begun.  Must be pure."""
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
         """Return the record of a call that takes over the dialog and has not begun.  Must be pure.
@@ -87,13 +81,7 @@ class Delegate(Protocol):
         """The agent's name."""
 
     def call_of(self, record: Any, deps: Any, has_approver: bool) -> Any:
-        """Return the agent call for a record, or the process for a `ProcessRecord`.
-
-        Args:
-            record: The state of the call or process.
-            deps: The deps of the outer call.
-            has_approver: Whether the outer call has an approver, who is asked if the agent has none.
-        """
+        """Return the agent call for a record, or the process for a `ProcessRecord`."""
 
 
 Given = TypeVar("Given")

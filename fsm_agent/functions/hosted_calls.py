@@ -24,11 +24,6 @@ _HARMLESS = (None, "regular", "allowed")
 def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has_approver: bool) -> dict[str, Function]:
     """Return the functions that answer the tools, by name.
 
-    Args:
-        tools: The tools.
-        functions: The functions of the agent, which may include its computer.
-        has_approver: Whether there is an approver.
-
     Raises:
         PromptError: If a function has the name of an MCP server that needs approval.
     """

@@ -207,7 +207,6 @@ class _Reader:
         return {**read, "extra_behavior": "allow", "extras_schema": self.read(others, depth + 1)}
 
     def _bounded(self, items: list[Any]) -> list[Any]:
-        """Return the items, or as many as may still be read."""
         taken = items[: max(0, self.left)]
         self.left -= len(taken)
         return taken
@@ -499,7 +498,6 @@ def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
 def _hints(
     call: Any, target: Any, signature: inspect.Signature, name: str, namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the resolved annotations of the parameters."""
     annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
     scope = _scope(call, target)
     for key in [key for key in signature.parameters if key in annotations][:1]:
@@ -513,7 +511,6 @@ def _hints(
 
 
 def _scope(call: Any, target: Any) -> dict[str, Any]:
-    """Return the names that annotations may use."""
     module = sys.modules.get(getattr(call, "__module__", None) or "")
     return getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
 
@@ -578,7 +575,6 @@ def _mentions_context(hint: Any) -> bool:
 
 
 def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], bound: Mapping[str, Any]) -> str | None:
-    """Return the name of the context parameter, or None."""
     context = None
     for index, (key, parameter) in enumerate(signature.parameters.items()):
         if index == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in bound:
@@ -611,7 +607,6 @@ def _arguments_type(
     documented: Mapping[str, str | None],
     bound: Mapping[str, Any],
 ) -> Any:
-    """Return a TypedDict of the parameters that are not bound."""
     from pydantic import BeforeValidator, ConfigDict, with_config
 
     fields: dict[str, Any] = {}

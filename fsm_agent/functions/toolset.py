@@ -127,8 +127,6 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
 
 
 class _Entry(Value, frozen=True):
-    """One function of a toolset, in one version."""
-
     function: Function
     conditions: tuple[Callable[[Any], bool], ...] = ()  # predicates of the deps, which must all hold
     share: float | None = None  # the share of agent calls that get this version, if its name has shares

@@ -75,11 +75,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
 
 class _Reader:
-    """Reads a list of dictionaries.
-
-    Args:
-        before: The messages before the list.
-    """
+    """Reads a list of dictionaries."""
 
     def __init__(self, before: Sequence[Message]) -> None:
         self._start = len(before)

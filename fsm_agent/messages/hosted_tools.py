@@ -161,10 +161,6 @@ HostedTool: TypeAlias = WebSearch | CodeExecution | ComputerUse | HostedMCP
 def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hosted_tools") -> None:
     """Check that a value is a tuple of tools without duplicates.
 
-    Args:
-        tools: The value.
-        owner: The name of the argument, for errors.
-
     Raises:
         UsageError: If it is anything else.  The error does not show the contents, which may be secret.
     """

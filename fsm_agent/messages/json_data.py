@@ -43,9 +43,6 @@ def event_data(event: Event) -> dict[str, Any]:
 
     New types and fields will be added, so ignore unknown ones.  `event_schema` describes them.
 
-    Args:
-        event: The event.
-
     Examples:
         >>> event_data(TextDelta("Hel"))
         {'type': 'text_delta', 'text': 'Hel'}
@@ -85,12 +82,7 @@ def type_of(kind: type[Any]) -> str:
 
 
 def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
-    """Return fields as JSON data, with long texts cut and secrets masked.
-
-    Args:
-        fields: The fields.
-        exact: The names of the fields that stay complete and unmasked.
-    """
+    """Return fields as JSON data, with long texts cut and secrets masked, except in the fields named in ``exact``."""
     shown = {name: _cut(json_data(value)) for name, value in fields.items() if name not in exact}
     masked = json.loads(masked_arguments(json.dumps(shown)))
     return {name: json_data(value) if name in exact else masked[name] for name, value in fields.items()}
@@ -134,7 +126,6 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _question(question: Any) -> dict[str, Any]:
-    """Return a question as JSON data, with its schema parsed."""
     schema = parsed(question.schema)
     return {"key": question.key, "kind": question.kind, "about": about_question(question), "schema": schema}
 

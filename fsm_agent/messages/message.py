@@ -35,10 +35,6 @@ def is_data_url(source: object) -> bool:
 def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
     """Return the bytes of a file or a data URL, or the given bytes.
 
-    Args:
-        source: The path, the data URL, or the bytes.
-        what: The word for the source in error messages.
-
     Raises:
         UsageError: If the source has another type, or is not a regular file of at most `MAX_FILE_BYTES`.
     """
@@ -148,7 +144,6 @@ class _File(Tagged, frozen=True, kw_only=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema of a field that holds a file."""
         return schema_of(cls, lambda text: from_json(text, cls), to_json)
 
     def data_url(self) -> str:
@@ -540,10 +535,6 @@ def renumbered(messages: Iterable[Message], start: int = 0) -> list[Message]:
     """Return the messages, with the ids of function calls and their results made from their positions.
 
     This keeps the ids of later calls unique.
-
-    Args:
-        messages: The messages.
-        start: The position of the first message.
     """
     found = list[Message]()
     ids = dict[str, str]()  # of the round
