@@ -60,10 +60,7 @@ def with_budget_left(record: Any, outer: CallRecord) -> Any:
 def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
     """Limit the budgets of a new process to what the outer process has left, and return its record.
 
-    Args:
-        record: The record.  A process other than an agent call passes the budgets on to its inner calls.
-        limits: The limits of the outer process.
-        used: The tokens that the outer process has used so far.
+    A process other than an agent call passes the budgets on to its inner calls.
     """
     left = dict[str, Any]()
     if limits.tokens is not None:
@@ -105,7 +102,7 @@ def _dollars(pico_usd: int) -> str:
 
 
 def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
-    """Return the inner calls that used tokens, in the order in which they ended, each with its tokens."""
+    """Return the inner calls that used tokens, each with its tokens, in the order in which they ended."""
     found = [(step.key, step.usage) for step in record.trace if step.usage and step.source == State.TOOL_INTERRUPT]
     if overrun.call is not None:
         found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))

@@ -65,8 +65,8 @@ UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, Runt
 class AgentCall(CompositeProcess, Generic[Out]):
     """One run of the machine over a dialog: a mutable object around an immutable record.
 
-    A driver performs the `effects` of the call, and passes their outcomes to `advance`.  The children of a call are the
-    calls and runs of the agents and flows among its functions.
+    A driver performs the `effects` of the call, and passes their outcomes to `advance`.  Agents and flows among its
+    functions run as its children.
 
     Args:
         record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
@@ -74,21 +74,19 @@ class AgentCall(CompositeProcess, Generic[Out]):
         settings: Options of the request to the model.
         args: Options for this call only, which override the options of its prompt.
         stop_when: A pure function that may end the call at a reply.
-        check: Judges each answer before it becomes the output; see `Agent`.  The record says whether the call has one.
+        check: Judges each answer before it becomes the output; see `Agent`.
         view: Selects the part of the dialog that the model sees.  By default, it sees the whole dialog.
         deps: The dependencies of functions, for their `Context`.
         has_approver: Whether the driver has an approver.  It decides on every function that its policy does not exempt.
 
     Attributes:
         steps: The steps of the last `advance`.
-        problem: The exception of the prompt's parser at the latest reply, or of the function that made the call fail.
-            It is None if the parser accepted the answer or was not called.  The record holds only its type and text.  A
-            traceback refers to the call through its frames, so a driver logs and drops the traceback of a parser.  It
-            keeps the traceback of a function, as the cause of `CallFailed`.
+        problem: The exception of the parser or check at the latest reply, or of the function that made the call fail,
+            or None.  The record holds only its type and text.
         prompt_change: The change of the prompt since the snapshot or run was made, or None if it has not changed.
-        client: The client of the model in the record, for the driver.  If it is None, the driver finds a client by the
-            model's name, or uses its own.
-        opening: Makes the system prompt when the call begins, for the driver.  It is None if the dialog has one.
+        client: The client of the model in the record.  If it is None, the driver finds a client by the model's name, or
+            uses its own.
+        opening: Makes the system prompt when the call begins.  It is None if the dialog has one.
         system_args: See `Dialog`.  A restored call does not know them, and treats its system message as an agent's.
 
     Examples:
@@ -159,10 +157,9 @@ class AgentCall(CompositeProcess, Generic[Out]):
             prompt: The task's prompt.
             limits: The budgets.
             depth: The number of agent calls around this one.
-            extra: The caller's data, kept in the record.  It must be JSON-serializable.
-            parser_args: Arguments for the prompt's parser and validators, kept in the record.  They must be
-                JSON-serializable.
-            options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps``, ``has_approver``.
+            extra: The caller's JSON-serializable data, kept in the record.
+            parser_args: JSON-serializable arguments for the prompt's parser and validators, kept in the record.
+            options: The other arguments of `AgentCall`.
         """
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
         made: Any = cls
@@ -219,7 +216,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Complete the call with its last reply, from any thread or from one of its functions.
 
         As with `stop_when`, the call completes with `Reason.STOPPED` and no output, and pending function calls do not
-        run.  The request takes effect in the same way as a `cancel`.
+        run.
         """
         outcome = Stopped(reason=reason)
         self.request_end(outcome.kind, outcome.reason)
@@ -234,7 +231,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.  The call is unchanged.
-            IllegalTrigger: If the call has ended.  The call is unchanged.
+            IllegalTrigger: If the call has ended.
         """
         if self.delegation is None:
             self._advance_alone(key, outcome)
@@ -297,7 +294,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, event: TableEvent) -> None:
-        """Keep the output that was parsed from the latest reply, or the exception of the parser or the check."""
+        """Keep the output parsed from the latest reply, or the exception of the parser or the check."""
         self._output, self.problem = _UNPARSED, None
         if type(event) is FinalReply:
             self._output, self.problem = event.output, event.error
@@ -338,12 +335,12 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self._agents("").within_budget(super()._settle_children(record, ended, steps), steps)
 
     def _check(self, key: str, outcome: Any) -> None:
-        """Do nothing: the step of the call checks the outcome."""
+        """Do nothing, because the step checks the outcome."""
 
     # Its journal
 
     def journaled(self) -> Self:
-        """Begin a journal in memory, and return the call.  `undo`, `redo`, `fork` and `states` need a journal."""
+        """Begin a journal in memory, which `undo`, `redo`, `fork` and `states` need, and return the call."""
         if self.journal is None:
             self.journal = Journal(self.record)
         return self
@@ -361,8 +358,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return to the state before the last step.
 
         Raises:
-            UsageError: If the call has no journal, no step to undo, or a driver.  Also if the journal is in a store,
-                which cannot undo steps.
+            UsageError: If the call has no journal, no step to undo, or a driver, or its journal is in a store.
         """
         self.return_to(self._kept("undo").undo())
 
@@ -440,7 +436,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
-        """Return a function and its arguments that make this call again.  All of them can be pickled.
+        """Return a function and its arguments, which can be pickled, to make this call again.
 
         If the prompt or other code cannot be pickled or loaded, the new call has only the record.
         """
@@ -451,7 +447,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return the arguments of the call without its record.  An ended call needs only the prompt."""
+        """Return the arguments of the call without its record."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}
@@ -528,7 +524,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return the function call that a key belongs to, or the effect itself if it has no function call.
 
         Raises:
-            OutcomeError: If no effect waits for this outcome under this key.
+            OutcomeError: If no effect waits for this outcome.
         """
         for wanted in effects:
             if wanted.key == key:
@@ -587,7 +583,6 @@ def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = Fals
 
 
 def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
-    """Return the call that `AgentCall.portable` wrote."""
     problem = code
     if isinstance(code, bytes):
         try:

@@ -7,8 +7,7 @@ The record of a child is a value inside the record of its parent, so the parent'
 objects are made around the children's records on demand.  If an advance fails after a step of a child, the child's
 object is ahead of the parent's record, and returns to that record at its next use.
 
-A child's last step and the parent's reaction to it are one `advance`.  So no record shows an ended child whose parent
-has not yet reacted.
+A child's last step and the parent's reaction to it are one `advance`, so no record shows an ended child.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class ParentRecord(Protocol):
 class ChildEffects(Value, frozen=True):
     """The effects and the deadline of a child, under their keys in the parent.
 
-    This is a cache: otherwise, with a thousand children, most of the work at each step would be to read their effects.
+    This is a cache: with a thousand children, it would take too long to read all effects at each step.
     """
 
     # The child's record when the effects were read.  The cache is valid while the parent holds this same object.
@@ -176,11 +175,11 @@ class CompositeProcess(BaseProcess, ABC):
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     def outlasts(self, outcome: Any) -> bool:
-        """Return whether the process handles this outcome and continues, although the outcome ends most processes."""
+        """Return whether the process continues after this outcome, which ends most processes."""
         return False
 
     def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if the child shares the environment of this process."""
+        """Return the environment of a child, or None if it shares the environment of this process."""
         return None
 
     def return_to(self, record: Any) -> None:
@@ -289,7 +288,7 @@ class CompositeProcess(BaseProcess, ABC):
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
         """Return the names of the children and the own effects that the step to ``record`` may have changed.
 
-        The own effects are by `slot`, with None for a slot that is empty now.  Return None if anything else may have
+        The own effects are by `slot`, with None for a slot that is empty now.  Return None if other effects may have
         changed.
         """
         # A child's step changes nothing else as long as the parent has taken no step of its own.
@@ -337,7 +336,7 @@ class CompositeProcess(BaseProcess, ABC):
         return ChildEffects(child.record, effects, _deadline_under(prefix, child.deadline))
 
     def _advanced(self, key: str, record: ParentRecord) -> Advanced | None:
-        """Return the effects after the step to ``record``, or None if they have to be read again."""
+        """Return the effects after the step to ``record``, or None if they must be read again."""
         if self._cached_for is not self.record or record.ending is not None:
             return None
         found = self.moved(key, record)
@@ -491,11 +490,7 @@ class CompositeProcess(BaseProcess, ABC):
             raise OutcomeError(f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}")
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that no effect of the process itself asks for.  Subclasses may accept some.
-
-        Raises:
-            OutcomeError: If the outcome is refused.
-        """
+        """Refuse an outcome that no effect of the process itself asks for.  Subclasses may accept some."""
         raise OutcomeError(self._unwanted_text(key))
 
     def _unwanted_text(self, key: str) -> str:
@@ -511,7 +506,7 @@ def inside(name: str, event: Event) -> Inside:
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:
-    """Return the names of the new children, in order.  They are the last of all children."""
+    """Return the names of the new children, which are the last ones, in order."""
     found = []
     for name in reversed(children):
         if name in known:

@@ -40,13 +40,13 @@ class _HandoffTarget(NamedTuple):
 class Delegation:
     """The inner agents of a call: how they begin, and how their ends become outcomes of the call.
 
-    One advance of the call may take several steps, since it also starts children and reacts to their ends.  So a step
-    starts from a record that is not committed yet, and the call's record changes only after all steps.
+    One advance may take several steps of the call, since it also starts children and reacts to their ends.  So a step
+    may start from a record that is not committed yet.
 
     Attributes:
         inners: The present and former inner agents and their calls, by name, for listeners.
         ahead: The record after the latest own step, which may not be committed yet.
-        parsed: The final or refused reply of the present advance, or None.
+        parsed: The final or refused reply of the current advance, or None.
     """
 
     __slots__ = ("_alone", "ahead", "call", "inners", "parsed")
@@ -59,11 +59,7 @@ class Delegation:
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     def address(self, key: str, outcome: Any) -> str:
-        """Return the key under which the call takes an outcome.  After a handoff, another call has the dialog.
-
-        Raises:
-            OutcomeError: If the call does not wait for this outcome.
-        """
+        """Return the key under which the call takes an outcome.  After a handoff, another call has the dialog."""
         call = self.call
         if call.record.state is not State.HANDED_OVER or SEPARATOR in key:
             return key

@@ -68,7 +68,7 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Begin(EffectValue, frozen=True):
-    """The start of the call, which needs the time and an id.
+    """Starts the call, which needs the time and an id.
 
     Examples:
         >>> Agent(Script()).prepare("Hello").effects[0].key
@@ -81,7 +81,7 @@ class Begin(EffectValue, frozen=True):
 
 
 class CallModel(EffectValue, frozen=True):
-    """A request for the model's reply.
+    """Requests the model's reply.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -101,7 +101,7 @@ class CallModel(EffectValue, frozen=True):
 
 
 class AskSummary(EffectValue, frozen=True, kw_only=True):
-    """An extra request to a model for a summary of the beginning of the dialog.
+    """Requests a summary of the beginning of the dialog from a model.
 
     Examples:
         >>> request = Request(messages=(Message.of("user", "Hi."),))
@@ -122,7 +122,7 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
 
 
 class Sleep(EffectValue, frozen=True):
-    """A wait until a Unix time.
+    """Waits until a Unix time.
 
     Examples:
         >>> Sleep("sleep:1", until_s=1_800_000_000.0).until_s
@@ -140,7 +140,7 @@ class Sleep(EffectValue, frozen=True):
 
 
 class AskApproval(EffectValue, frozen=True):
-    """The question whether a function may be called.
+    """Asks whether a function may be called.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -168,7 +168,7 @@ class AskApproval(EffectValue, frozen=True):
 
 
 class StartFunction(EffectValue, frozen=True):
-    """A note that a function that must not run twice is about to start.
+    """Notes that a function that must not run twice is about to start.
 
     Examples:
         >>> StartFunction("start:1.0", function_call("pay", order=17)).call.name
@@ -182,7 +182,7 @@ class StartFunction(EffectValue, frozen=True):
 
 
 class RunFunction(EffectValue, frozen=True):
-    """The run of a function.
+    """Runs a function.
 
     Examples:
         >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
@@ -206,7 +206,7 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class Reconcile(EffectValue, frozen=True):
-    """The question what became of a function that must not run twice and whose driver is gone.
+    """Asks what became of a function that must not run twice, after its driver was lost.
 
     Examples:
         >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
@@ -233,7 +233,7 @@ class Reconcile(EffectValue, frozen=True):
 
 
 class CheckOutput(EffectValue, frozen=True):
-    """The check of the proposed answer by `Agent.check`; see `AgentCall.proposed`.
+    """Runs `Agent.check` on the proposed answer; see `AgentCall.proposed`.
 
     Examples:
         >>> CheckOutput("check:0").key                       # its outcome is Checked, CheckRefused or CheckFailed

@@ -119,11 +119,7 @@ def header_of_call(
 
 
 def seed_of(header: Header) -> Seed:
-    """Read the seed in a header.
-
-    Raises:
-        JournalError: If the seed is damaged, or does not belong to an agent call.
-    """
+    """Read the seed in a header."""
     try:
         seed: Seed = from_json(bytes(header.seed), Seed)
     except ValueError as error:
@@ -165,13 +161,13 @@ _WORDS = {  # for fields, as a caller knows them
 
 
 def earlier_messages(header: Header, count: int) -> range:
-    """Return the range of the ``count`` messages of earlier turns that the run of a turn does not store."""
+    """Return the range of the ``count`` messages of earlier turns that the run does not store."""
     start = _start(seed_of(header).dialog)
     return range(start, start + count)
 
 
 def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
-    """Return the header of a turn as the header of a run outside of any conversation, with all messages in its seed."""
+    """Return the header of a turn as the header of a run outside of any conversation, with all messages."""
     seed = seed_of(header)
     whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
     return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")
@@ -194,11 +190,7 @@ def call_of(
     """Return the call as it began, or as it was at its last snapshot.
 
     If a pending function has been removed, the model gets an error, unless the function was approved (`lost_approval`).
-    If the prompt has changed since the run began, the call's ``prompt_change`` says so.  A run that began without a
-    check continues without one, so that its journal can be read.
-
-    Raises:
-        SnapshotError: If the document is damaged.
+    A run that began without a check continues without one, so that its journal can be read.
     """
     if not seed.is_checked:
         parts["check"] = None

@@ -123,11 +123,7 @@ def _written(value: Any, governing: Prompt[Any]) -> str:
 
 
 def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
-    """Return a value as JSON that `read_changed` reads back unchanged.
-
-    Raises:
-        ValueError: If there is no such JSON.
-    """
+    """Return a value as JSON that `read_changed` reads back unchanged."""
     read = partial(read_changed, record=record, governing=governing)
     if governing.parser is None:
         return governing.expected.kept(value, read)
@@ -245,13 +241,7 @@ def read_reply(
 ) -> tuple[str, TableEvent]:
     """Return the trigger of a model's reply, and its event for the table.
 
-    Args:
-        record: The record of the call.
-        reply: The reply.
-        prompt: The task's prompt.
-        stop_when: Decides whether the reply ends the call.
-        seen: Fingerprints of calls that need not run again, since their results are still valid.
-        gate: Decides which calls wait for approval.
+    ``seen`` has the fingerprints of calls that need not run again, since their results are still valid.
     """
     limits = record.limits
     if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
@@ -311,11 +301,7 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
 def parse_answer(
     record: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
-    """Parse the answer in a reply, with the parser of the prompt that it answers.
-
-    Raises:
-        Exception: Whatever the parser raises.
-    """
+    """Parse the answer in a reply with the parser of the prompt that it answers, whose exceptions are passed on."""
     governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = reply.is_cut_off and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
@@ -363,7 +349,7 @@ def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
 def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
     """Return the arguments for the parser of the prompt that an answer belongs to.
 
-    A handler's own parser does not get the task's arguments if it is a plain function.
+    A handler's own plain function does not get the task's arguments.
     """
     parser = governing.parser
     return record.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS

@@ -7,9 +7,9 @@ the line itself.  The first digest covers the header.
 Without a signing key, the digests reveal damage, but not a forger who recomputes them.  With a key they are HMACs.  A
 journal whose end was cut off is a valid earlier journal.
 
-An entry holds the steps, but not the records after them.  `replay` takes the same steps, or raises a `ReplayError`
-because the code has changed.  For readers without the code, an entry also holds the states after the steps, the inner
-processes that began, and why a reply was refused or a call failed.
+An entry does not hold the records after its steps.  `replay` takes the same steps, or raises a `ReplayError` because
+the code has changed.  For readers without the code, an entry also holds the states after the steps, the inner processes
+that began, and why a reply was refused or a call failed.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Journal:
     """The entries of a process since the journal was attached, and the records between them.
 
     Args:
-        first: The record of the process in its present state.
+        first: The record of the process in its current state.
         run: The name of the run in a store, or ``""`` without a store.
         header: The first line of the stored journal.
         chain: The digests so far, or None if nothing is written yet.
@@ -190,7 +190,7 @@ class Journal:
 
     @property
     def records(self) -> list[Any]:
-        """The records from the first to the present one.  Each shares most of its data with the previous one."""
+        """The records from the first to the current one.  Each shares most of its data with the previous one."""
         return [self.first, *[entry.record for entry in self.entries]]
 
     def since(self, n: int) -> list[Entry]:
@@ -206,7 +206,7 @@ class Journal:
             self.undone.clear()
 
     def settle(self, record: Any) -> None:
-        """Drop the last entry if the process, which has this record, was interrupted before it committed the step."""
+        """Drop the last entry if the process was interrupted before it committed the step."""
         if record is not self.record:
             self.entries.pop()
 
@@ -231,11 +231,7 @@ class PastJournal(Journal):
     __slots__ = ()
 
     def add(self, entry: Entry, before: Any) -> None:
-        """Refuse the entry.
-
-        Raises:
-            UsageError: Always.
-        """
+        """Refuse the entry."""
         raise UsageError(self.refusal)
 
     @property
@@ -255,10 +251,7 @@ class Chain:
         header: The first line.
         signing_key: Makes the digests HMACs with this key.
         n: The number of the last line that was written or verified.
-        digest: The digest of that line.  By default, it is the digest of the header.
-
-    Attributes:
-        digest: The digest of the last line.
+        digest: The digest of that line; by default the digest of the header.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -354,10 +347,7 @@ def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
 
 
 def why_json(step: Event) -> str:
-    """Return why a step refused a reply or failed the call, as a field of a line.
-
-    A reader of the journal may not have the code that read the reply.
-    """
+    """Return why a step refused a reply or failed the call, as a field of a line."""
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
     if not (why := own.told or (own.detail if own.to == _FAILED else "")):
         return ""
@@ -376,7 +366,7 @@ _decoder = decoder_of(_Signed)
 
 
 def with_traceparent(header: str, traceparent: str) -> str:
-    """Return a header with this traceparent.  It is unchanged if it has one already, or ``traceparent`` is not valid.
+    """Return a header with this traceparent, unless it has one already or ``traceparent`` is not valid.
 
     The header is not parsed, since it may hold a long dialog.
     """
@@ -408,11 +398,7 @@ def header_of(line: str) -> Header:
 
 
 def line_of(text: str) -> Line:
-    """Read an entry without verifying its digest.
-
-    Raises:
-        JournalError: If the line cannot be read.
-    """
+    """Read an entry without verifying its digest."""
     try:
         signed = _decode_line(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError) as error:
@@ -443,7 +429,7 @@ def retried_in(line: Line) -> Retried | None:
 
 
 def kept_lines(lines: Iterable[str]) -> list[Line]:
-    """Return the entries of a journal that count, without undone entries and without the retries themselves."""
+    """Return the entries of a journal that count, without undone entries and retries."""
     kept: list[Line] = []
     for text in lines:
         line = line_of(text)
@@ -466,11 +452,7 @@ _START, _END = len(_HEAD), len(_HEAD) + 64
 
 
 class KeyMissing(JournalError):
-    """The journal of a run is signed, and the key to read it is missing.
-
-    Args:
-        run: The name of the run.
-    """
+    """The journal of a run is signed, and the key to read it is missing."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -524,11 +506,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
 
 
 def key_bytes(signing_key: str | bytes) -> bytes:
-    """Return a key as bytes.
-
-    Raises:
-        UsageError: If the key is too short, or neither text nor bytes.
-    """
+    """Return a key as bytes."""
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key
     right = f"signing_key: expected {MIN_KEY_BYTES} bytes or more, such as secrets.token_hex(), got"
     if not isinstance(key, bytes):

@@ -1,12 +1,8 @@
 """A table of rows, and the `transitions` machine that executes it.
 
 A row says: on this trigger, in these states, if the guard holds, the action makes the next record and the machine goes
-to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``.  The
-record is the present state, and the event is the input.  The owner is constant for the life of a record: the prompt of
-an agent call, or the run of a flow.
-
-`take_row` takes a step.  `explain` shows which row a step would take and why, and `explain_step` shows why a past step
-took its row.
+to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``: the
+current state, the input, and an object that is constant for the record, such as the prompt of an agent call.
 """
 
 from __future__ import annotations
@@ -42,10 +38,9 @@ class Cursor:
     """The record during one step, as the model that `transitions` moves.
 
     Attributes:
-        state: The name of the state.  It is a plain string because `transitions` reads it several times a step, and
-            each read of an enum member's name costs two function calls.
+        state: The name of the state, a plain string because `transitions` reads it several times a step.
         after: The record that the row's action returned.
-        guard: The name of the guard that allowed the row, or ``""`` if the row has no guard.
+        guard: The name of the guard that allowed the row, or ``""``.
     """
 
     __slots__ = ("after", "guard", "state")
@@ -124,7 +119,7 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
 
 
 def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: Any) -> Cursor:
-    """Take the first row whose guard holds, and return its cursor.  The cursor's ``state`` is a member of the enum.
+    """Take the first row whose guard holds, and return its cursor, whose ``state`` is a member of the enum.
 
     Raises:
         IllegalTrigger: If no row of this trigger can be taken.
@@ -176,8 +171,6 @@ class RowVerdict(Value, frozen=True):
 class Explanation(Value, frozen=True):
     """The rows that a trigger has in a state, the verdicts of their guards, and the row that was taken.
 
-    As text, it has one line per row, in the order in which the rows are tried.
-
     Examples:
         >>> from fsm_agent.call import Cancelled
         >>> call = Agent(Script("Hi.")).call("Hello").call
@@ -195,7 +188,7 @@ class Explanation(Value, frozen=True):
 
     @property
     def taken(self) -> RowVerdict | None:
-        """The row that was or would be taken, or None if there is no such row."""
+        """The row that was or would be taken, or None."""
         return next((row for row in self.rows if row.is_taken), None)
 
     @property
@@ -217,8 +210,6 @@ class Explanation(Value, frozen=True):
 def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: Any) -> Explanation:
     """Return which row a machine would take and what the guards say, without taking a step.
 
-    Guards are asked from the top until one holds, as in a step.  Actions are not called.
-
     Examples:
         >>> from types import SimpleNamespace
         >>> def is_dark(lamp, event, owner):
@@ -235,9 +226,7 @@ def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: A
 
 
 def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
-    """Return why a step took its row, without asking its guards again.
-
-    Rows are tried from the top, so the guards of all earlier rows must have refused.
+    """Return why a step took its row, without asking the guards again.
 
     Raises:
         UsageError: If the table has no such row.
@@ -310,7 +299,6 @@ def _refuse(row: Row) -> tuple[bool, str]:
 
 
 def _ask(row: Row, record: Any, event: Any, owner: Any) -> tuple[bool | None, str]:
-    """Return whether the guard of a row holds, or None and the error if it raises."""
     guard = row[3]
     try:
         return guard is None or bool(guard(record, event, owner)), ""

@@ -408,7 +408,7 @@ Examples:
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls, some of which are already settled."""
+    """A reply that requests functions: its message with our ids, and its calls, some of which may be settled."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
@@ -451,7 +451,7 @@ class TooLong(Value, frozen=True):
 
 
 class HandedOver(Value, frozen=True, kw_only=True):
-    """Another agent gets the dialog, because the model requested it or the agent had the dialog in an earlier turn."""
+    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
 
     kind: ClassVar[str] = "handed_over"
 

@@ -144,7 +144,7 @@ class PhaseDetector(Value, frozen=True):
 
 
 class _PhaseTracker:
-    """The present phase and the latest calls."""
+    """The current phase and the latest calls."""
 
     __slots__ = ("_detector", "_latest", "_seen", "phase")
 
@@ -174,11 +174,10 @@ class _PhaseTracker:
 class PhaseHook:
     """A hook that follows the phase of the latest call.
 
-    Functions count when they end, and once more at the end of the call, in the order in which they were requested.  The
-    hook follows one call at a time.  If threads share an agent, pass each call its own hook as the sink.
+    It follows one call at a time.  If threads share an agent, pass each call its own hook as the sink.
 
     Attributes:
-        phase: The present phase.
+        phase: The current phase.
 
     Examples:
         >>> hook = PhaseHook(PhaseDetector())

@@ -46,11 +46,7 @@ def with_prefix(key: str, prefix: str) -> str:
 
 
 def check_given(key: object, outcome: object) -> None:
-    """Check the types of a key and, if the key is empty, of an outcome.
-
-    Raises:
-        OutcomeError: If the key is not a string, or the object without a key is not an outcome.
-    """
+    """Check the types of a key and, if the key is empty, of an outcome."""
     if not isinstance(key, str):
         raise OutcomeError(f"the key: expected that of an effect, such as 'ask:2.0', got {safe_repr(key)}")
     if not key and not isinstance(getattr(outcome, "kind", None), str):
@@ -228,7 +224,7 @@ class Process(Protocol):
     def renew(self, at_s: float) -> None:
         """Restart the deadlines of the process and its inner processes, as if they began at ``at_s``.
 
-        This is not a step.  A retry needs it, so that a past deadline does not end the run at once.
+        A retry does this, so that a past deadline does not end the run at once.  It is not a step.
         """
 
     def owner(self, key: str) -> Owner:
@@ -240,11 +236,7 @@ class Process(Protocol):
     # Its journal
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return the kind of the process and what it began with, for readers who do not have its code.
-
-        Args:
-            name: The name of the process in its parent.
-        """
+        """Return the kind of the process and what it began with, for readers who do not have its code."""
 
     @property
     def fingerprint(self) -> str:
@@ -292,10 +284,7 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 
 
 def open_effects(process: Process) -> Sequence[AnyEffect]:
-    """Return the effects of a process at rest.
-
-    If a function waits for a run, the effects of the run replace the effect of the function.
-    """
+    """Return the effects of a process at rest.  If a function waits for a run, the run's effects replace it."""
     if not process.waits_inside:
         return process.effects
     return [effect for effect, _ in open_effects_of_runs(process)]
@@ -325,12 +314,9 @@ def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
 
 
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
-    """Return the earliest deadline of the processes on a path and of their present states, or None.
+    """Return the earliest deadline of the processes on a path and of their current states, or None.
 
-    Args:
-        process: The outermost process.
-        key: The key of an effect.
-        timers: The time until which each effect waits, by key.  The key of a state is like ``sleep:review#3``.
+    ``timers`` has the time until which each effect waits.  The key of a state is like ``sleep:review#3``.
     """
     path, _, own = key.rpartition(SEPARATOR)
     around, moments = "", [process.own_deadline_s]
@@ -417,11 +403,7 @@ class BaseProcess:
         return self.machine.rows  # type: ignore[attr-defined,no-any-return]
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome, and the three arguments of the guards.  The process does not change.
-
-        Raises:
-            OutcomeError: If no effect has this key, or the effect does not accept this outcome.
-        """
+        """Return the trigger of an outcome, and the three arguments of the guards.  The process does not change."""
         raise NotImplementedError
 
     def end_with(self, outcome: Any) -> None:

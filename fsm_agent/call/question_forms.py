@@ -94,7 +94,7 @@ class QuestionForm(NamedTuple):
 
     @property
     def has_button_each(self) -> bool:
-        """True if there are several types with at most one field each, so that each type gets a button."""
+        """True if each type gets a button, because there are several types with at most one field each."""
         return len(self.choices) > 1 and all(len(choice.fields) <= 1 for choice in self.choices)
 
 
@@ -290,8 +290,8 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
     Args:
         question: The question.
         kind: The kind of outcome: one of `QuestionForm.answers`, or ``modified``.
-        value: For an approval, the arguments, or None to keep them.  Masked parts keep their former values.  For the
-            result of a function or a state, its value.
+        value: The arguments for an approval, or None to keep them; masked parts keep their former values.  Otherwise,
+            the result of the function or state.
         reason: Why a call is denied or a run is cancelled, or the error of a function.
         type: The name of the value's type, if the state accepts several types.
 
@@ -342,10 +342,7 @@ def _approval(question: Question, arguments: Any) -> Outcome:
 
 
 def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
-    """Return where and why an answer does not fit the schema of its question.  Empty if it fits or there is no schema.
-
-    The texts do not contain the answer, which may be secret.
-    """
+    """Return where and why an answer does not fit its question's schema.  The texts do not quote the answer."""
     schema = _schema(question)
     try:
         if isinstance(outcome, Modified):
@@ -358,11 +355,7 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
 
 
 def _check_answer(text: str, schema: Mapping[str, Any], types: Sequence[str]) -> None:
-    """Check an answer against the schemas of its types, as its state would, without the code of the types.
-
-    Raises:
-        ValueError: If the answer has none of the types, or does not say which.  Other `REFUSALS` are possible.
-    """
+    """Check an answer against the schemas of its types, as its state would, without the code of the types."""
     answer, kinds = json.loads(text), schema.get("anyOf")
     is_each_known = len(types) > 1 and isinstance(kinds, list) and len(kinds) == len(types)
     parts: Sequence[Any] = kinds if is_each_known and kinds else [schema]
@@ -394,11 +387,7 @@ def _problems(error: Exception) -> list[tuple[str, str]]:
 
 
 def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
-    """Return the outcome of a filled-in form.
-
-    Args:
-        question: The question.
-        form: The texts by the name of their field, with ``kind``, ``reason`` and ``type``.
+    """Return the outcome of a form, given its texts by field name and its ``kind``, ``reason`` and ``type``.
 
     Raises:
         FormError: If a field is wrong, or the question does not take this kind of answer.

@@ -206,7 +206,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # said of a function that mus
 
 
 class OnceRun(Value, frozen=True):
-    """How far a pending function call that must not run twice has come."""
+    """The progress of a pending function call that must not run twice."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again
@@ -257,8 +257,8 @@ class RequestFailure(Value, frozen=True, kw_only=True):
 class CallRecord(Value, frozen=True, kw_only=True):
     """The whole state of an agent call: a value whose JSON is the snapshot.
 
-    Two records are equal if the same things happened, in any schedule.  The comparison ignores `trace`, which holds the
-    order in which functions returned.
+    Two records are equal if the same things happened.  The comparison ignores `trace`, which holds the order in which
+    functions returned.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -414,7 +414,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def is_looping(self) -> bool:
-        """True if the newest round completes a multiple of `Limits.identical_rounds`, so that the loop is reported."""
+        """True if the number of identical rounds is a multiple of the limit, so that the loop is reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
@@ -480,7 +480,6 @@ class _Outline(Value, frozen=True):
 
 
 def _used(data: Mapping[str, Any]) -> Usage:
-    """Return the tokens of a record in JSON, including its inner records."""
     used: Usage = from_data(data.get("usage", {}), Usage)
     inside = [child.get("record", child) for child in data.get("children", {}).values()]
     return sum([_used(child) for child in inside], used)

@@ -97,7 +97,6 @@ class _Screen:
         return call, call
 
     def _lacks_arguments(self, call: FunctionCall) -> bool:
-        """Return whether the reply was cut off before the arguments of the call."""
         return call is self.cut and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
@@ -117,9 +116,6 @@ def fingerprint(call: FunctionCall) -> str:
     """Return a text that is equal for calls with equal names and arguments.
 
     The order of keys does not matter, but 1, 1.0 and true differ.
-
-    Raises:
-        ValueError: If the arguments are not JSON.
     """
     arguments = object_text(call.arguments_json)
     return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)

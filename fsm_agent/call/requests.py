@@ -1,9 +1,6 @@
 """What an agent call waits for in each state, and the request to its model.
 
-The first part decides which of a round's calls wait for approval.  The approver is asked about every call, unless the
-function's policy exempts it.  The second part decides which functions a request offers, which prompt it uses, and which
-calls of a round may run.  The third part makes the effects.  Everything follows from a record and constants of the
-call, so the record need not be the call's present one.
+Everything here follows from a record and constants of the call, so the record need not be the call's current one.
 """
 
 from __future__ import annotations
@@ -40,17 +37,13 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 
 class ApprovalGate(Value, frozen=True):
-    """Decides which calls need approval, from the functions' policies and the facts about the driver."""
+    """Decides which calls need approval.  The approver is asked about every call that its policy does not exempt."""
 
     has_approver: bool = False
     deps: Any = None
 
     def is_closed(self, function: Function, call: FunctionCall, record: CallRecord) -> bool:
-        """Return whether a call with valid arguments needs approval.
-
-        Raises:
-            UsageError: If the predicate of the function returned neither True nor False.
-        """
+        """Return whether a call with valid arguments needs approval."""
         policy = function.needs_approval
         if policy is None:
             return self.has_approver
@@ -79,7 +72,7 @@ def approved_keys(record: CallRecord) -> set[str]:
 def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> CallRecord:
     """Apply the policies again to pending calls that were not approved, and return the record.
 
-    Calls that already wait for approval keep waiting, and calls whose arguments are no longer valid now wait, too.
+    Calls whose arguments are no longer valid wait for approval, too.
     """
     approved = approved_keys(record) if record.round else set()
 
@@ -187,7 +180,7 @@ def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt)
 
 @lru_cache(maxsize=64)
 def removed_function(name: str) -> Function:
-    """Return a stand-in for a removed function that was requested.  It returns an error to the model."""
+    """Return a stand-in for a removed function, which returns an error to the model."""
 
     def call(**arguments: Any) -> str:
         raise Retry(f"The function {name!r} is no longer available. Go on without it.")
@@ -248,7 +241,7 @@ class View(Protocol):
         """Return what a request shows."""
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return how many tokens a request may have after one that was too long, or None if it cannot be shortened."""
+        """Return how many tokens a request may have after one that was too long, or None if it must stay whole."""
 
     def use(self, record: CallRecord) -> ContextUse | None:
         """Return what the last request showed the model."""

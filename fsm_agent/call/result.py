@@ -37,8 +37,8 @@ _ByReply: TypeAlias = Iterator[tuple[str, Iterator[FunctionCall]]]
 class RoundReport(Value, frozen=True, kw_only=True):
     """One round of a call: from the request for a reply to the results of the functions that it requests.
 
-    The last round of an answered call ends with the answer.  If the dialog was handed over, the rounds of the agent
-    that took it over follow.  Times come from the steps, so they do not include the present wait of a call.
+    The last round of an answered call ends with the answer.  After a handoff, the rounds of the other agent follow.
+    Times do not include the current wait of a call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -71,14 +71,11 @@ class RoundReport(Value, frozen=True, kw_only=True):
 
 
 def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundReport, ...]:
-    """Return the rounds of a call so far.
-
-    Takes linear time.
+    """Return the rounds of a call so far.  Takes linear time.
 
     Args:
         record: The record of the call.
-        price: The price of the model's tokens.  Without it, the cost is the sum of the costs in the replies, if the
-            agent asked for them.
+        price: The price of the model's tokens.  Without it, the cost is the sum of the costs in the replies, if any.
 
     Raises:
         UsageError: If ``record`` is not the record of a call.
@@ -94,7 +91,6 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
 
 
 def _by_reply(record: CallRecord) -> _ByReply:
-    """Group the function calls in a record by the position of their reply in the dialog."""
     return groupby(record.function_calls, lambda f: f.id.partition(".")[0])
 
 
@@ -122,7 +118,6 @@ def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) ->
 
 
 def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round] | None:
-    """Return the rounds of the agent that took over the dialog, or None if no agent did."""
     if record.successor is not None:  # it has ended, and the call has its dialog and its function calls
         return _rounds(record.successor, requested, dialog)
     inner = record.children.get(successor_name(record.governed_by))
@@ -333,12 +328,12 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the typed answer was last requested.  None for a text answer, or if the client does not report it."""
+        """How the typed answer was last requested.  None for a text answer, or if unknown."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """The change of the prompt since the snapshot or run was made, or None if it has not changed."""
+        """The change of the prompt since the snapshot or run was made, or None."""
         return self.call.prompt_change
 
     @property
@@ -405,8 +400,8 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON data: its state, output, text, usage and function calls.
 
-        Values under secret names are masked, and long texts are cut, except in ``output`` and ``text``, which are
-        complete and unmasked.  FastAPI uses this form for an endpoint that returns a result.
+        Values under secret names are masked, and long texts are cut, but ``output`` and ``text`` are complete and
+        unmasked. FastAPI uses this form for an endpoint that returns a result.
 
         Examples:
             >>> told = Agent(Script("42"), output=int).call("6 * 7?").to_dict()
@@ -477,9 +472,8 @@ class CallFailed(_CallError):
         round: The round in which it failed, from 1.
         function: The name of the function that failed or was called in a loop, or ``""``.
         trace: The steps of the call.
-        __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
-            exception of a function in this OS process has its traceback.  Other exceptions are made from the recorded
-            text.
+        __cause__: The provider's last error, or the exception of the function or parser.  An exception from another OS
+            process is made from the recorded text.
 
     Examples:
         >>> try:
@@ -547,12 +541,7 @@ def _unpickled(
 
 
 def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
-    """Return the result of a completed call.
-
-    Raises:
-        CallFailed: If the call ended without an output.  The cause is the error of the provider or parser, if any.
-        CallSuspended: If the call has not ended and waits for an answer.
-    """
+    """Return the result of a completed call, or raise an error; see `AgentCall.result`."""
     record, journal = call.record, call.journal
     if record.ending is None:
         run = journal.run if journal is not None and journal.is_stored else ""
@@ -578,7 +567,7 @@ def _requests_sent(record: CallRecord) -> int:
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
-    """Return the exception behind a failure.  If it was raised in another OS process, make it from the record."""
+    """Return the exception behind a failure, made from the record if it was raised in another OS process."""
     if ending.reason in (Reason.FUNCTION_FAILED, Reason.CHECK_FAILED):
         return FsmAgentError(ending.detail) if problem is None else problem
     report = ending.error

@@ -204,7 +204,7 @@ def lost_approval(process: Process) -> str | None:
 
 
 def missing_function(process: Process) -> str | None:
-    """Return which pending function is missing and where, or None if none is missing.
+    """Return which pending function is missing and where, or None.
 
     A function that may already have run is not reported, since a question about it is open.
     """
@@ -300,11 +300,7 @@ def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
 
 
 def snapshot_without(call: AgentCall, left_out: range) -> str:
-    """Return a snapshot of a call without this range of messages from the beginning of its dialog.
-
-    Raises:
-        SnapshotError: In the same cases as `snapshot`.
-    """
+    """Return a snapshot of a call without this range of messages from the beginning of its dialog."""
     record = call.record
     kept = without_earlier(record.dialog, left_out)
     return _written(call, record.changed(dialog=kept, seeded_with=record.seeded_with - len(left_out)))
@@ -371,21 +367,13 @@ def restore(
 
 
 def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Mapping[str, Any], str]:
-    """Return the ``extra`` of the call in a snapshot, and the name of the person who asked.
-
-    Raises:
-        SnapshotError: If the document is damaged, or was not signed with the key.
-    """
+    """Return the ``extra`` of the call in a snapshot, and the name of the person who asked."""
     record = _read(verified(document, signing_key)).record
     return record.extra, record.by
 
 
 def _check_the_check(call: AgentCall) -> None:
-    """Refuse a call whose check is missing.  If a check was added, it judges the answers from now on.
-
-    Raises:
-        SnapshotError: If the call began with a check and has none now.
-    """
+    """Refuse a call whose check is missing.  If a check was added, it judges the answers from now on."""
     record = call.record
     if record.ending is None and record.is_checked != (call.check is not None):
         if record.is_checked:
@@ -410,9 +398,6 @@ def restored(
         left_out: The messages that `snapshot_without` left out.
         start: The number of messages before them.
         options: See `AgentCall`.
-
-    Raises:
-        SnapshotError: If the document is damaged or inconsistent, or has another version or prompt.
     """
     data = _read(document)
     record = data.record
@@ -430,30 +415,18 @@ def restored(
 
 
 def check_on_change(on_change: object) -> None:
-    """Refuse a wrong value of ``on_change``.
-
-    Raises:
-        UsageError: If it is neither "report" nor "error".
-    """
+    """Refuse a wrong value of ``on_change``."""
     require("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
 
 
 def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
-    """Refuse a call whose prompt has changed if ``on_change`` is "error".
-
-    Raises:
-        PromptChanged: If the call is refused.
-    """
+    """Refuse a call whose prompt has changed if ``on_change`` is "error"."""
     if on_change == "error" and call.prompt_change is not None:
         raise PromptChanged(f"{call.prompt_change}; pass on_change='report' to continue with it as it is now")
 
 
 def record_of(document: str | bytes) -> CallRecord:
-    """Read the record in a document, which may lack the messages of earlier turns.
-
-    Raises:
-        SnapshotError: If the document is damaged, or has another version.
-    """
+    """Read the record in a document, which may lack the messages of earlier turns."""
     return _read(document).record
 
 
@@ -474,11 +447,7 @@ def _read(text: str | bytes) -> _Document:
 def check_forkable(process: Process, problem: str) -> None:
     """Refuse to fork a process while a function that must not run twice is running.
 
-    The driver of the process knows, or will ask, what became of the function.  The fork cannot know, and ``reconcile``
-    could not find out, because the function began under a key with the id of the original.
-
-    Raises:
-        UsageError: If the fork is refused.
+    The fork could not find out what became of the function, which began under a key with the id of the original.
     """
     for effect in process.effects:
         if effect.prefix == Reconcile.prefix or getattr(effect, "is_once", False):
@@ -496,7 +465,7 @@ def with_id(document: str, id: str) -> str:
 
 
 def _renamed(record: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
-    """Return a record and its inner records under the new id.  Other data that contains the old id is unchanged."""
+    """Return a record and its inner records under the new id."""
     made = dict(record)
     own = made.get("id", "")
     if own == old or own.startswith(f"{old}{SEPARATOR}"):

@@ -14,42 +14,40 @@ Theory of operation
 
 Rows are tried from the top.  The last row of each trigger and source has no guard, so one row is always taken.
 Frequent rows are near the top where possible, because each refused row costs a tenth of a step.  If ``to`` is None, the
-state does not change.  `interpret.read_reply` turns a reply into one trigger before the table sees it.
+state does not change.  `interpret.read_reply` turns a reply into one trigger.
 
 The dialog only grows.  In the diagrams, *solid* rows add to it.  *Dashed* rows add to the exception branch, whose
-messages are sent to the model until it gives a usable answer or requests functions, and are then dropped.
+messages are dropped as soon as the model gives a usable answer or requests functions.
 
 A round opens with the assistant's message in the dialog, and closes with one result per function call, in the order
-requested.  Denied, cancelled, repeated, unknown and invalid calls get a result, too, so the dialog can be sent to a
-provider at any time.  A call that depends on another call in its round runs after it.  When the round limit is reached,
-or the last function is used up, no more functions are offered, and requests end with the final prompt, which is not in
-the dialog.  `Limits.on_limit` may end the call instead.
+requested.  Calls that did not run get a result, too, so the dialog can be sent to a provider at any time.  When the
+round limit is reached, or the last function is used up, no more functions are offered, and requests end with the final
+prompt, which is not in the dialog.  `Limits.on_limit` may end the call instead.
 
 An answer may come as the arguments of a function (`Output.function`).  A reply that calls only this function is a final
-reply: the parser reads the arguments, and the call gets a result, so that the dialog can be sent.  If the reply calls
-other functions as well, they run first, and the answer is not read.
+reply, and the call gets a result, so that the dialog can be sent.  If the reply calls other functions as well, they run
+first, and the answer is not read.
 
 If the agent has a check, an answer that the parser accepts waits for it.  A refusal by the check is treated as a parse
-error, and its text goes to the model.  Until the verdict, only the record's reply holds the answer.  An output that
-`stop_when` provides is not checked.
+error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
 
 A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
-dialog.  That agent's call is a child of this call.  When the child ends, this call ends in the same way, with the
-child's messages in its dialog.  A request or deadline that ends this call ends the child first.  If the dialog was
-handed over in an earlier turn, the call starts with the handoff.
+dialog.  Its call is a child of this call, which ends with the child and in the same way.  A request or deadline that
+ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts with the
+handoff.
 
 A model that works with its provider's own tools may pause.  Its message so far is then sent back to it, and it
 continues.  Each pause counts as a round.
 
 A call ends when a reply takes the call and its inner agents beyond `Limits.tokens` or `Limits.cost_usd`, whatever the
-reply says.  Replies to inner agents count at once.
+reply says.
 
 A dialog may be too long for the model.  `fsm_agent.context` chooses what a request shows of it, outside of the table.
-It may ask for a summary first: an extra request in the same state, whose answer the record keeps.  Without a summary,
-the call continues.  If the provider refuses a request as too long, a shorter request follows once.
+It may ask for a summary first: an extra request in the same state, without which the call can continue.  If the
+provider refuses a request as too long, a shorter request follows once.
 
-The budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests is
-bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
+Budgets are counted per call and never reset, so the number of requests is bounded.  ``diagrams/agent_call.*`` are drawn
+from `ROWS`.
 """
 
 from __future__ import annotations
@@ -174,7 +172,7 @@ def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
 
 
 def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:
-    """Return whether to replace a request that was too long with a shorter one, which happens once."""
+    """Return whether to retry a request that was too long with a shorter one, which is done once."""
     is_new = record.shortened_at != _said(record)
     return event.shorten_to is not None and is_new and is_within(record.recalls, record.limits.recalls)
 
@@ -515,10 +513,7 @@ def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
-    """Return a message that calls the function for answers, and the results of its calls.
-
-    The first call gets ``text`` as its result.  The other calls are ignored.
-    """
+    """Return a message that calls the function for answers, and the results of its calls; the first is ``text``."""
     calls = [f.changed(id=f"{index}.{number}") for number, f in enumerate(message.function_calls)]
     numbered, (first, *others) = iter(calls), calls
     parts = tuple([next(numbered) if isinstance(part, FunctionCall) else part for part in message.parts])
@@ -547,7 +542,7 @@ def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> Call
 
 
 def _identical_problems(record: CallRecord, event: FinalReply) -> int:
-    """Return how many answers in a row have the same problem, including this answer."""
+    """Return how many answers in a row have the same problem."""
     others = (n for n, problem in enumerate(reversed(record.problems), 1) if problem != event.problem)
     return next(others, len(record.problems) + 1)
 
@@ -570,7 +565,7 @@ def _closed_with(record: CallRecord, event: FunctionsRequested | FunctionCall, p
 
 
 def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
-    """Return the record with the results of the round in the dialog, in the order requested."""
+    """Return the record with the results of the round in the dialog."""
     asked = {f.id: f.arguments_json for f in _requested(record, calls)}
     results = [_result(f, prompt, asked.get(f.id)) for f in calls]
     return record.changed(
@@ -620,7 +615,7 @@ def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") 
 
 
 def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
-    """Return how many rounds in a row request the same function calls, including the round of this reply."""
+    """Return how many rounds in a row request the same function calls."""
     if record.limits.identical_rounds is None:
         return 0
     newest = _requested(record, record.function_calls)  # without an approver's changes
