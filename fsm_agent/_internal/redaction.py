@@ -1,8 +1,8 @@
 """Find and mask the secret parts of requests, URLs and texts.
 
-Errors, logs, recordings and servers use it.  A secret is recognized by its name (`is_secret_name`), by its position in
-a URL (`secrets_in_url`, `path_tokens`), by its format (API keys, tokens and account numbers of known services), or
-because it was declared as one, such as ``api_key``.
+A secret is recognized by its name (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by
+its format (API keys, tokens and account numbers of known services), or because it was declared as one, such as
+``api_key``.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def is_secret_name(name: str) -> bool:
 def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = False) -> Iterator[str]:
     """Yield the secrets in headers: values, credentials after a scheme (``Bearer …``), cookies.
 
-    Args:
-        headers: Names and values.
-        all_names: Whether every long value is a secret, whatever its name.
+    With ``all_names``, every long value is a secret, whatever its name.
     """
     for name, value in headers:
         is_declared = is_secret_name(name)
@@ -187,7 +185,7 @@ def masked_arguments(text: str) -> str:
 
 
 def unmasked(given: Any, shown: Any, original: Any) -> Any:
-    """Return edited JSON data in which every part that was not edited has its original value instead of a mask."""
+    """Return edited JSON data, with masks that were not edited replaced by the original values."""
     if isinstance(given, dict) and isinstance(shown, dict):
         return {k: unmasked(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
     if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):

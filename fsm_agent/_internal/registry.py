@@ -18,7 +18,7 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: The word for an entry in messages.
         error: The class of its errors.
         entries: The initial entries.
-        replaces: Returns whether a new entry may replace the present one of the same name.
+        replaces: Returns whether a new entry may replace the current one of the same name.
         remedy: How to solve a conflict of names, in messages.
     """
 
@@ -38,10 +38,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries = dict(entries or {})
 
     def register(self, name: str, entry: T, *, overwrite: bool = False) -> T:
-        """Add an entry.  Adding the same entry again has no effect.
-
-        Returns:
-            The entry, so that it can be registered where it is made.
+        """Add an entry, and return it, so that it can be registered where it is made.
 
         Raises:
             Exception: If another entry has the name, and ``overwrite`` is False.

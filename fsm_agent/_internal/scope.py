@@ -48,9 +48,8 @@ class _Block(Generic[T]):
 class ScopedValue(Generic[T]):
     """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
 
-    It is a context variable, so concurrent tasks and threads can set different values.  A thread without the context,
-    such as a `threading.Thread`, sees the value that was set last anywhere in the OS process.  Otherwise a tool would
-    miss what such threads do.
+    Concurrent tasks and threads can set different values.  A thread without the context, such as a `threading.Thread`,
+    sees the value that was set last anywhere in the OS process.  Otherwise a tool would miss what such threads do.
     """
 
     __slots__ = ("_default", "_here", "_open")
@@ -61,7 +60,7 @@ class ScopedValue(Generic[T]):
         self._open: list[_Block[T]] = []  # from all threads; appending and removing are atomic
 
     def get(self) -> T:
-        """Return the present value."""
+        """Return the current value."""
         if not self._open:
             return self._default
         block = self._here.get()

@@ -105,11 +105,7 @@ _MOST = 512  # cached types; code may make any number of types
 
 
 def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """Return pydantic's adapter of a type.
-
-    Raises:
-        Exception: Whatever pydantic raises if the type has no JSON form.
-    """
+    """Return pydantic's adapter of a type, or raise pydantic's error if the type has no JSON form."""
     try:
         hash(kind)
     except TypeError:  # an annotation may have no hash
@@ -120,7 +116,7 @@ def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 @lru_cache(_MOST)
 def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
-    """Return the cached adapter of a type.  The repr keeps unions apart that differ only in order, which are equal."""
+    """Return the cached adapter of a type.  The repr keeps apart unions that are equal except for their order."""
     return pydantic.TypeAdapter(kind)
 
 
@@ -221,10 +217,7 @@ def to_json(value: Any) -> str:
 def quick_json(value: Any) -> str:
     """Return a value as JSON without the check of `to_json`.
 
-    Use it for fields of the declared types with finite numbers.
-
-    Raises:
-        ValueError: If a value cannot be read back.
+    Use it only if the fields have the declared types and finite numbers.
     """
     try:
         return _encoder.encode(value).decode()
@@ -233,7 +226,7 @@ def quick_json(value: Any) -> str:
 
 
 def without_halves(value: Any) -> Any:
-    """Return a value as it would be read back from JSON, if it holds half a surrogate pair; otherwise unchanged."""
+    """Return a value as it would be read back from JSON if it holds half a surrogate pair, or unchanged."""
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:
@@ -341,11 +334,7 @@ class Read(ABC):
     @classmethod
     @abstractmethod
     def read(cls, data: Any) -> Any:
-        """Make an object from JSON data.
-
-        Raises:
-            ValueError: If the data does not fit.
-        """
+        """Make an object from JSON data."""
 
 
 def _to_builtin(value: Any) -> Any:

@@ -42,13 +42,7 @@ def at_fork(
     before: Callable[[], Any] | None = None,
     after_in_parent: Callable[[], Any] | None = None,
 ) -> None:
-    """Register functions as `os.register_at_fork` does.  Do nothing on Windows, where processes do not fork.
-
-    Args:
-        after_in_child: Called in the new process, which must not use the threads, connections and locks of its parent.
-        before: Called in the parent, for example to take a lock that no other thread may hold during the fork.
-        after_in_parent: Called in the parent after the fork.
-    """
+    """Register functions as `os.register_at_fork` does.  Do nothing on Windows, where processes do not fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             after_in_child=after_in_child,
@@ -62,11 +56,7 @@ at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=ma
 
 
 def module_named(name: str) -> Any:
-    """Return a user's module.  If it is the running program, it is not imported again.
-
-    Raises:
-        BaseException: Whatever the import of the module raises.
-    """
+    """Return a user's module.  If it is the running program, it is not imported again."""
     if name not in sys.modules and (main := sys.modules.get("__main__")) is not None and _is_program(main, name):
         return main
     return import_module(name)

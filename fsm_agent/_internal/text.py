@@ -102,11 +102,8 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOT
 def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
     """Return a text with its references to environment variables replaced by their values.
 
-    Args:
-        text: The text.  ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the
-            default if the variable is missing or empty.
-        environment: The variables.
-        label: The name of the text for messages, or ``""`` if the caller adds it.
+    ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the default if the variable
+    is missing or empty.  ``label`` is the name of the text for messages.
 
     Raises:
         ValueError: If a reference is malformed, or its variable is missing.  The message holds no values.

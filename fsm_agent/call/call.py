@@ -169,7 +169,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
 
     @property
     def state(self) -> State:
-        """The present state."""
+        """The current state."""
         return self.record.state
 
     @property

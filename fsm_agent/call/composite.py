@@ -111,7 +111,7 @@ class CompositeProcess(BaseProcess, ABC):
     # The effects are cached from step to step, and a step reports its `Change`.  Without this, a step takes 14 times as
     # long with 1,000 functions at once, and three times as long with 1,000 agents.
 
-    # The record for which the next two attributes are valid.  If it is not the present one, they are read again: at
+    # The record for which the next two attributes are valid.  If it is not the current one, they are read again: at
     # first, after `undo`, after a step that may have changed anything (see `moved`), and after an interrupted step.
     _cached_for: Any = None
     # The effects of the process itself, by `slot`.
@@ -206,7 +206,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     @property
     def effects(self) -> tuple[AnyEffect, ...]:
-        """The present effects of the process and its children.  An ended process has no effects."""
+        """The current effects of the process and its children.  An ended process has no effects."""
         if self._effects is None:
             if self._cached_for is not self.record:
                 self._read_effects()
@@ -465,7 +465,7 @@ class CompositeProcess(BaseProcess, ABC):
             watch(step)
 
     def _replace_child(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
-        """Return the record with a child's present record.  Extend ``steps`` and, if the child has ended, ``ended``."""
+        """Return the record with a child's current record.  Extend ``steps`` and, if the child has ended, ``ended``."""
         steps += [inside(name, event) for event in child.steps]
         # A child with a `Change` has not ended, so its effects, which may be many, need not be read.
         if child.change is None and not child.effects:

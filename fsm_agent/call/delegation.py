@@ -44,7 +44,7 @@ class Delegation:
     may start from a record that is not committed yet.
 
     Attributes:
-        inners: The present and former inner agents and their calls, by name, for listeners.
+        inners: The current and former inner agents and their calls, by name, for listeners.
         ahead: The record after the latest own step, which may not be committed yet.
         parsed: The final or refused reply of the current advance, or None.
     """

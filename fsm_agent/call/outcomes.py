@@ -289,7 +289,7 @@ class Checked(_Checked, frozen=True, kw_only=True, tag="checked"):
 
 
 class CheckRefused(_Checked, frozen=True, tag="check_refused"):
-    """The check raised `Retry`.  The model is told why, and tries again.
+    """The check raised `Retry`.  The model sees why, and tries again.
 
     Examples:
         >>> def check(output, context):

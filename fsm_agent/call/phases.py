@@ -87,7 +87,7 @@ class PhaseDetector(Value, frozen=True):
     """Detects the phase of an agent's work.
 
     Each function that ended counts for the first rule that matches it.  A rule starts its phase if enough of the latest
-    calls since the present phase began count for it, so that reading one file does not end an edit.
+    calls since the current phase began count for it, so that reading one file does not end an edit.
 
     Args:
         rules: The rules, in order.

@@ -209,7 +209,7 @@ class Process(Protocol):
             key: The effect's key, or ``""`` for an outcome that answers no effect, such as a cancellation.  The path
                 ``"warm/"`` stands for the ``""`` of the child ``warm``.
             outcome: The outcome.  Without ``at_s``, it gets the time of the last step, so that later states of a flow
-                may have no time left.  `FlowRun.give` uses the present time.
+                may have no time left.  `FlowRun.give` uses the current time.
         """
 
     def end_with(self, outcome: Any) -> None:
@@ -410,7 +410,7 @@ class BaseProcess:
         self.advance("", outcome)  # type: ignore[attr-defined]
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the process, from any thread.  The present or next driver passes the request to the process.
+        """Cancel the process, from any thread.  The current or next driver passes the request to the process.
 
         Most processes then end.  A run of a flow continues if a row handles the cancellation.
 

@@ -298,7 +298,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     rounds: int = 0
     parse_errors: int = 0
     recalls: int = 0
-    attempt: int = 1  # the attempt at the present request
+    attempt: int = 1  # the attempt at the current request
     identical_rounds: int = 0  # how many rounds in a row are equal to the newest; counted only under a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
     once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round

@@ -28,7 +28,7 @@ def replay(
 
     Raises:
         JournalError: If the entries are damaged, reordered, foreign or forged.
-        ReplayError: If the present code takes other steps.
+        ReplayError: If the current code takes other steps.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore

@@ -1,6 +1,6 @@
 """Save an agent call as JSON, restore it, and copy it under another id.
 
-A document is refused if its record contradicts itself, or if the present code cannot act on it because pending
+A document is refused if its record contradicts itself, or if the current code cannot act on it because pending
 functions were removed or now take other arguments.
 """
 

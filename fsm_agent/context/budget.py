@@ -21,7 +21,7 @@ RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` is not set
 
 
 def default_passes() -> tuple[AnyPass, ...]:
-    """Return the passes of a budget without its own passes, in order.
+    """Return the passes of a budget that does not set its own.
 
     Examples:
         >>> len(default_passes()) > 0
@@ -31,10 +31,10 @@ def default_passes() -> tuple[AnyPass, ...]:
 
 
 class Budget(Value, frozen=True, kw_only=True):
-    """A number of tokens that each request must fit into.
+    """The number of tokens that each request must fit into.
 
     The count covers everything that is sent: messages, functions, the schema of the answer, hosted tools, a refused
-    answer. While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once.  A
+    answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once.  A
     pass that does not shorten the request is skipped.  If a request still has more than ``hard - reserve`` tokens, it
     is not sent, and the call fails with `BudgetExceeded`.
 
@@ -143,8 +143,7 @@ def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
 def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     """Return the part of a dialog that later turns inherit, or the dialog itself if they inherit everything.
 
-    A summary replaces the messages that it covers.  A question and its answer are kept or dropped together, except in
-    the result of a user's own pass.
+    A question and its answer are kept or dropped together, except by a user's own pass.
 
     Raises:
         UsageError: If a pass is wrong; see `applied`.

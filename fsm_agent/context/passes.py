@@ -76,11 +76,7 @@ def name_of(one: AnyPass) -> str:
 
 
 def check_pass(one: Any, owner: str = "context") -> None:
-    """Refuse a value that is not a pass.
-
-    Raises:
-        UsageError: If it is not callable, or takes other arguments.
-    """
+    """Refuse a value that is not callable with messages, or with messages and the record."""
     if isinstance(one, type) or not callable(one):
         raise UsageError(f"{owner}: expected functions of messages, such as keep_last(8), got {one!r:.80}")
     if not isinstance(one, Value) and str(getattr(one, "__module__", "")).startswith(_OURS):
@@ -89,11 +85,7 @@ def check_pass(one: Any, owner: str = "context") -> None:
 
 
 def takes_record(one: AnyPass) -> bool:
-    """Return whether a pass takes the record of the call as a second argument.
-
-    Raises:
-        UsageError: If it cannot be called with one or two arguments.
-    """
+    """Return whether a pass takes the record of the call as a second argument."""
     if isinstance(one, Value):
         return True
     try:
@@ -132,11 +124,7 @@ def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None
 
 
 def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
-    """Return a pass or a list of passes as a tuple.
-
-    Raises:
-        UsageError: If ``passes`` is neither.  The error names ``owner``.
-    """
+    """Return a pass or a list of passes as a tuple."""
     listed = tuple(passes) if isinstance(passes, list | tuple) else (passes,)
     for one in listed:
         check_pass(one, owner)
@@ -144,11 +132,7 @@ def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
 
 
 def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequence[Message]:
-    """Apply passes outside of a call, from left to right, and return the messages to show.
-
-    Raises:
-        UsageError: In the same cases as `applied`.
-    """
+    """Apply passes outside of a call, from left to right, and return the messages to show."""
     for one in passes:
         messages = applied(one, messages, None, {})
     return messages
@@ -211,7 +195,7 @@ def window_of(one: AnyPass) -> int:
 
 
 def _newest_rounds(messages: Sequence[Message], most: int) -> int:
-    """Return the index at which the rounds in a window of ``most`` begin, or 0 if all rounds fit."""
+    """Return the index at which a window of ``most`` rounds begins, or 0 if all rounds fit."""
     starts = round_starts(messages)
     cut = dropped(len(starts), most)
     return starts[cut] if cut else 0
@@ -231,7 +215,7 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
     Args:
         rounds: How many relevant rounds to show in addition to the newest one.
         score: A pure function of the text of the task and a message.  It returns a number, which is higher for more
-            relevant messages.  Each message is scored once in a call.
+            relevant messages.
 
     Raises:
         UsageError: If an argument is wrong.
@@ -373,7 +357,7 @@ def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
 
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from ``least`` to ``most`` that fits, or 0.  Numbers below one that fits must fit."""
+    """Return the largest number from ``least`` to ``most`` that fits, or 0.  ``fits`` must be monotonic."""
     found = 0
     while least <= most:
         middle = (least + most + 1) // 2
@@ -596,11 +580,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
-    """Refuse a value that is not a whole number of at least ``least``.
-
-    Raises:
-        UsageError: If the value is refused.
-    """
+    """Refuse a value that is not a whole number of at least ``least``."""
     if not is_whole(value, least):
         raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")
 

@@ -75,10 +75,8 @@ class Summarize(Value, frozen=True, kw_only=True):
     def messages_due(self, record: CallRecord, keep: int | None = None) -> int | None:
         """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
-        Args:
-            record: The record of the call.
-            keep: How many rounds to leave if the next request is too long.  A summary is then due if there are more
-                rounds. By default, the rounds of the pass are left, and a summary is due after ``step`` more.
+        ``keep`` is the number of rounds to leave if the next request is too long.  A summary is then due if there are
+        more rounds.  By default, the rounds of the pass are left, and a summary is due after ``step`` more.
         """
         # The messages before the call were considered before its first request.
         if self.is_of_earlier and record.replies:
@@ -136,10 +134,9 @@ def summarize(
     """Return a pass that shows a summary in place of all but the newest rounds.
 
     The call makes the summary with an extra request, which is kept, counted, limited, retried and resumed like any
-    other request, but is not a round.  The summary replaces the beginning of the dialog.  When ``step`` more rounds are
-    older than the newest ``keep``, the next summary is made from the last one and these rounds.  So most requests
-    extend the previous request.  If a summary fails, the call continues with ``keep_last(keep)``, and
-    `CallResult.failures` has the error.
+    other request, but is not a round.  When ``step`` more rounds are older than the newest ``keep``, the next summary
+    is made from the last one and these rounds.  So most requests extend the previous request.  If a summary fails, the
+    call continues with ``keep_last(keep)``, and `CallResult.failures` has the error.
 
     In a `Budget`, the summary is made as soon as a request is too long.  It leaves fewer than ``keep`` rounds if they
     would take more than three quarters of ``soft``.

@@ -57,8 +57,8 @@ class TextTokenizer(Value, frozen=True):
     """A tokenizer that counts each text of a request.
 
     Args:
-        tokens: A pure function that returns the number of tokens in a text, such as the exact
-            ``lambda text: len(encoding.encode(text))``.
+        tokens: A pure function that returns the number of tokens in a text, such as ``lambda text:
+            len(encoding.encode(text))``.
 
     Examples:
         >>> words = TextTokenizer(lambda text: len(text.split()))

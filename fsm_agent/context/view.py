@@ -61,9 +61,7 @@ class Shown(NamedTuple):
 
 
 class View:
-    """The views of one agent call.
-
-    The state of this object only saves time: a view depends on the record and the plan alone.
+    """The views of one agent call, which depend only on the record and the plan.  The object's state only saves time.
 
     Args:
         plan: How each request is shortened.
@@ -131,11 +129,7 @@ class View:
         return room >= len(record.branch) * _BRANCH_CHARACTERS
 
     def show(self, record: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
-        """Return what a request shows.
-
-        Raises:
-            UsageError: If a pass is wrong.
-        """
+        """Return what a request shows."""
         if self._last is not None and self._last[0] is record.trace:
             return self._last[2]
         self._follow(record)
@@ -225,7 +219,6 @@ class View:
     def _shorter(
         self, number: int, one: AnyPass, record: CallRecord, messages: Sequence[Message], tail: Sequence[Message]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
-        """Return the messages and the tail after a pass of a budget."""
         if isinstance(one, Summarize):
             return self._without_summary(one, record, messages), tail
         shorter = applied(one, messages, record, self._memo(("budget", number), one))
@@ -312,7 +305,6 @@ class View:
     # Summaries
 
     def _summarized(self, record: CallRecord) -> Sequence[Message]:
-        """Return the dialog with its summary in place of the summarized messages."""
         summary = record.summary
         if summary is None or not summary.covers:
             return record.dialog

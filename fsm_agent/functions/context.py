@@ -117,11 +117,7 @@ def is_maker(deps: object) -> bool:
 
 
 def check_deps(deps: object) -> None:
-    """Refuse deps that are a class, or a function with the wrong parameters.
-
-    Raises:
-        UsageError: If the deps are refused.
-    """
+    """Refuse deps that are a class, or a function with the wrong parameters."""
     if isinstance(deps, type):
         raise UsageError(
             f"deps=: expected {EXPECTED}, got the class {deps.__name__}; pass an object of it, deps={deps.__name__}(…)"
@@ -162,10 +158,9 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
 
 
 def misfit(deps: object, kind: type | None) -> bool:
-    """Return whether a value is certainly not usable as an object of a class.
+    """Return whether a value cannot be used as an object of a class.
 
-    Objects of other user-defined classes may be usable, such as test doubles.  A value of a built-in type, such as a
-    mapping, is not.
+    Objects of other user-defined classes may be usable, such as test doubles.
     """
     if (
         kind is None
@@ -201,8 +196,8 @@ class CallScope(Protocol):
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
-    The schema leaves out this parameter, so the model neither sees nor fills it.  Each attempt at a call has a new
-    context.  For a test, make one from ``deps`` alone.
+    The schema leaves out this parameter, so the model neither sees nor fills it.  For a test, make one from ``deps``
+    alone.
 
     Args:
         deps: What the agent's caller shares with its functions: a database, a user, a cache.
@@ -256,7 +251,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     @overload
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
-        """Call an agent, a flow or an orchestrator as an inner call of the present agent call.
+        """Call an agent, a flow or an orchestrator as an inner call of the current agent call.
 
         The inner call counts in the outer call's usage, and may use what is left of its budgets and time.  It has the
         same deps unless you pass others, and the outer call's approver if its agent has none.  It ends with the
@@ -307,11 +302,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
 
 def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
-    """Return the method of an agent that makes a call.
-
-    Raises:
-        UsageError: If the agent has no such method.
-    """
+    """Return the method of an agent that makes a call."""
     found: Any = None if isinstance(agent, type) else getattr(agent, f"_{verb}_inside", None)
     if found is None:
         raise UsageError(f"context.{verb}: expected an agent, and then its task, got {safe_repr(agent)}")

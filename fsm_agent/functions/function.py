@@ -48,9 +48,6 @@ _NO_DOCSTRINGS = (
 class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request: a name, a description, a schema, a policy, and usually a callable.
 
-    For type checkers it has the signature of its callable, and the type of the deps that it needs, as in
-    ``Function[[Context[Shop], str], float, Shop]``.  It fits only agents whose calls are given these deps.
-
     `Function.of` makes a function from a Python callable.  A function without a callable is answered from outside: it
     suspends the call until a person or a program gives the outcome, unless `link` adds a callable.
 
@@ -59,6 +56,9 @@ class Function(Policy, Generic[P, R, Deps]):
 
     A recursive union among the parameters needs a ``Field(discriminator=…)``.  Without one, pydantic tries every member
     at every level, and deeply nested arguments take exponential time.
+
+    For type checkers, a function has the signature of its callable and the type of the deps that it needs, as in
+    ``Function[[Context[Shop], str], float, Shop]``.
 
     Examples:
         >>> def add(a: int, b: int = 1) -> int:
@@ -207,8 +207,7 @@ class Function(Policy, Generic[P, R, Deps]):
             acall: The asyncio version of ``call``.
 
         Raises:
-            UsageError: If ``call`` does not take all arguments of the schema, or needs one that the schema does not
-                require.
+            UsageError: If ``call`` lacks an argument of the schema, or needs one that the schema does not require.
         """
         if isinstance(call, Function):
             call = cast("Callable[..., Any]", call.call)
@@ -265,9 +264,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._callable()(*args, **kwargs)
 
     def bind(self, arguments_json: str) -> dict[str, Any]:
-        """Return the arguments for one run, validated and converted.
-
-        Each run needs its own copy, since it may change them.
+        """Return the arguments for one run, validated and converted.  The run may change them.
 
         Raises:
             ParseError: If the arguments are invalid.  The text tells the model why.
@@ -333,7 +330,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
 
 def _home(call: Any) -> tuple[str, str]:
-    """Return the module of a callable and its path in the module, as the callable states them."""
+    """Return the module and path that a callable states for itself."""
     return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
 
 

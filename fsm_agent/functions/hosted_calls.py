@@ -1,8 +1,8 @@
 """Functions behind a provider's own tools that need something from the caller.
 
-Most hosted tools run at the provider.  A computer does not: its actions are calls of the function `COMPUTER`, which are
-answered from outside unless the agent has a function of that name.  An MCP server that needs approval first calls a
-function with its label; approving that call lets the provider run the tool.
+The actions of a computer are calls of the function `COMPUTER`, which are answered from outside unless the agent has a
+function of that name.  An MCP server that needs approval first calls a function with its label; approving that call
+lets the provider run the tool.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
 
 
 def declared(functions: tuple[Function, ...], tools: Sequence[HostedTool]) -> tuple[Function, ...]:
-    """Return the functions to declare to the model, without `COMPUTER` if the provider has its own declaration."""
+    """Return the functions to declare to the model, without `COMPUTER` if the provider declares it."""
     if any(isinstance(tool, ComputerUse) for tool in tools):
         return tuple([function for function in functions if function.name != COMPUTER])
     return functions
@@ -104,5 +104,4 @@ def is_flagged(call: FunctionCall) -> bool:
 
 
 def _approved(**_: Any) -> str:
-    """Return the result of an approved call, which the provider then runs."""
     return "approved"

@@ -103,11 +103,7 @@ class Policy:
 
 
 def check_policy(policy: Policy, owner: str) -> None:
-    """Check a policy, and convert its lists to tuples.
-
-    Raises:
-        UsageError: If a value is invalid.
-    """
+    """Check a policy, and convert its lists to tuples."""
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
             object.__setattr__(policy, name, tuple(value))
@@ -121,11 +117,7 @@ def check_policy(policy: Policy, owner: str) -> None:
 
 
 def check_names(policy: Iterable[str]) -> None:
-    """Refuse names that are not policies.
-
-    Raises:
-        UsageError: If the policy is unknown.  The error names the closest policy.
-    """
+    """Refuse names that are not policies, with a hint at the closest policy."""
     names = [item.name for item in fields(Policy)]
     for name in policy:
         if name not in names:

@@ -1,9 +1,4 @@
-"""The parameters of a function as a JSON Schema, and the check of a call's arguments.
-
-`described` reads the name, the parameters and the context of a Python callable.  `Function.bind` parses arguments, with
-the validator that pydantic makes from the signature, or with an `ArgumentsValidator` for a JSON Schema without Python
-types.
-"""
+"""The parameters of a function as a JSON Schema, and the check of a call's arguments."""
 
 from __future__ import annotations
 
@@ -74,7 +69,7 @@ def refused(error: Exception) -> ParseError:
 
 
 def described_errors(error: ValidationError) -> str:
-    """Describe a validation error, one line per field: where, what is wrong, what was given.  The length is bounded."""
+    """Describe a validation error in bounded length, one line per field: where, what is wrong, what was given."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
@@ -96,11 +91,7 @@ class Validator(Protocol):
     """Makes the arguments of a call from their JSON.  For a signature, it is pydantic's validator."""
 
     def validate_json(self, arguments: str | bytes, /) -> Any:
-        """Return the arguments in a JSON document.
-
-        Raises:
-            ValidationError: If they are invalid.
-        """
+        """Return the arguments in a JSON document."""
 
 
 class ArgumentsValidator:
@@ -108,11 +99,10 @@ class ArgumentsValidator:
 
     It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
     ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts
-    and lists.  The function or server behind the call must check anything else.
+    and lists.  The function or server that is called must check the rest.
 
-    A schema may be untrusted, so only a tree of bounded size is read.  This takes a fraction of a second for any
-    schema, and each check takes linear time in the arguments, whatever the references.  The schema is read at the first
-    check, because most functions that are offered are never called.
+    A schema may be untrusted, so only a tree of bounded size is read.  This takes a fraction of a second, and each
+    check takes linear time in the arguments, whatever the schema.
     """
 
     __slots__ = ("_schema", "_validator")
@@ -122,11 +112,7 @@ class ArgumentsValidator:
         self._validator: Validator | None = None
 
     def validate_json(self, arguments: str | bytes, /) -> Any:
-        """Return the arguments in a JSON document.
-
-        Raises:
-            ValidationError: If they do not fit the schema.
-        """
+        """Return the arguments in a JSON document."""
         if self._validator is None:
             read = _Reader(self._schema).object(self._schema, 0)
             self._validator = _compiled(read) or _compiled({"type": "dict", "keys_schema": _TEXT_CORE})
@@ -136,8 +122,8 @@ class ArgumentsValidator:
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
     """Return the core schemas of JSON Schemas within a root, for values written by people and programs.
 
-    Unlike for a model's arguments, null is accepted only where the schema allows it, and unknown fields are dropped
-    unless the schema allows them.  Schemas that are too large to be read whole allow anything.
+    Unlike for a model's arguments, null and unknown fields are accepted only where the schema allows them.  Schemas
+    that are too large to be read whole allow anything.
     """
     reader = _Reader(root, is_exact=True)
     cores = [reader.read(kind, 0) for kind in kinds]
@@ -145,11 +131,7 @@ def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
 
 
 def check_json(core: Core, document: str) -> None:
-    """Refuse JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything.
-
-    Raises:
-        ValidationError: If the JSON does not fit.
-    """
+    """Refuse JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything."""
     if (validator := _compiled(core)) is not None:
         validator.validate_json(document)
 
@@ -165,12 +147,7 @@ def _compiled(core: Core) -> Any:
 
 
 class _Reader:
-    """One reading of a schema.
-
-    Args:
-        root: The whole schema.
-        is_exact: Whether to allow null and unknown fields only where the schema allows them.
-    """
+    """One reading of a schema."""
 
     def __init__(self, root: Mapping[str, Any], *, is_exact: bool = False) -> None:
         self.root = root
@@ -316,8 +293,7 @@ def _either(kinds: list[Core], types: list[Any]) -> Core:
 def _cost(regex: str) -> float:
     """Return an upper estimate of the cost of compiling a pattern.
 
-    The unit is a class of Unicode, which takes up to half a millisecond.  Repetitions are added to the length, and
-    multiplied if they are nested.
+    A class of Unicode costs 1, which is up to half a millisecond.
     """
     size, times = len(regex), 1
     for match in _REPEAT.finditer(regex):

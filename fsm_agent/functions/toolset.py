@@ -69,7 +69,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
     """Return the functions in a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: If it is not such a list, or holds a toolset whose offer depends on the agent call.
+        UsageError: If ``items`` is something else, or has a toolset whose offer depends on the agent call.
     """
     functions: list[Function] = []
     for item in _flat(items):
@@ -78,11 +78,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
 
 
 def sources(items: Any) -> tuple[Any, ...]:
-    """Return the items of an argument ``functions``, with agents made functions.
-
-    Raises:
-        UsageError: If it is neither a list nor a source of functions.
-    """
+    """Return the items of an argument ``functions``, with agents made functions."""
     if (
         hasattr(items, "as_function")
         or hasattr(type(items), "functions")
@@ -109,10 +105,10 @@ def is_asked_per_call(item: object) -> bool:
 
 
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:
-    """Refuse dependencies that can never be met.
+    """Refuse dependencies on a missing function, and dependencies that form a circle.
 
     Raises:
-        PromptError: If a function depends on a missing function, or dependencies form a circle.
+        PromptError: If the functions are refused.
     """
     graph = {function.name: function.depends_on for function in functions}
     for name, needed in graph.items():
@@ -140,7 +136,7 @@ class _Entry(Value, frozen=True):
 class Toolset(Generic[Deps]):
     """A named set of functions.  It is immutable, and its methods return changed copies.
 
-    A function name may have several versions, of which the highest is offered.  Wherever a method takes names,
+    A function name may have several versions, and the highest one is offered.  Wherever a method takes names,
     ``search@1`` stands for a single version.
 
     Args:
@@ -222,7 +218,7 @@ class Toolset(Generic[Deps]):
         """Return the function of this name: ``search`` is the highest version, ``search@1`` a specific one.
 
         Raises:
-            UsageError: If the name is unknown.  The error names the closest one.
+            UsageError: If the name is unknown.
         """
         picked = _highest(self._select(name)).function
         _warn(picked)
@@ -279,8 +275,8 @@ class Toolset(Generic[Deps]):
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
         """Return the functions, each offered to an agent call only if ``predicate(function, deps)`` is true.
 
-        The predicate is evaluated for each agent call, and sees the functions under their present names.  A function is
-        not offered without those that it depends on.
+        The predicate sees the functions under their current names.  No function is offered without those that it
+        depends on.
         """
         if not is_plain(predicate):
             raise UsageError(f"a filter: expected a plain predicate of (function, deps), got {predicate!r:.80}")
@@ -421,11 +417,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
-    """Refuse invalid shares of agent calls among the versions of a function.
-
-    Raises:
-        UsageError: If a version is unknown, a share is not a number from 0 on, or the sum is not 1.
-    """
+    """Refuse invalid shares of agent calls among the versions of a function."""
     for version, share in shares.items():
         if version not in versions:
             raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")
@@ -436,11 +428,7 @@ def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]
 
 
 def chosen_point(name: str, choose: Callable[[], float]) -> float:
-    """Return a number from 0 to below 1.
-
-    Raises:
-        UsageError: If ``choose`` returned something else.
-    """
+    """Return a number from 0 to below 1."""
     point = choose()
     if not is_finite(point) or not 0 <= point < 1:
         raise UsageError(f"choose of function {name!r}: expected a number from 0 to below 1, got {point!r:.80}")
@@ -448,10 +436,7 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
 
 
 def sharer(shares: Sequence[float], point: float) -> int | None:
-    """Return the index of the share that a point falls into, or None if all shares are 0.
-
-    The shares need not sum to 1.
-    """
+    """Return the index of the share that a point falls into, or None if all shares are 0."""
     left = point * math.fsum(shares)
     chosen = None
     for index, share in enumerate(shares):

@@ -1,8 +1,8 @@
 """Messages from dictionaries in the form of OpenAI's chat completions.
 
-The form is described at https://platform.openai.com/docs/api-reference/chat/create (read 2026-11): ``role``,
-``content`` as text or parts, ``tool_calls`` and ``tool_call_id``.  Errors name the place of a mistake, such as
-``messages[2].tool_calls[0]``.  Nothing is read from disk: a picture is an http(s) URL or a base64 data URL.
+The form is described at https://platform.openai.com/docs/api-reference/chat/create (read 2026-11).  Errors name the
+place of a mistake, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: a picture is an http(s) URL or a
+base64 data URL.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
         before: The messages before them.  Results at the beginning may answer calls in these messages.
 
     Raises:
-        UsageError: If one is not a message.  The error names its index and key.
+        UsageError: If an item is not a message.  The error names its index and key.
     """
     require(
         "messages",
@@ -85,7 +85,6 @@ class _Reader:
             self._follow(message)
 
     def read(self, index: int, item: Message | ChatDict) -> Message:
-        """Return the message for a dictionary, or the item itself if it is a message."""
         if not isinstance(item, Message):
             if not isinstance(item, Mapping):
                 raise UsageError(f"messages[{index}]: expected {_RIGHT}, got {safe_repr(item)}{_OF_FILES}")

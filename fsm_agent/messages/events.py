@@ -40,13 +40,13 @@ class Question(Value, frozen=True):
     def until_s(self) -> float | None:
         """The Unix time until which the question can be answered, or None without a limit.
 
-        It is as of the last write of the run.
+        The time is as of the last write of the run.
         """
         until_s = self._about.get("until_s")
         return float(until_s) if isinstance(until_s, int | float) else None
 
     def until(self, at_s: float | None) -> Question:
-        """Return the question with the Unix time until which it can be answered, or None without a limit."""
+        """Return the question with the Unix time until which it can be answered."""
         about = self._about
         return self.changed(about=to_json({**about, "until_s": at_s})) if about and at_s is not None else self
 
@@ -157,8 +157,8 @@ class PartialOutput(Value, frozen=True):
 
     Within one request, each event extends the previous one.  The next request, for example after a refusal, starts
     again.  If a union is requested with tags, the data has the tag, although the output does not.  Only the first
-    document in the reply that begins like the type is shown, and only for the first 250,000 characters of a reply.  An
-    answer that is found elsewhere, or is repaired, appears only in `Done`.
+    document that begins like the type is shown, and only from the first 250,000 characters of a reply.  An answer that
+    is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
@@ -239,8 +239,8 @@ class Stepped(Value, frozen=True):
 class HistoryChanged(Value, frozen=True):
     """The messages of the call have changed: its dialog, followed by the refused answers that are still shown.
 
-    The event comes before the `Stepped` of the step that changes them.  The positions are half-open ranges, which are
-    empty if both ends are equal.  Messages are removed from the end and added at the end.
+    The event comes before the `Stepped` of the step that changes them.  The positions are half-open ranges.  Messages
+    are removed from the end and added at the end.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")

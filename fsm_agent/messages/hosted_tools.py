@@ -102,7 +102,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
     With ``require_approval``, each call of one of its tools is first a call of a function with the server's label.  The
     arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the tool.
 
-    The authorization, the headers and the address, which may hold a key, appear in no repr or error message.
+    No repr or error message shows the authorization, the headers or the address, which may hold a key.
 
     Examples:
         >>> HostedMCP("wiki", "https://mcp.example.org/mcp", allowed_tools=("search",)).label
@@ -161,8 +161,7 @@ HostedTool: TypeAlias = WebSearch | CodeExecution | ComputerUse | HostedMCP
 def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hosted_tools") -> None:
     """Check that a value is a tuple of tools without duplicates.
 
-    Raises:
-        UsageError: If it is anything else.  The error does not show the contents, which may be secret.
+    The error does not show the tools, which may be secret.
     """
     if not isinstance(tools, tuple):
         raise UsageError(f"{owner}: expected a tuple, such as (WebSearch(),), got a {type(tools).__name__}")
@@ -189,7 +188,7 @@ def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[Hos
 
 
 def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
-    """Return the secret values of the tools, which must not be shown."""
+    """Return the secret values of the tools."""
     return frozenset([secret for tool in tools if isinstance(tool, HostedMCP) for secret in tool.secrets])
 
 

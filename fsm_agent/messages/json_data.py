@@ -1,8 +1,8 @@
 """Events as JSON data, for programs in any language: the command line, streams of a service, logs.
 
 Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done` is
-a ``result`` or a ``failure``.  Values under secret names are masked, and long texts are cut.  Only the text and output
-of a result, or the data of a flow, are complete and unmasked.
+a ``result`` or a ``failure``.  Values under secret names are masked, and long texts are cut, but the text and output of
+a result and the data of a flow are complete and unmasked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EXACT = ("output", "text", "data")  # fields of a result
 def event_data(event: Event) -> dict[str, Any]:
     """Return an event as JSON data with its ``type``.  An event of an inner process also has its ``path``.
 
-    New types and fields will be added, so ignore unknown ones.  `event_schema` describes them.
+    New types and fields will be added, so ignore unknown ones.
 
     Examples:
         >>> event_data(TextDelta("Hel"))

@@ -356,7 +356,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The parsed arguments, or an empty dictionary if they are not a JSON object, which `error` then says."""
+        """The parsed arguments, or an empty dictionary if they are not a JSON object."""
         from pydantic_core import from_json as parse
 
         try:
@@ -444,7 +444,6 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema of a field that holds a message."""
         return schema_of(cls, lambda text: from_json(text, cls), to_json)
 
     @property
@@ -475,7 +474,7 @@ def check_messages(messages: Sequence[Any]) -> None:
     them.
 
     Raises:
-        UsageError: If a message is wrong.  The error names the index of the first one, and the problem.
+        UsageError: If a message is wrong.  The error names the index of the first one.
     """
     check_roles(messages)
     for index, message in enumerate(messages):
@@ -532,10 +531,7 @@ class HistorySummary(Value, frozen=True):
 
 
 def renumbered(messages: Iterable[Message], start: int = 0) -> list[Message]:
-    """Return the messages, with the ids of function calls and their results made from their positions.
-
-    This keeps the ids of later calls unique.
-    """
+    """Return the messages, with unique ids for function calls and their results, made from their positions."""
     found = list[Message]()
     ids = dict[str, str]()  # of the round
     for index, message in enumerate(messages, start):

@@ -15,9 +15,9 @@ from fsm_agent.validation import require
 class Payload(Value, frozen=True):
     """A task made of texts, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
 
-    Pass one to an agent in place of a text.  Each method returns a new payload and leaves this one unchanged.  Files
-    are read immediately.  If the model takes no images, they are left out with a warning in the log; a `Message` with
-    images, in contrast, is sent unchanged or refused.
+    Pass one to an agent in place of a text.  Each method returns a new payload.  Files are read immediately.  If the
+    model takes no images, they are left out with a warning in the log.  A `Message` with images, in contrast, is sent
+    unchanged or refused.
 
     Examples:
         >>> task = Payload.text("What is this?").with_image("https://example.org/cat.png")
@@ -29,7 +29,6 @@ class Payload(Value, frozen=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema of a field that holds a payload."""
         return schema_of(cls, lambda text: from_json(text, cls), to_json)
 
     @classmethod
@@ -52,7 +51,7 @@ class Payload(Value, frozen=True):
             source: A path, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: If there is no such file, or it is not a PNG, JPEG, GIF or WebP image.
+            UsageError: If the file does not exist, or is not a PNG, JPEG, GIF or WebP image.
         """
         return self._with(Image.of(source))
 
@@ -73,7 +72,7 @@ class Payload(Value, frozen=True):
             name: The file's name, which the model sees; by default the name in the path.
 
         Raises:
-            UsageError: If there is no such file, or it holds neither a PDF nor text.
+            UsageError: If the file does not exist, or is neither a PDF nor text.
         """
         return self._with(Document.of(source, name=name))
 

@@ -57,7 +57,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
     def problem(self) -> str | None:
-        """Return why the counts are impossible and must not be charged to budgets, or None if they are possible."""
+        """Return why the counts are impossible and must not be charged to budgets, or None."""
         counts = (
             (self.input_tokens, "input_tokens"),
             (self.output_tokens, "output_tokens"),
