@@ -154,7 +154,7 @@ class PartialReader:
         if firm is whole or firm == whole:
             return whole if self._may_come_right(whole, depth) else NOTHING
         # A string with `_MORE` appended is no enum member or date and fits no pattern, so a type that accepts it
-        # accepts any string. Without that test, "good" would pass as a member although "goodish" may follow.
+        # accepts any string.  Without that test, "good" would pass as a member although "goodish" may follow.
         if self._may_come_right(_with_more(whole, _MORE), depth):
             return whole
         if firm is NOTHING:

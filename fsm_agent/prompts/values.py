@@ -188,9 +188,7 @@ _SEQUENCES = (list, tuple, set, frozenset)
 _MODELS = "fsm_agent.prompts.models"  # its classes define to_prompt as `prompt_text`
 _UNTOLD: tuple[Any, ...] = (object.__str__, pydantic.BaseModel.__str__)  # defaults that do not count as a class's own
 
-_open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar(
-    "_open", default=()
-)  # the values being printed, with their names
+_open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("_open", default=())  # values being printed
 
 
 def prompt_text(value: Any, target: object = None) -> str:
