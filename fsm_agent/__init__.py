@@ -1,7 +1,8 @@
 """One agent call is one explicit finite-state machine.
 
-Importing this package loads none of its rooms, reads no environment and touches no disk: a name is loaded from its room
-when it is first used.  So `import fsm_agent.messages` costs what it needs, and the command line answers at once.
+Importing this package loads none of its subpackages, reads no environment variables and touches no files.  A name is
+loaded from its subpackage on first use.  This keeps imports such as `import fsm_agent.messages` cheap and the command
+line fast.
 """
 
 from threading import RLock
@@ -72,8 +73,8 @@ else:
         "store": "MemoryStore SqliteStore",
         "workers": "Worker",
     }
-    # Two threads that load two rooms at once would each wait for a module of the other's, and Python then gives one of
-    # them half a module.  No room takes this lock while it is loaded.
+    # If two threads loaded two subpackages at once, each could wait for a module of the other, and Python would hand
+    # out a partially loaded module.  No subpackage takes this lock while it loads.
     _LOADING = RLock()
     _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
     __all__ = list(_HOMES)

@@ -2,28 +2,28 @@
 
 ```
 FsmAgentError
-├── UsageError(ValueError)     the caller's
+├── UsageError(ValueError)     the caller's mistake
 │   ├── PromptError            a prompt that cannot be rendered or makes no sense
 │   ├── PromptChanged          a prompt that has changed, with on_change="error"
 │   ├── ConfigError            a configuration, model name or key that is missing or wrong
 │   ├── OutcomeError           an outcome that the call does not wait for
 │   └── IllegalTrigger         a trigger that no row of the table takes
-├── ParseError(ValueError)     the model's: shown to the model, which tries again
-│   ├── TagNotFound, ParseFailed   an answer without the tag of an intent, or with an unknown intent in it
+├── ParseError(ValueError)     the model's mistake: shown to the model, which tries again
+│   ├── TagNotFound, ParseFailed   an answer without an intent's tag, or with an unknown intent
 ├── Retry                      a function's message to the model: what to do differently
-├── ProviderError              the provider's; `RETRYABLE_STATUS` lists the statuses worth another attempt
+├── ProviderError              the provider's failure; `RETRYABLE_STATUS` lists the statuses worth a retry
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, BadReply
 │   ├── ContextTooLong
-│   │   └── BudgetExceeded     a request that its `Budget` does not allow, and that was not sent
-│   └── ProgramError           the user's: code in place of a model, such as `answer`, raised
+│   │   └── BudgetExceeded     a request that was not sent because it exceeds its `Budget`
+│   └── ProgramError           the user's code in place of a model, such as `answer`, failed
 ├── SnapshotError              a snapshot that cannot be read
 ├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
 │   └── KeyMissing             a signed journal that is read without a key, in `call.journal`
-├── ReplayError(ValueError)    a journal on which this code takes other steps
+├── ReplayError(ValueError)    a journal for which this code takes different steps
 ├── CallFailed                 an agent call ended without an output; in `call`
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give; in `call`
-├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
-└── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: unreachable or gone; a tool failed
+├── StoreError                 a store's failure, in `store.errors`: a run is unknown, busy, taken over or changed
+└── MCPServerError, MCPToolError   an MCP server is unreachable, or a tool failed; in `mcp.session`
 ```
 """
 
@@ -63,7 +63,7 @@ __all__ = [
 
 
 class FsmAgentError(Exception):
-    """The base class of the errors of this package.
+    """The base class of this package's errors.
 
     Examples:
         >>> def answer(agent, task):
@@ -77,7 +77,7 @@ class FsmAgentError(Exception):
 
 
 class UsageError(FsmAgentError, ValueError):
-    """A mistake of the caller.  The message says what was expected and what came.
+    """A mistake of the caller.  The message says what was expected and what was given.
 
     Examples:
         >>> try:
@@ -131,7 +131,7 @@ class OutcomeError(UsageError):
     """The call does not wait for this outcome.  The call is unchanged.
 
     Attributes:
-        problem: What is wrong with an answer, in words for the person who gave it, or empty if unknown.
+        problem: What is wrong with an answer, for the person who gave it, or "" if unknown.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -160,7 +160,7 @@ class IllegalTrigger(UsageError):
 
 
 class SnapshotError(FsmAgentError, ValueError):
-    """A snapshot that is damaged, of another version, or of another prompt.
+    """A snapshot that is damaged, has another version, or belongs to another prompt.
 
     Examples:
         >>> from fsm_agent.call import restore
@@ -188,7 +188,7 @@ class JournalError(FsmAgentError, ValueError):
 
 
 class ReplayError(FsmAgentError, ValueError):
-    """A journal for which the present code takes different steps than the code that wrote it.
+    """A journal for which the current code takes different steps than the code that wrote it.
 
     Examples:
         >>> store = MemoryStore()
@@ -204,7 +204,7 @@ class ReplayError(FsmAgentError, ValueError):
 class ParseError(FsmAgentError, ValueError):
     """The model's answer is not what the prompt asked for.
 
-    Parsers raise it, or another `ValueError`.  The model sees the text of the error.
+    Parsers raise this error or another `ValueError`.  The model sees the message.
 
     Examples:
         >>> try:
@@ -216,11 +216,11 @@ class ParseError(FsmAgentError, ValueError):
 
 
 class TagNotFound(ParseError):
-    """The answer has no element with the tag of an intent.
+    """The answer lacks the element of an intent.
 
     Args:
-        tag: The name of the tag.
-        message: The text for the model.
+        tag: The name of the element.
+        message: The message for the model.
 
     Examples:
         >>> def parse(text):
@@ -240,11 +240,11 @@ class TagNotFound(ParseError):
 
 
 class ParseFailed(ParseError):
-    """The element of an intent holds no known intent.
+    """The element of an intent contains no known intent.
 
     Args:
         value: The text of the element.
-        message: The text for the model.
+        message: The message for the model.
 
     Examples:
         >>> def parse(text):
@@ -264,7 +264,7 @@ class ParseFailed(ParseError):
 
 
 class Retry(FsmAgentError):
-    """Raised by a function to tell the model what to do differently.  The model sees the text unchanged.
+    """Raised by a function to tell the model what to do differently.  The model sees the message unchanged.
 
     ``raise Retry("There is no city of this name: give it with its country.")``
 
@@ -282,28 +282,28 @@ class Retry(FsmAgentError):
     """
 
 
-# Statuses after which another attempt may succeed: RFC 9110 (408, 429, 500 to 504), RFC 8470 (425), Anthropic's
-# 529 "overloaded" and Cloudflare's 52x between it and the provider; 409 is a lock that timed out.
+# Statuses after which another attempt may succeed: RFC 9110 (408, 429, 500 to 504), RFC 8470 (425), Anthropic's 529
+# "overloaded", and Cloudflare's 52x for failures between Cloudflare and the provider.  409 is a lock that timed out.
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 
 class ErrorReport(Value, frozen=True, kw_only=True):
-    """A `ProviderError` as data, as it appears in a record, a journal and a trace."""
+    """A `ProviderError` as data, for records, journals and traces."""
 
-    kind: str = "ProviderError"  # the class's name
+    kind: str = "ProviderError"  # the name of the class
     message: str
-    status: int | None = None  # HTTP status; 200 when the failure came inside a reply
+    status: int | None = None  # HTTP status; 200 if the failure was reported inside a reply
     code: str | None = None  # the provider's own code
     request_id: str | None = None
     retryable: bool = False
     retry_after_s: float | None = None
     model: str | None = None  # provider:model of the request
-    required: int | None = None  # tokens; this and the next two are those of `BudgetExceeded`
+    required: int | None = None  # tokens; this and the next two belong to `BudgetExceeded`
     hard: int | None = None
     tried: tuple[str, ...] = ()
 
     def exception(self) -> ProviderError:
-        """Return the error of this report, ready to be raised."""
+        """Return the reported error as an exception."""
         budget: dict[str, Any] = {}
         if self.required is not None:
             budget = {"required": self.required, "hard": self.hard, "tried": self.tried}
@@ -324,9 +324,9 @@ class ProviderError(FsmAgentError):
 
     Args:
         message: What happened, in the provider's words if it gave any.
-        status: The HTTP status: None if there was no answer, 200 if the failure came inside an answer.
-        code: The provider's own code or type of error.
-        request_id: The provider's id of the request, for enquiries.
+        status: The HTTP status: None if there was no answer, 200 if the failure was reported inside an answer.
+        code: The provider's error code or type.
+        request_id: The provider's request id, for support enquiries.
         retryable: Whether another attempt may succeed; by default it depends on the class and the status.
         retry_after_s: The delay that the provider requested, in seconds.
         model: The model of the request, as ``provider:model``.
@@ -339,7 +339,7 @@ class ProviderError(FsmAgentError):
         model failed
     """
 
-    retryable_by_nature: bool | None = None  # None: by the status
+    retryable_by_nature: bool | None = None  # None if it depends on the status
 
     def __init__(
         self,
@@ -398,7 +398,7 @@ class RateLimited(ProviderError):
 
 
 class Overloaded(ProviderError):
-    """The provider is overloaded or has failed for now (500, 502, 503, 504, 529).
+    """The provider is overloaded or temporarily failing (500, 502, 503, 504, 529).
 
     Examples:
         >>> Agent(Script(Overloaded("try later", status=503), "Hi.")).call("Hello").output
@@ -409,7 +409,7 @@ class Overloaded(ProviderError):
 
 
 class TimedOut(ProviderError):
-    """The answer did not arrive in time, was incomplete, or there was no connection.
+    """The answer did not arrive in time or was incomplete, or there was no connection.
 
     Examples:
         >>> slow, other = Script(TimedOut("no reply within 60 s")), Script("Hi.")
@@ -421,7 +421,7 @@ class TimedOut(ProviderError):
 
 
 class AuthFailed(ProviderError):
-    """The key is missing, wrong, or not allowed to do this (401, 403).
+    """The API key is missing, wrong, or lacks permission (401, 403).
 
     Examples:
         >>> try:
@@ -451,8 +451,8 @@ class BudgetExceeded(ContextTooLong):
 
     Attributes:
         required: The tokens of the request in its shortest form.
-        hard: The most tokens of a request and its reply.
-        tried: The passes that were applied to it, in order.
+        hard: The maximum number of tokens for a request and its reply.
+        tried: The passes that were applied, in order.
 
     Examples:
         >>> from fsm_agent.context import Budget
@@ -476,7 +476,7 @@ class BudgetExceeded(ContextTooLong):
 
 
 class BadReply(ProviderError):
-    """The response is not an answer: it is not JSON, is cut off, or has an unknown shape.
+    """The response is not a usable answer: it is not JSON, is cut off, or has an unknown structure.
 
     Examples:
         >>> Agent(Script(BadReply("the reply was cut off"), "Hi.")).call("Hello").output
@@ -489,7 +489,7 @@ class BadReply(ProviderError):
 class ProgramError(ProviderError):
     """User code in place of a model raised an exception or returned the wrong type.  No provider is at fault.
 
-    The code is the `answer` of a class of agents, or a function in a team.  Its exception is the cause of the
+    The code is the `answer` method of an agent class, or a function in a team.  Its exception is the cause of the
     `CallFailed`, whose reason is that a function failed.
 
     Examples:

@@ -1,7 +1,7 @@
-"""The words of other libraries with their counterparts here, and the errors that name them.
+"""Words of other libraries, their counterparts here, and the errors that suggest these counterparts.
 
-`WORDS` is the only table.  It is consulted for unknown arguments and options of calls, unknown keys of configurations
-and messages, and unknown imports, so each entry must suit all of these places.
+`WORDS` is the only table.  It is used for unknown arguments and options of calls, unknown keys of configurations and
+messages, and unknown imports, so each entry must suit all of these.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Self
 from fsm_agent._internal.text import guess
 from fsm_agent.errors import hint
 
-_NEAR = 0.75  # of a name that is imported: a guess that is far off misleads
+_NEAR = 0.75  # minimum similarity for imported names, because a wild guess misleads
 
-_USED = {  # what is right here, and the words for it: of pydantic-ai, openai-agents, LangGraph, LangChain, LLLM, llm
+_USED = {  # our words, and their counterparts in pydantic-ai, openai-agents, LangGraph, LangChain, LLLM and llm
     "functions=[…]": "tools toolsets mcp_servers handoffs",
     "output=…": "output_type result_type response_format response_model",
     "system=…": "instructions system_prompt system_message",
@@ -50,7 +50,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "an attribute of an AgentBase, or a key of build_agent": "system_path prompts agent_type agent_configs",
     "result.dialog, and pass after=result to call": "message_history messages history",
 }
-_IMPORTED = {  # the same for names that are imported
+_IMPORTED = {  # the same for imported names
     "@function, and functions=[…] of an Agent": "tool tool_plain function_tool",
     "Function": "Tool FunctionTool StructuredTool",
     "Context": "RunContext RunContextWrapper",
@@ -82,23 +82,23 @@ WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for wo
 
 
 def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
-    """Return the end of a message about an unknown word: its counterpart here, or the nearest known word."""
+    """Return the end of a message about an unknown word: its counterpart here, or the most similar known word."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
 
 
 class KnownArguments:
-    """A base class of dataclasses whose constructor answers an unknown argument with the one that was probably meant.
+    """A base class for dataclasses whose constructors answer an unknown argument with what was probably meant.
 
-    It does so in ``__new__``, since the ``__init__`` that a dataclass generates cannot take unknown arguments, and one
-    that is written by hand would repeat every field.
+    This happens in ``__new__``.  A generated ``__init__`` cannot take unknown arguments, and a handwritten one would
+    repeat every field.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __new__(cls, /, *args: Any, **options: Any) -> Self:
         if unknown := [name for name in options if name not in cls.__dataclass_fields__]:
-            own = signature(cls.__init__).parameters  # of a subclass, which may have others
+            own = signature(cls.__init__).parameters  # a subclass may have other arguments
             takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in own.values())
             known = [name for name in own if name != "self"]
             if not takes_any and (wrong := next((name for name in unknown if name not in known), None)):
@@ -111,10 +111,10 @@ class KnownArguments:
 
 
 def unknown_import(name: str) -> Exception:
-    """Return the error for a name that is not at the top of the package.  The message names its counterpart.
+    """Return the error for a name that the top of the package does not have, with its counterpart.
 
-    For ``from fsm_agent import name``, Python hides an `AttributeError` behind its own `ImportError`, so the remedy
-    needs an `ImportError` at once.  Modules of the package get no remedy: Python asks here before it loads them.
+    For ``from fsm_agent import name``, Python replaces an `AttributeError` with its own `ImportError`, so a suggestion
+    must be raised as an `ImportError`.  Submodules get no suggestion, because Python asks here before it loads them.
     """
     top = sys.modules["fsm_agent"]
     plain = AttributeError(f"module 'fsm_agent' has no attribute {name!r}", name=name, obj=top)
@@ -128,7 +128,7 @@ def unknown_import(name: str) -> Exception:
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the packages with public names, except packages whose extra is missing."""
+    """Yield the packages with public names, except those whose extra is missing."""
     top = sys.modules["fsm_agent"]
     for room in (*[info.name for info in iter_modules(top.__path__) if info.ispkg], "errors", "flows.orchestrator"):
         with suppress(ImportError):

@@ -1,4 +1,4 @@
-"""The objects that configurations, prompt files and commands name as ``module:name``."""
+"""Loads objects that configurations, prompt files and commands name as ``module:name``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fsm_agent.errors import ConfigError, UsageError
 
 
 def loaded(named: str, kind: str = "object") -> Any:
-    """Return the object that ``module:name`` names; its module is imported.
+    """Return the object that ``module:name`` refers to, after importing its module.
 
     Args:
         named: The name.
-        kind: The word for what it names, in messages.
+        kind: What the object is, for messages.
 
     Raises:
-        UsageError: The name has another form.
-        ConfigError: The module or name does not exist, or the module cannot be imported.
+        UsageError: If the name is not ``module:name``.
+        ConfigError: If the module or name does not exist, or the module cannot be imported.
     """
     module, colon, path = named.partition(":")
     if not (colon and module and path):
@@ -28,10 +28,10 @@ def loaded(named: str, kind: str = "object") -> Any:
 
 
 def imported(module: str, named: str) -> Any:
-    """Return the module for an object that is called ``named``.
+    """Return a module, imported for the object ``named``.
 
     Raises:
-        ConfigError: It does not exist, or cannot be imported.
+        ConfigError: If the module does not exist or cannot be imported.
     """
     if "/" in module or (module.endswith(".py") and Path(module).is_file()):
         meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
@@ -49,13 +49,13 @@ def imported(module: str, named: str) -> Any:
         raise ConfigError(f"the module of {named!r:.80} cannot be imported: {error}{_position(error)}") from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # of the user's code, which may raise anything
+    except BaseException as error:  # user code may raise anything
         what = f"{type(error).__name__}: {error}{_position(error)}"
         raise ConfigError(f"the module of {named!r:.80} cannot be imported: {what}") from error
 
 
 def _position(error: BaseException) -> str:
-    """Return the line of the innermost module that was being imported; a `SyntaxError` tells its own."""
+    """Return the line of the innermost module that was being imported, or "" for a `SyntaxError`, which has its own."""
     position, step = "", error.__traceback__
     while step is not None and not isinstance(error, SyntaxError):
         code = step.tb_frame.f_code
@@ -66,16 +66,16 @@ def _position(error: BaseException) -> str:
 
 
 def within(target: Any, path: str, named: str) -> Any:
-    """Return the object that another has under a path of names.
+    """Return the object at a dotted path inside another object.
 
     Raises:
-        ConfigError: It does not exist.
+        ConfigError: If it does not exist.
     """
     for name in path.split("."):
         try:
             target = getattr(target, name)
         except AttributeError:
             raise ConfigError(f"{named!r:.80}: {name!r} does not exist there{guess(name, dir(target))}") from None
-        except Exception as error:  # of a `__getattr__` or a property
+        except Exception as error:  # from a `__getattr__` or a property
             raise ConfigError(f"{name!r} of {named!r:.80} cannot be read: {type(error).__name__}: {error}") from error
     return target

@@ -1,4 +1,4 @@
-"""Errors for wrong values, which say what was expected and what came."""
+"""Errors for wrong values, which say what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError
 
-Rules: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what passes it
+Rules: TypeAlias = tuple[
+    tuple[str, Callable[[Any], bool], str], ...
+]  # for each field, a check and a description of valid values
 
 MAX_SHOWN_CHARS = 80
-MAX_DEPTH = 50  # of JSON within JSON
+MAX_DEPTH = 50  # of nested JSON
 
 
 def safe_repr(value: object) -> str:
-    """Return a value for a message: its shortened `repr`, without keys.
+    """Return a shortened `repr` of a value for messages, without API keys.
 
-    A mapping may hold secrets, so only its numbers are shown.
+    For a mapping, only numbers and None are shown, because other values may be secrets.
     """
     if isinstance(value, Mapping):
         plain = {key: repr(item) if isinstance(item, int | float | None) else "…" for key, item in value.items()}
@@ -26,14 +28,14 @@ def safe_repr(value: object) -> str:
     else:
         try:
             text = repr(value)
-        except ValueError:  # a number of more digits than Python writes out
+        except ValueError:  # an integer with too many digits for Python to print
             return f"a huge {type(value).__name__}"
     text = mask_keys(text)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
 def invalid(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
-    """Return the error for an argument whose value is not as ``right`` says.  The message reads "expected {right}"."""
+    """Return the error for an argument with a wrong value.  The message says "expected {right}"."""
     return kind(f"{what}: expected {right}, got {safe_repr(value)}")
 
 
@@ -51,10 +53,10 @@ def require_fields(instance: object, owner: str, rights: Rules) -> None:
 
 
 def plain_json(what: str, value: object) -> dict[str, Any]:
-    """Return a mapping in its JSON form: a copy made of dictionaries, lists and plain values.
+    """Return a copy of a mapping in its JSON form, made of dictionaries, lists and plain values.
 
     Raises:
-        UsageError: If JSON cannot hold one of the values; the message says where.
+        UsageError: If JSON cannot represent one of the values.  The message says which.
     """
     require(what, value, isinstance(value, Mapping), "a mapping such as {'ticket': 17}")
     plain: dict[str, Any] = _plain_json(what, value, MAX_DEPTH)
