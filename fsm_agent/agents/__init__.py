@@ -1,6 +1,6 @@
-"""Agents, with their classes, configuration, hooks and metrics.
+"""Agents: classes, configuration, conversations, hooks and metrics.
 
-This package neither decides nor waits.  Agents make calls, and drivers advance them.
+This package neither makes decisions nor waits.  Agents start calls, and drivers run them.
 """
 
 from fsm_agent.agents.agent import Agent

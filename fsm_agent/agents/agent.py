@@ -1,4 +1,4 @@
-"""The `Agent` class, which holds everything that its calls have in common."""
+"""The `Agent` class: everything that an agent's calls have in common."""
 
 from __future__ import annotations
 
@@ -85,55 +85,59 @@ from fsm_agent.validation import require
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
-    """A model with a system prompt, functions, a type of answer, and limits.
+    """A model with a system prompt, functions, an output type, and limits.
 
-    Type checkers see an ``Agent[Deps, Out]``, with the types of the deps and of the answer.  A plain ``Agent(…)`` takes
-    any functions and any deps, and answers with text.  With ``output=Person`` it is an ``Agent[Any, Person]``.
-    ``Agent[Shop, str](…)`` only takes functions and approvers of ``Context[Shop]``.
+    Type checkers see an ``Agent[Deps, Out]``, where ``Deps`` is the type of its calls' ``deps`` and ``Out`` the type of
+    its answers.  A plain ``Agent(…)`` accepts any functions and deps, and answers with text.  ``Agent(…,
+    output=Person)`` is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and approvers that
+    take ``Context[Shop]``.
 
-    An agent holds no state of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a
-    dialog, and `conversation` keeps a dialog in the store.  An agent never changes: ``agent.changed(model=Script(…))``
-    returns a variant.
+    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no
+    state of its calls, so many threads and tasks can use it.  ``call("…", after=result)`` continues a dialog, and
+    `conversation` keeps a dialog in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a
+    variant, for example for a test, and ``call("…", model="provider:model")`` uses another model for one call.
 
     Args:
         model: ``"provider:model"``, or a client.
-        system: The system prompt of every call: a text; a function of the call's ``deps``, or without parameters, that
-            returns a text; or a `Prompt` whose variables come with the call, as ``system_args``.  The function is
-            called when a run begins, and never without deps, unless its parameter has a default.
+        system: The system prompt of every call: text, a `Prompt` or a function.  A `Prompt` gets its variables from the
+            call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
+            called when a run begins.  It is never called without deps, unless its parameter has a default.
         functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
-            and servers are asked again for each call.
+            and servers are asked for their functions at each call.
         output: The type of the answer; see `Prompt`.
-        finalizer: A text or a `Prompt` that words the final answer, in one more request without functions, after the
-            model has answered in text: ``"Say it in one sentence for a child: {{ answer }}"``.
-        prompt: The prompt for tasks in plain text, with ``{{ task }}`` in it.  Its other variables come with the call.
-        name: The name in traces and snapshots.  An agent with a ``store`` needs a name, under which its runs are found.
-        limits: The budgets of each call.
+        finalizer: Text or a `Prompt` for wording the final answer, such as ``"Say it in one sentence for a child: {{
+            answer }}"``.  After an answer in text, it is sent in one more request, without functions, and the reply
+            becomes the answer.  A `Prompt` may have its own output type.
+        prompt: The prompt for tasks that are plain text, with the variable ``{{ task }}``.
+        name: The name in traces and snapshots.  An agent with a ``store`` needs a name, so that its runs can be found.
+        limits: The limits of each call.
         settings: Settings for the model, such as the temperature.
-        stop_when: Ends a call at a reply; see `fsm_agent.call.stopping`.
-        check: A function, plain or ``async``, that checks each answer before it becomes the output.  It is called with
-            the parsed output, and with the call's `Context` if it takes one.  It returns the output, changed or
-            unchanged, or raises `Retry`.  The model then sees the text of the `Retry` and tries again within
-            ``limits.parse_retries``.  Any other exception makes the call fail.  The check runs once per answer, even if
-            the call is resumed later.  It does not see what ``stop_when`` provides or ``classify`` chooses.  An agent
-            that takes over the dialog has its own check.  A call that began with a check needs one to be restored or
-            resumed.
-        approve: A function that is asked about each function call before any call of its round runs, except for
-            functions with ``needs_approval=False``.  It is called with the function call, and with the `Context` if it
-            takes one.  It returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``, or
-            None to suspend the agent call.  Without it, only functions that require approval suspend the agent call.
-        context: The part of a long dialog that requests show.  The dialog itself stays whole.  A list of passes for
+        stop_when: Ends a call early, after a reply; see `fsm_agent.call.stopping`.
+        check: A function, plain or ``async``, that checks each answer before it becomes the output.  It takes the
+            parsed output, and optionally the call's `Context`.  It returns the output, changed or unchanged, or raises
+            `Retry`.  The model then sees the message and tries again, within ``limits.parse_retries``.  Any other
+            exception fails the call.  The check runs once per answer, even if the call is resumed.  It does not apply
+            to the results of ``stop_when`` and ``classify``, nor to the answers of an agent that takes over the dialog.
+            A call with a check can be restored and resumed only with a check.
+        approve: A function that is asked about each function call before any function of the round runs, except
+            functions with ``needs_approval=False``.  It takes the function call, and optionally its `Context`.  It
+            returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``, or None to suspend
+            the agent call.  Without an approver, only functions that require approval suspend the agent call.
+        context: What requests contain of a long dialog; the dialog itself stays complete.  Pass a list of passes for
             every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both with
-            the budget last; see `fsm_agent.context`.  By default ``Budget()``, if the context window of the model is
-            known. ``[]`` shows the whole dialog.
-        keep: Passes that choose what the next turn inherits, in a conversation and with ``after=result``, such as
-            ``[summarize(keep=12)]``.
-        results: How results of functions are changed before the model sees them.
-        prices: A `Price`, or a mapping of model names to prices, with ``"*"`` for all others.  ``result.usage`` then
-            has the cost.  By default, the prices of the extra ``prices`` are used if `Limits.cost_usd` needs them.
-        hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
-        store: The store that keeps calls as runs: the path of a SQLite file, a `Store`, or `Runs` with options. Another
-            OS process can continue a run that this one began; see `runs`.
-        environment: Options of `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
+            the budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is
+            known.  ``[]`` sends the whole dialog.
+        keep: Passes that choose what the next turn of a conversation, or a call with ``after=result``, inherits, such
+            as ``[summarize(keep=12)]``.  The dialog of the result stays complete.
+        results: How to change function results before the model sees them.
+        prices: The price of the model's tokens: a `Price`, or a mapping by model name, with ``"*"`` for all others.
+            ``result.usage`` then includes the cost.  By default, prices come from the extra ``prices`` if
+            `Limits.cost_usd` needs them.
+        hooks: Objects whose methods are called for events; see `fsm_agent.agents.hooks`.
+        store: Where calls are saved as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
+            options.  Another process can continue a saved run; see `resume`.
+        environment: Other parts that perform effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see
+            `Environment`.
 
     Examples:
         >>> agent = Agent(Script("Paris."), system="You know capitals.")
@@ -192,7 +196,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             check_prices(self)
 
     def __repr__(self) -> str:
-        """Return the given fields.  Callables and secrets are only marked as set."""
+        """Return the fields that were set, with callables and fields that may hold keys shown as ``…``."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings")
@@ -207,11 +211,12 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     @overload
     def changed(self, **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, Out]: ...
     def changed(self, **options: Any) -> Agent[Deps, Any]:
-        """Return a variant of the agent with these options, such as ``model``, ``functions`` or ``limits``.
+        """Return a copy of this agent with some options changed, such as ``model``, ``functions`` or ``limits``.
 
-        Both agents share the objects that this agent was given, such as a client or a store.  Objects made from a name,
-        such as the client of ``"provider:model"``, are separate, and each agent closes its own.  A variant with the
-        same name and store can continue the agent's runs and conversations.
+        Both agents share the objects that were passed to this one, such as a client, a store or hooks.  Objects that
+        are made from a name are not shared, and each agent closes its own: the client of ``"provider:model"``, and the
+        connection to ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and
+        conversations.
 
         Raises:
             TypeError: If an option is unknown.
@@ -221,12 +226,12 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def client(self) -> Client:
-        """The client that sends the requests.  It is made on first use if ``model`` is a name."""
+        """The client that sends requests.  If ``model`` is a name, it is created on first use."""
         return self._client_of(self.model)
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
-        """The agent that classifies for this agent.  It has no functions and no checks."""
+        """The agent that classifies for this one, without functions and checks."""
         without = {"functions": (), "output": str, "stop_when": None, "check": None, "finalizer": None}
         without |= {"approve": None, "results": None}
         fields_of = {name: getattr(self, name) for name in ARGUMENTS}
@@ -250,7 +255,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _plan(self) -> ContextPlan:
-        """The context plan of the requests, by the context window of the model."""
+        """The context plan for requests, given the context window of the model."""
         return plan_of_model(ContextPlan.of(self.context), self.model, self.name)
 
     @cached_property
@@ -273,7 +278,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._environment_with_model(process.client or r.model)
 
     def _environment_with_model(self, model: str | Client | None) -> Environment:
-        """Return the environment for requests to a model, or to the agent's model for None."""
+        """Return the environment for a model, or the agent's own environment for None."""
         return self._own_environment if model is None else self._environment_with(self._client_of(model))
 
     @cached_property
@@ -285,6 +290,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
         Raises:
             PromptError: If a variable is missing or not used.
+            UsageError: If values are given, but the system prompt is not a `Prompt`.
         """
         if not isinstance(self.system, Prompt):
             if values:
@@ -322,7 +328,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _build_call(
         self, task: Any, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
     ) -> AgentCall[Any]:
-        """Return a call that is in no store."""
+        """Return a call that is not in a store.
+
+        The passes of a conversation were already applied to ``after``.  If ``keep`` is None, the agent's passes apply.
+        """
         extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
@@ -354,25 +363,25 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _blind(self) -> set[str]:
-        """The models whose lack of image support was logged."""
+        """The models for which a warning was logged that they accept no images."""
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
-        """Return the present prompt of an earlier call, or the agent's prompt for None."""
+        """Return the current form of an earlier call's prompt, or the agent's own prompt for None."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
             check_parser_args(resolved, parser_args)
         return resolved
 
     def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
-        """Return a conversation that the agent's store keeps under a name.
+        """Return a conversation that the agent's store keeps under a name.  The first turn creates it.
 
-        ``agent.conversation("customer-17").call("…")`` begins or continues it, from any OS process.
+        ``agent.conversation("customer-17").call("…")`` continues it, from any process.
 
         Args:
             name: The name of the conversation in the store.
             keep: Passes that choose what each turn inherits from earlier turns, such as ``keep_last(20)`` or
-                ``[shorten(1_000), summarize(keep=12)]``.  None uses the passes of the agent.
+                ``[shorten(1_000), summarize(keep=12)]``.  None uses the agent's passes.
 
         Raises:
             UsageError: If the agent has no store, or the name is not a string.
@@ -406,7 +415,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _call_parts(
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
-        """Return the arguments of a call that come from the agent and are in no record."""
+        """Return the arguments of a call that come from the agent and are not saved in records."""
         check_needs(deps, prompt.offers)
         require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep
@@ -436,12 +445,13 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         signing_key: str | bytes | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Any]:
-        """Return a call of this agent from its `snapshot`.  Give the prompt, ``args`` and key with which it was made.
+        """Return a call of this agent from its `snapshot`.
 
-        The snapshot contains ``parser_args`` and the name of the model.  Values given here replace them.
+        Pass the prompt, ``args`` and key with which the call was made.  The snapshot contains ``parser_args`` and the
+        model name; values that you pass replace them.
 
-        If the prompt has changed since then, the call's ``prompt_change`` says so and a warning is logged.  With
-        ``on_change="error"``, an error is raised.  Trust a document without a key only as far as you trust code; see
+        If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or an error is raised
+        with ``on_change="error"``.  Trust a document without a key only as far as you trust code; see
         `fsm_agent.call.restore`.
 
         Raises:
@@ -458,20 +468,22 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
-        """Return this agent as a function of another agent.  The function takes a task and returns this agent's output.
+        """Return this agent as a function for another agent.
 
-        The inner call is part of the outer call, and shares its tokens and deps.  The outer call waits for everything
-        that the inner call waits for, under a key like ``run:2.0/ask:2.0``, and yields its events as `Inside`.  The
-        hooks of both agents see what happens inside.  If the inner call fails, or agents are nested deeper than
-        `Limits.depth`, the model receives the reason.
+        The function takes a task and returns this agent's output.
+
+        The inner call is part of the outer call and shares its tokens and deps.  The outer call waits for whatever the
+        inner call waits for, under keys like ``run:2.0/ask:2.0``.  It yields the inner events as `Inside`, and the
+        hooks of both agents receive them.  If the inner call fails, or agents are nested deeper than `Limits.depth`,
+        the model sees an error.
 
         Args:
-            name: The name of the function for the model; by default, the name of the agent.
+            name: The function's name for the model; by default, the agent's name.
             description: The description for the model.
-            policy: The options of `Function.of` that apply to an agent; ``timeout_s`` is the limit of each call.
+            policy: The options of `Function.of` that apply to an agent.  ``timeout_s`` limits each call.
 
         Raises:
-            UsageError: If the policy does not suit an agent.
+            UsageError: If an option does not apply to an agent.
         """
         name = name or self.name
         check_policy("agent", name, policy)
@@ -507,15 +519,15 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> Classification[Label]:
-        """Return the class of a text or a dialog, and the probability of each class.
+        """Classify text or a dialog, and return the probability of each class.
 
         Args:
-            what: A text, a `Payload`, or a dialog, to which the question is added.
-            classes: Texts, members of an `Enum`, or an `Enum` class.
-            prompt: The question, in which ``{{ text }}`` and ``{{ classes }}`` are replaced.
-            calibration: The correction of the probabilities; see `Calibration.of_prior`.
+            what: Text, a `Payload`, or a dialog, which the question follows.
+            classes: Strings, members of an `Enum`, or an `Enum` class.
+            prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
+            calibration: The correction by the prior; see `Calibration.of_prior`.
             votes: How often to ask a model that reports no log probabilities.
-            on_missing: ``"error"`` asks again if a class is not among the alternatives.
+            on_missing: ``"error"`` asks again if a class is not among the reported alternatives.
             args: See `call`.
             parser_args: See `call`.
             deps: See `call`.
@@ -555,7 +567,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> Classification[Label]:
-        """`classify` for asyncio."""
+        """The async version of `classify`."""
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
         return await aperform(planned(self._classifier, what, classes, QUESTION, *given))
@@ -579,7 +591,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> float:
-        """Return the probability of True as the answer to the question of a dialog or a ``prompt``; see `classify`."""
+        """Return the probability of True as the answer to a question in a dialog or ``prompt``; see `classify`."""
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
         return perform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given)).probabilities[True]
@@ -603,7 +615,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> float:
-        """`binary_classify` for asyncio."""
+        """The async version of `binary_classify`."""
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
         found = await aperform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given))
@@ -614,12 +626,12 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
 
     def close(self) -> None:
-        """Close the connections that the agent made.  Clients that you passed to it stay open."""
+        """Close the connections that the agent created.  A client that was passed to it stays open."""
         for client in self._clients.values():
             client.close()
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """The async version of `close`."""
         for client in self._clients.values():
             await client.aclose()
 

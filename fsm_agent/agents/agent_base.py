@@ -1,7 +1,7 @@
-"""The base class of users' agents, the checks of its attributes, and `build_agent`.
+"""`AgentBase`, the base class of users' agents, with its class attributes, and `build_agent`.
 
-An ignored attribute could be an approver that is never asked.  So an attribute that looks like an argument of an agent
-must be one.  Otherwise the class statement raises an error.  All other attributes belong to the class.
+A silently ignored attribute could be an approver that is never asked.  Therefore an attribute that looks like an agent
+argument must be one, otherwise the class statement fails.  All other attributes belong to the class.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ELSEWHERE = {  # attributes that would be ignored in a class, and their right p
 
 
 def check_attributes(cls: type, base: type) -> None:
-    """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries."""
+    """Refuse attributes of a class or its mixins that would have no effect, such as misspelled arguments."""
     known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
     for owner in (cls, *mixins):
@@ -69,7 +69,7 @@ def check_attributes(cls: type, base: type) -> None:
 
 
 def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
-    """Return what to write instead of an attribute, or None if the attribute belongs to the class."""
+    """Return the correct form of an attribute, or None if the attribute is the class's own."""
     word = _argument_for(name)
     near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
     # Two swapped letters make short words dissimilar: "chekc" has a similarity of 0.8 to "check".
@@ -83,7 +83,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
 
 
 def _argument_for(name: str) -> str | None:
-    """Return the argument for a name that is part of an argument, or another library's word for one."""
+    """Return the agent argument that a name stands for: a field of one, or another library's word for it."""
     for part in (Settings, Limits):
         if name in field_names(part):
             return f"{part.__name__.lower()}={part.__name__}({name}=…)"
@@ -100,15 +100,16 @@ def _is_defined(value: Any, name: str, owner: type) -> bool:
 
 
 def is_method(function: FunctionType, name: str, owner: type) -> bool:
-    """Return whether a function was defined in the body of a class, so that it takes a ``self``."""
+    """Return whether a function was defined in the body of this class, or takes a ``self``."""
     is_own = function.__qualname__ == f"{owner.__qualname__}.{name}" and function.__module__ == owner.__module__
     return is_own or next(iter(inspect.signature(function).parameters), "") == "self"
 
 
 def arguments_of(agent: Any, base: type) -> dict[str, Any]:
-    """Return the arguments that the class of an agent sets, by name, without the defaults of the base.
+    """Return the arguments that an agent's class sets, by name, without the defaults of its base.
 
-    An assigned function stays a function: in ``approve = ask_me``, it takes no ``self``.
+    An assigned function, as in ``approve = ask_me``, does not become a method.  A function that is defined in the class
+    body is a method.
     """
     found = {name: _taken(agent, base, name) for name in KNOWN}
     return {name: value for name, value in found.items() if value is not _MISSING}
@@ -129,7 +130,7 @@ def _taken(agent: Any, base: type, name: str) -> Any:
 
 
 def _static(agent: Any, base: type, name: str) -> Any:
-    """Return an attribute as the classes of an agent define it, without the base."""
+    """Return an attribute of an agent's classes without binding it, leaving out the base."""
     owners = [owner for owner in type(agent).__mro__ if owner not in base.__mro__]
     return next((vars(owner)[name] for owner in owners if name in vars(owner)), _MISSING)
 
@@ -147,7 +148,7 @@ AGENTS: Registry[type[AgentBase[Any]]] = Registry(
 
 
 def kind_name(agent_type: str | Enum | None) -> str:
-    """Return an ``agent_type`` as text, or an empty text if the class has none."""
+    """Return an ``agent_type`` as a string, or "" if the class has none."""
     return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
 
 
@@ -174,19 +175,19 @@ def build_agent(
 def build_agent(  # type: ignore[misc]  # a class whose options had these names would be misunderstood
     config: Any, agent_type: Any = None, *args: Any, **options: Any
 ) -> AgentBase[Any]:
-    """Return an agent of a registered kind, or of a class: ``build_agent(config)`` or ``build_agent(Weather, config)``.
+    """Return an agent of a registered kind, ``build_agent(config)``, or of a class, ``build_agent(Weather, config)``.
 
-    Given a class, type checkers know its methods and the options of its constructor.
+    With a class, type checkers know the methods and constructor options.
 
     Args:
-        config: See `AgentConfig.of`.  After a class, it need not name the kind.
+        config: See `AgentConfig.of`.  With a class, it need not name the kind.
         agent_type: The kind, instead of ``config["agent_type"]``.
         args: Arguments for the constructor of the class, after the configuration.
-        options: Keys that replace keys of the configuration, and further arguments of the constructor.  All classes
-            take ``client``.
+        options: Configuration keys that replace those in ``config``, and further constructor arguments.  Every class
+            accepts ``client``.
 
     Raises:
-        ConfigError: If the kind is missing, unknown or does not fit the class, or if the configuration is not valid.
+        ConfigError: If the kind is missing, is unknown or does not match the class, or if the configuration is invalid.
 
     Examples:
         >>> class Poet(AgentBase):
@@ -213,14 +214,14 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
 
 
 def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfig:
-    """Move options that are keys of a configuration from the options into the configuration."""
+    """Move options that are configuration keys, and not constructor parameters, into the configuration."""
     own = inspect.signature(cls.__init__).parameters
     keys = [name for name in options if name in _KEYS and name not in own]
     return AgentConfig.of(config, **{name: options.pop(name) for name in keys})
 
 
 def _class_of(config: AgentConfig, agent_type: str) -> Any:
-    """Return the class of a kind."""
+    """Return the class of a kind, which is ``agent_type`` or the configuration's."""
     kind = agent_type or config.value("agent_type", "")
     if not kind:
         listed = ", ".join(sorted(AGENTS)) or "none"
@@ -265,9 +266,9 @@ _RIGHTS: Rules = (
 
 
 def _take_program(cls: type[AgentBase[Any]]) -> None:
-    """Make the ``call`` that a class defines its ``answer``, because `call` is a method of every agent.
+    """Turn a ``call`` method defined by a class into its ``answer``, since `call` is the verb of every agent.
 
-    Users of other libraries override `call`.  Type checkers refuse an override with another return type.
+    Users of other libraries override `call`.  Type checkers refuse that if it returns a different type.
     """
     own = inspect.getattr_static(cls, "call")
     if own is inspect.getattr_static(Agent, "call"):
@@ -282,7 +283,7 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
 
 
 def _take_output(cls: type[AgentBase[Any]]) -> None:
-    """Make ``AgentBase[Report]`` mean the same as ``output = Report``, as for type checkers."""
+    """Take the output type from ``AgentBase[Report]``, as if the class said ``output = Report``."""
     for base in cls.__dict__.get("__orig_bases__", ()):
         origin, given = get_origin(base), get_args(base)
         if not (isinstance(origin, type) and issubclass(origin, AgentBase) and given):
@@ -297,13 +298,13 @@ def _take_output(cls: type[AgentBase[Any]]) -> None:
 
 
 class AgentBase(Agent[Any, Out], Generic[Out]):
-    """The base class of your agents: an `Agent` whose arguments are attributes of the class.
+    """An `Agent` whose arguments are class attributes.  This is the base class for your own agents.
 
-    A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class statement
-    keeps it out.  Every argument of an `Agent` may be an attribute of the class.  A configuration may override it.
+    A subclass that sets ``agent_type`` is registered under that name, unless the class statement says
+    ``register=False``.  Every argument of an `Agent` may be a class attribute, and a configuration may override it.
     Later sources win: the class, ``global``, the configuration, ``agent_configs``, arguments.
 
-    An agent with several sub-agents has a method ``answer``, plain or ``async``::
+    An agent with several sub-agents has an ``answer`` method, plain or ``async``::
 
         class Weather(AgentBase):
             agent_type = "weather"
@@ -313,24 +314,25 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 forecast = self.agents["forecaster"].call(task).output
                 return self.agents["editor"].call(f"Shorten: {forecast}").output
 
-    The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, of the type
-    in its annotation.  If it raises an exception, the call fails.  The tokens of its agents count as the call's tokens.
-    The method starts again after a crash, and it cannot wait for a person.  If you need that, write a flow with the
-    same agents: ``flow.bound(team.agents)``.  If a class defines ``call``, as in other libraries, that method becomes
-    ``answer``.
+    The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, and its
+    annotation is the output type.  If it raises, the call fails.  The call's usage includes the tokens of the
+    sub-agents.  The method is plain Python: after a crash it starts again, and it cannot wait for a person.  If you
+    need that, write a flow with the same agents: ``flow.bound(team.agents)``.  A ``call`` method, as other libraries
+    require, also works and becomes ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
-        client: A client for all sub-agents, or clients by sub-agent, in place of the models of the configuration.
-        overrides: Keys that replace keys of ``config``.
+        client: A client for all sub-agents, or a mapping with one for each, by name.  It replaces the configured
+            models.
+        overrides: Configuration keys that replace those in ``config``.
 
     Attributes:
         agent_type: The name of the class in the registry and in configurations.
-        agent_group: The names of the sub-agents, or a mapping of names to arguments of an `Agent`.  The attributes of
-            the class apply to each sub-agent, except ``output``, ``check`` and ``prompt``.
-        expertise: What the agent can do.  By default, this is also the system prompt.
-        description: A short form of the expertise, for a choice among agents; by default, its beginning.
-        capabilities: A list of what the agent can do.
+        agent_group: The names of the sub-agents, or a mapping from these names to arguments of an `Agent`.  The class
+            attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
+        expertise: What the agent can do.  It is the system prompt if no other is given.
+        description: A short form of the expertise, for choosing among agents; by default its beginning.
+        capabilities: What the agent can do, as a list.
         agents: The sub-agents by name, or the agent itself without a group.
 
     Examples:
@@ -424,7 +426,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     def _check_group(self, name: str, group: Sequence[str]) -> None:
-        """Refuse an abstract agent, and a configuration of unknown sub-agents."""
+        """Refuse an agent without a task to do, and a configuration of unknown sub-agents."""
         cls = type(self)
         answer = getattr(self, "answer", None)
         if answer is not None:
@@ -444,10 +446,9 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 raise self.config.error(("agent_configs", each), problem)
 
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a sub-agent.
+        """Return the arguments of the sub-agent ``each``.
 
-        ``of_class`` are the arguments from the class.  If its method `answer` asks the sub-agents, the prompt and the
-        output of the class are not theirs.
+        If the class has an `answer` method, its prompt, output and check do not apply to sub-agents.
         """
         options = dict(of_class)
         answers = hasattr(self, "answer")
@@ -469,7 +470,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return arguments
 
     def _task_prompt(self, defaults: Mapping[str, Any]) -> Prompt[Any]:
-        """Return the prompt for tasks in plain text."""
+        """Return the prompt for tasks that are given as text."""
         prompt = self.config.prompt or defaults.get("prompt") or TASK
         if isinstance(prompt, str):
             with placed(self.config, ("prompt",)):
@@ -488,20 +489,20 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[..., Any, Any]:
-        """Return this agent as a function of another agent; see `Agent.as_function`.
+        """Return this agent as a function for another agent; see `Agent.as_function`.
 
         Args:
-            name: The name of the function for the model; by default, the name of the agent.
-            description: The description for the model; by default, the description of the class.
+            name: The name that the model calls; by default the agent's name.
+            description: What the agent is good at, for the model; by default the class's description.
             policy: See `Agent.as_function`.
 
         Raises:
-            UsageError: If the policy does not suit an agent.
+            UsageError: If the policy makes no sense for an agent.
         """
         return super().as_function(name, description or self.description, **policy)
 
     def __call__(self, task: Any, **options: Any) -> Out:
-        """Do the task, with the options of `CallOptions`, and return only the output."""
+        """Do the task with these `CallOptions`, and return only the output."""
         output: Out = self.call(task, **options).output
         return output
 
@@ -521,14 +522,14 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def changed(  # type: ignore[override]  # takes the keys of a configuration
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:
-        """Return a copy of the agent with other keys in its configuration and with new sub-agents.
+        """Return a copy with some configuration keys changed, and with its own sub-agents.
 
-        Both share everything else that the constructor of the class has made.  The copy keeps the given client, unless
-        ``client`` or ``model`` is passed.
+        The copy shares everything else that the constructor of the class made.  It keeps this agent's client, unless
+        ``client`` or ``model`` is given.
 
         Args:
-            client: A client for all sub-agents of the copy, or clients by sub-agent.
-            overrides: Keys that replace keys of the configuration.
+            client: A client for all sub-agents of the copy, or one for each; see the class.
+            overrides: Configuration keys that replace this agent's.
 
         Raises:
             ConfigError: If a key is unknown, or a value is wrong.
@@ -541,10 +542,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return made
 
     def check_available(self) -> None:
-        """Raise an error if a key, an address or a library is missing, without asking a model.
+        """Check that no key, address or library is missing, without calling a model.
 
         Raises:
-            ConfigError: If one is missing; the message names it.
+            ConfigError: If something is missing.  The error names it.
         """
         for agent in self.agents.values():
             check = getattr(agent.client, "check_available", None)
@@ -553,7 +554,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     @property
     def is_available(self) -> bool:
-        """Whether `check_available` finds nothing missing."""
+        """Whether `check_available` succeeds."""
         try:
             self.check_available()
         except UsageError:
@@ -561,7 +562,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return True
 
     def close(self) -> None:
-        """Close the connections of all sub-agents.  A client that you passed stays open."""
+        """Close the connections of all sub-agents.  A client that was passed in stays open."""
         for client in self._configured:
             client.close()
         super().close()
@@ -570,7 +571,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 agent.close()
 
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """The async version of `close`."""
         for client in self._configured:
             await client.aclose()
         await super().aclose()
@@ -594,17 +595,17 @@ _CACHED = frozenset(
 
 
 def _says(cls: type[AgentBase[Any]], name: str) -> bool:
-    """Return whether a class sets an attribute, instead of inheriting it from `Agent`."""
+    """Return whether a class sets an attribute itself and does not inherit it from `Agent`."""
     return any(vars(owner).get(name) for owner in cls.__mro__ if owner not in AgentBase.__mro__)
 
 
 def _program_arguments(
     name: str, answer: Any, of_class: Mapping[str, Any], of_agent: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of an agent that answers with its ``answer`` method instead of a model.
+    """Return the arguments of an agent whose model is its `answer` method.
 
-    The functions, models, budgets and hooks of the class belong to the sub-agents.  The output, its check, the store,
-    the environment and the deadline belong to the agent as a whole.
+    The functions, models, budgets and hooks of the class go to its sub-agents.  The output, check, store, environment
+    and deadline belong to the agent as a whole.
     """
     output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]
     checked = {"check": of_class["check"]} if "check" in of_class else {}

@@ -1,4 +1,7 @@
-"""Runs many tasks, a limited number at a time.  Results are in order, and a failure loses no other result."""
+"""Runs many tasks with bounded concurrency.
+
+Results keep the order of the tasks, and a failure loses no other result.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
 @dataclass(frozen=True)
 class TaskResult(Generic[Out]):
-    """The result or the error of one of many tasks.
+    """The result of one of many tasks.
 
     Attributes:
         index: The number of the task, from 0.
         task: The task.
         output: The output, or None if the task failed.
         error: The error, or None if the task succeeded.
-        result: The whole result, even of a failed task, or None if there is none.
+        result: The full result, which a failed task may also have, or None.
 
     Examples:
         >>> item = Agent(Script("4")).map(["2 + 2?"])[0]
@@ -51,7 +54,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
     """The results of many tasks, in the order of the tasks.
 
     Args:
-        items: One item for each task that was begun.
+        items: One item for each task that was started.
 
     Examples:
         >>> results = Agent(Script(by={"2 + 2": "4", "3 + 3": "6"})).map(["2 + 2?", "3 + 3?"])
@@ -67,7 +70,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
         """The outputs, in the order of the tasks.
 
         Raises:
-            ExceptionGroup: If tasks failed.  It holds the errors, each with a note that names the task.
+            ExceptionGroup: If tasks failed.  It contains their errors, each with a note that names the task.
         """
         if failed := self.failed:
             raise ExceptionGroup(f"{len(failed)} of {len(self)} tasks failed", [_noted(item) for item in failed])
@@ -75,17 +78,17 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
     @property
     def done(self) -> list[TaskResult[Out]]:
-        """The tasks that did not fail."""
+        """The results of tasks that succeeded."""
         return [item for item in self._items if item.error is None]
 
     @property
     def failed(self) -> list[TaskResult[Out]]:
-        """The tasks that failed."""
+        """The results of tasks that failed."""
         return [item for item in self._items if item.error is not None]
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all tasks, including failed tasks."""
+        """The tokens of all tasks, including failed ones."""
         return sum([item.result.usage for item in self._items if item.result is not None], UNUSED)
 
     @overload
@@ -130,7 +133,7 @@ async def amap_calls(
     fail_fast: bool,
     options: Mapping[str, Any],
 ) -> TaskResults[Any]:
-    """`map_calls` for asyncio."""
+    """The async version of `map_calls`."""
     _check_options(options)
     do = partial(agent.acall, **options)
     return _outputs(await amap_tasks(do, tasks, concurrency, progress, fail_fast))
@@ -146,7 +149,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
-    """Return the results of tasks with outputs in place of whole results."""
+    """Return the results with outputs in place of call results."""
     return TaskResults(
         [
             replace(end, result=getattr(end.error, "result", None))
@@ -160,10 +163,7 @@ def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
 def map_tasks(
     do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Do many tasks in threads and return the results.
-
-    Ctrl-C, or an error with ``fail_fast``, interrupts the other tasks.
-    """
+    """Run many tasks in threads, and return their results.  Ctrl-C interrupts them."""
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[ThreadTask[New], tuple[int, Any]] = {}
@@ -191,7 +191,7 @@ def map_tasks(
 
 
 def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[ThreadTask[Any]]) -> None:
-    """Interrupt the tasks that have not ended, and wait a limited time for their threads."""
+    """Interrupt the unfinished tasks, and wait a limited time for their threads to end."""
     around, until_s = abort_in_force(), time.monotonic() + LEAVE_S
     for child in pending:
         child.abort.is_to_rest = around is None or not around.is_set
@@ -204,7 +204,7 @@ def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[Thread
 async def amap_tasks(
     do: Callable[[Any], Awaitable[New]], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Do many tasks under asyncio and return the results.  An error with ``fail_fast`` cancels the other tasks."""
+    """Run many tasks with asyncio, and return their results.  Cancellation cancels them."""
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
@@ -228,7 +228,7 @@ async def amap_tasks(
 
 
 def _ended(index: int, task: Any, error: BaseException | None, future: Any, fail_fast: bool) -> TaskResult[Any]:
-    """Return the result of a task, or raise an error that must not be among the results."""
+    """Return the result of a task, or raise its error if ``fail_fast`` is set or it is not an `Exception`."""
     if error is None:
         return TaskResult(index, task, output=future.result())
     if fail_fast or not isinstance(error, Exception):
@@ -256,7 +256,7 @@ def _noted(item: TaskResult[Any]) -> Exception:
 
 
 def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
-    """Return a context that shows the number of finished tasks, or passes it to a function."""
+    """Return a context manager that shows or reports the number of finished tasks."""
     total = len(tasks) if isinstance(tasks, Sized) else None
     if progress is True:
         return _bar(total)

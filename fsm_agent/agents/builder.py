@@ -1,4 +1,4 @@
-"""Makes the messages and the prompt of a call from the agent and the task."""
+"""Builds the messages of a call: the system prompt, the dialog so far, and the task's prompt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ from fsm_agent.validation import invalid, require, safe_repr
 
 
 class PromptResolver:
-    """Adds the functions and the output of an agent to the prompts of its calls."""
+    """The functions and the output type that an agent lends to the prompts of its calls.
+
+    Attributes:
+        is_fixed: Whether the functions are the same in every call.
+    """
 
     __slots__ = ("_finalizer", "_functions", "_output", "_prompt", "_resolved", "is_fixed")
 
@@ -48,7 +52,7 @@ class PromptResolver:
         self.is_fixed = prompt.is_fixed and all(isinstance(item, Function) for item in self._functions)
 
     def offered(self, deps: Any) -> tuple[Function, ...]:
-        """Return the functions of one call."""
+        """Return the functions of a call."""
         if self.is_fixed:
             return self._functions
         found = list[Function]()
@@ -57,13 +61,13 @@ class PromptResolver:
         return tuple(found)
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
-        """Return the prompt for one call."""
+        """Return ``prompt`` completed for a call."""
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """Return the prompt with the agent's functions and output, unless it has its own.
+        """Return ``prompt`` with the agent's functions, output type and finalizer where it has none.
 
-        The MCP servers of the prompt are asked for their tools.
+        MCP servers in the prompt are asked for their tools.
         """
         prompt = (prompt.unresolved or prompt).for_call()
         if prompt is self._prompt and self.is_fixed:
@@ -82,7 +86,7 @@ class PromptResolver:
 
 
 def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
-    """Refuse parser arguments that a prompt cannot use."""
+    """Refuse parser arguments for a prompt that has neither a parser nor an output type with validators."""
     if prompt.parser is None and prompt.output is str:
         raise UsageError(
             f"parser_args: expected a prompt with a parser or a type as output, got neither, for {parser_args!r:.200}"
@@ -90,7 +94,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse deps that a function cannot use: None, or a builtin type."""
+    """Refuse ``deps`` that do not fit a function: None, or a built-in type instead of the declared class."""
     if deps is LATER:
         return
     for function in functions:
@@ -108,7 +112,7 @@ def check_needs(deps: object, functions: Iterable[Function]) -> None:
 
 
 def needs_of(function: Function | None) -> dict[str, Any]:
-    """Return the type of deps that a function needs, as keyword arguments."""
+    """Return the deps types that an agent must declare because its function needs them."""
     return {} if function is None else {"deps_type": function.deps_type, "deps_class": function.deps_class}
 
 
@@ -120,7 +124,7 @@ System: TypeAlias = str | Prompt | Callable[[Any], str] | Callable[[], str]
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt that is a function of anything but the deps."""
+    """Refuse a system prompt function that is async, or that takes anything other than deps."""
     if isinstance(system, str | Prompt):
         return
     right = "a function of the deps of a call, such as def system(deps: Shop) -> str"
@@ -141,12 +145,12 @@ def _takes(function: Any, args: tuple[Any, ...]) -> bool:
 
 
 def is_of_deps(system: System) -> bool:
-    """Return whether a system prompt is made from the deps of a call."""
+    """Return whether a system prompt is a function of deps."""
     return not isinstance(system, str | Prompt) and _takes(system, NO_DEPS)
 
 
 def check_system_needs(system: System, agent: str, deps: object) -> None:
-    """Refuse a call without deps if its system prompt needs them."""
+    """Refuse a call without deps if its system prompt is a function that needs them."""
     if deps is None and is_of_deps(system) and not _takes(system, ()):
         raise UsageError(
             f"deps=: expected some, got None: system of the agent {agent!r} is a function of them; pass deps=…, or give"
@@ -155,7 +159,10 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
 
 
 class SystemPrompt:
-    """The options of a call that concern its system prompt."""
+    """The system prompt of a call.
+
+    If ``args`` is None, the values for its variables come from the dialog.
+    """
 
     __slots__ = ("_agent", "_args", "_deps", "_keep", "_system")
 
@@ -178,9 +185,9 @@ class SystemPrompt:
         self._deps = deps
 
     def before(self, dialog: Dialog) -> Dialog:
-        """Return a dialog with the agent's system prompt as its first message, in place of any other.
+        """Return a dialog that begins with the agent's system prompt, which replaces any other.
 
-        Without a system prompt, a system message from the caller stays, and one from an agent is removed.
+        Without a system prompt, a system message stays if the caller wrote it, and is removed if an agent added it.
         """
         has_own = len(dialog) > 0 and dialog[0].role == "system"
         if has_own and self._keep:
@@ -205,13 +212,13 @@ class SystemPrompt:
     def is_late(self, dialog: Dialog) -> bool:
         """Return whether the driver makes the system prompt, because only the driver has the deps.
 
-        Until then, the first message is an empty system message.
+        Until then, an empty system message takes its place.
         """
         is_kept = self._keep and len(dialog) > 0 and dialog[0].role == "system"
         return self._deps is LATER and not is_kept and is_of_deps(self._system)
 
     def text(self) -> str:
-        """Return the system prompt that the driver makes."""
+        """Return a system prompt that the driver makes, now that the deps are known."""
         return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
@@ -260,7 +267,7 @@ def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mappi
 
 
 def dialog_before(after: object) -> Dialog:
-    """Return the dialog that a task continues."""
+    """Return the dialog that a task follows.  It must have a result for every function call."""
     if isinstance(after, CallResult):
         after = after.dialog
     right = "the result of a call, a Dialog, or a list of messages"
@@ -275,9 +282,9 @@ def dialog_before(after: object) -> Dialog:
 
 
 def call_without_result(dialog: Dialog) -> str | None:
-    """Return the name and the id of the first function call without a result, or None if every call has one.
+    """Return the name and id of the first function call without a result, or None.
 
-    Providers refuse these dialogs, and it is hard to see which result is missing.
+    Services refuse such dialogs, and a single missing result is hard to find.
     """
     calls: Sequence[FunctionCall] = ()
     results = list[str]()
@@ -300,12 +307,7 @@ def call_without_result(dialog: Dialog) -> str | None:
 
 
 class ResolvedTask(NamedTuple):
-    """The messages of a task, and the prompt that governs the answer.
-
-    ``system_args`` are the values for the variables of the agent's system prompt, or None if the dialog has another
-    system prompt.  ``governed_by`` is the path of handoffs to the agent that has taken over the dialog.  With
-    ``is_system_late``, the system prompt is an empty message until the driver makes it.
-    """
+    """The messages of a call, and the prompt that governs the answer."""
 
     messages: Vector[Message]
     system_args: Mapping[str, Any] | None
@@ -316,7 +318,7 @@ class ResolvedTask(NamedTuple):
 
 
 def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
-    """Return the messages that wait for an answer, and the prompt that governs the answer."""
+    """Return the messages of a call, and the prompt that governs the answer."""
     prompt, system = agent.prompt, agent.system
     after, system_args = options.get("after"), options.get("system_args")
     is_plain = isinstance(system, str) and prompt.template == TASK.template
@@ -357,7 +359,7 @@ def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> Reso
 
 
 def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
-    """Return a dialog with the prompt of a plain task.  Parts of a payload that are not text follow the prompt."""
+    """Return a dialog with a task that is text or a payload.  Images and documents follow the prompt."""
     asked = task if isinstance(task, str) else _visible(agent, task, model)
     if agent.prompt.template != TASK.template:
         return dialog.put(Task(agent.prompt, {"task": asked}))
@@ -365,7 +367,7 @@ def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: s
 
 
 def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> Payload:
-    """Return a payload without images if the model of the call takes no images."""
+    """Return the parts of a payload that the model of a call accepts; some models accept no images."""
     seen = payload.without_images
     if seen == payload:
         return payload
@@ -379,7 +381,7 @@ def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> P
 
 
 def _visible_task(agent: AnyAgent, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
-    """Return a task without images if the model of the call takes no images."""
+    """Return a task with only those parts of its payloads that the model of a call accepts."""
     if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
         return task
     values = {

@@ -1,7 +1,7 @@
-"""Classifications: the probability of each class, from the log probabilities of tokens, and its correction.
+"""Classifications: how likely each class is, from token log probabilities, and calibration by the prior.
 
-An answer is read token by token.  A token that only one class can begin with counts for that class, in any spelling: "
-True", "true".  If several classes can begin with it, the next token decides, if its alternatives were reported.
+An answer is read token by token.  If only one class can begin with a token, in any spelling (" True", "true"), the
+token counts for that class.  If several classes can, the next token decides, provided its alternatives were reported.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ _LEAST_CORRECTED = 1e-6  # the least probability: no provider reports less
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Generic[Label]):
-    """The class of a text or a dialog, and the probability of each class.
+    """The result of a classification: the most likely class, and how likely each class is.
 
     Attributes:
-        label: The most probable class, or the first of several equals.
-        probabilities: The probability of each class.  Together they are 1.
-        coverage: The probability that the model's answer is one of the classes, in any spelling.
-        is_calibrated: Whether the probabilities come from log probabilities of tokens.  Otherwise they are shares of
-            votes.
-        missing: The classes without a reported log probability, or without a vote.
-        raw: The reported probabilities, before they were scaled to add up to 1.
+        label: The most likely class.  Of equals, the first in the list wins.
+        probabilities: The probability of each class.  They add up to 1.
+        coverage: The probability that the answer is one of the classes at all, in any spelling.
+        is_calibrated: Whether the probabilities come from log probabilities.  Otherwise, they are shares of votes.
+        missing: The classes without a reported log probability or a vote.
+        raw: The probabilities as reported, before they were scaled to add up to 1.
         floor: An upper bound for the raw probability of a missing class.
-        calibration: The correction of the probabilities, or None.
+        calibration: The correction that was applied to the probabilities, if any.
         results: The calls that were made, in order.
 
     Examples:
@@ -66,12 +65,12 @@ class Classification(Generic[Label]):
 
     @property
     def p(self) -> float:
-        """The probability of the most probable class."""
+        """The probability of the most likely class."""
         return max(self.probabilities.values())
 
     @property
     def dialog(self) -> Dialog:
-        """The text or dialog, the question and the answer, without failed attempts."""
+        """The text or dialog with the question and the answer, without failed attempts."""
         return self.results[0].dialog
 
     @property
@@ -81,13 +80,13 @@ class Classification(Generic[Label]):
 
 
 class Calibration(Value, frozen=True, kw_only=True):
-    """A correction of the probabilities of some classes, for one question to one model.
+    """A correction of class probabilities, for one question to one model.
 
-    The corrected probability of a class is proportional to ``p * exp(-bias)``.  Keep a calibration as JSON, and pass it
-    to `Agent.classify`.
+    The corrected probability of a class is proportional to ``p * exp(-bias)``.  Store the calibration as JSON, and pass
+    it to `Agent.classify`.
 
     Attributes:
-        bias: How much the model prefers each class in general, by name.
+        bias: How much the model generally prefers each class, by class name.
 
     Examples:
         >>> calibration = Calibration(bias={"yes": -1.0, "no": 1.0})
@@ -102,8 +101,8 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return the correction that divides the probability of each class by its mean.
 
         Args:
-            found: Classifications of many texts whose classes are about equally frequent, or of texts without content.
-                You need not know the right classes.
+            found: Classifications of many examples in which all classes are about equally frequent, or of empty
+                examples.  You do not need to know the right classes.
         """
         rows, names = _rows(found)
         means = [_mean([math.exp(row[i]) for row in rows]) for i in range(len(names))]
@@ -113,8 +112,8 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return corrected probabilities, which add up to 1.
 
         Args:
-            raw: The probabilities of the classes, by name.
-            floor: The probability of a missing class.
+            raw: The probabilities, by class name.
+            floor: The probability to assume for a missing class.
 
         Raises:
             UsageError: If the calibration is for other classes.
@@ -139,7 +138,7 @@ class Calibration(Value, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, document: str | bytes) -> Self:
-        """Return the calibration that `to_json` wrote.
+        """Return a calibration that was saved with `to_json`.
 
         Raises:
             UsageError: If the document is damaged.
@@ -181,7 +180,7 @@ def _centred(names: Sequence[str], bias: Sequence[float]) -> dict[str, float]:
 
 
 def name_of(label: object) -> str:
-    """Return the name of a class for a model."""
+    """Return the name that a model uses for a class."""
     if isinstance(label, Enum):
         label = label.value if isinstance(label.value, str) else label.name
     name = label if isinstance(label, str) else str(label)
@@ -191,7 +190,7 @@ def name_of(label: object) -> str:
 
 
 def classes_of(classes: object) -> dict[str, Any]:
-    """Return classes by name."""
+    """Return classes by name.  At least two with different names are required."""
     right = "two classes or more, such as ['yes', 'no'], or an Enum"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
     require("classes", classes, is_right, right)
@@ -205,7 +204,7 @@ def classes_of(classes: object) -> dict[str, Any]:
 
 
 class Scores(Value, frozen=True, kw_only=True):
-    """The probability of each class, by name.  With other possible answers, the sum is less than 1."""
+    """The probability of each class, by name.  The sum is less than 1 if other answers are possible."""
 
     masses: Mapping[str, float]
     floor: float = 0.0  # an upper bound for missing classes
@@ -230,7 +229,10 @@ class Scores(Value, frozen=True, kw_only=True):
 
 
 class ClassNames:
-    """Finds the names of classes in a model's answer."""
+    """Finds class names in a model's answer.
+
+    Case matters only where two names differ in nothing else.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -238,13 +240,13 @@ class ClassNames:
         self._keys = {name: self._key(name) or name for name in names}
 
     def named(self, text: str) -> str | None:
-        """Return the class that a text names, ignoring quotes, punctuation and case."""
+        """Return the class that the text names, ignoring quotes, final punctuation and case, or None."""
         wanted = self._key(text)
         found = [name for name, key in self._keys.items() if key in (wanted, wanted.rstrip(_AFTER), text.strip())]
         return found[0] if found else None
 
     def beginning_with(self, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer with this beginning may name.  If it is empty, return all classes."""
+        """Return the classes that an answer beginning like this may name."""
         begun = self._key(text)
         if not begun:
             same = [name for name, key in self._keys.items() if text.strip() and key == text.strip()]
@@ -252,12 +254,12 @@ class ClassNames:
         return tuple([name for name, key in self._keys.items() if key.startswith(begun) or _is_whole(key, begun)])
 
     def longest_shared(self) -> int:
-        """Return the length of the longest beginning that two classes share."""
+        """Return the length of the longest prefix that two classes share."""
         keys = sorted(self._keys.values())
         return max([_shared(*pair) for pair in pairwise(keys)], default=0)
 
     def scores(self, tokens: Sequence[TokenLogprob]) -> Scores:
-        """Return the probability of each class as the answer."""
+        """Return the probability of each class, given the tokens of the answer and their alternatives."""
         masses, shared = dict.fromkeys(self.names, 0.0), dict[str, float]()
         floor, before, reach = 1.0, "", 1.0
         for index, token in enumerate(tokens):
@@ -284,7 +286,7 @@ class ClassNames:
         return Scores(masses=masses, floor=floor, shared=shared)
 
     def _after(self, before: str, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer may name if a text continues its beginning."""
+        """Return the classes that an answer may name after this continuation."""
         if before and (not text or _END.fullmatch(text)):
             ended = self.named(before)
             return () if ended is None else (ended,)
@@ -296,7 +298,7 @@ class ClassNames:
 
 
 def _is_whole(key: str, begun: str) -> bool:
-    """Return whether a text begins with a class as a whole word."""
+    """Return whether the text begins with a class as a whole word."""
     return begun.startswith(key) and not (begun[len(key)].isalnum() and key[-1].isalnum())
 
 

@@ -1,8 +1,8 @@
-"""Classifies with an agent: the question, and the calls that one classification makes.
+"""Classifies with an agent: the question, and the calls that make up a classification.
 
-Each call asks for one word, with the log probabilities of its first token.  A parser finds the class, so the model is
-asked again if its answer names no class.  The agent's functions are not offered.  `planned` returns a generator that
-does no I/O: it yields calls that may run at once, receives their results, and returns the classification.
+Each call asks for one word, with the log probabilities of its first token, and offers no functions.  A parser finds the
+class, so an answer that names no class is asked for again.  `plan` is a generator that works with sync and async
+drivers: it yields calls that may run concurrently, receives their results, and returns the classification.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SPLIT_BELOW = 0.02  # a smaller probability is divided without asking
 
 
 class Classifier(Protocol):
-    """The interface of the agent that is asked."""
+    """The agent that answers the question."""
 
     def call(self, *args: Any, **options: Any) -> Result: ...
 
@@ -55,10 +55,10 @@ class Classifier(Protocol):
 
 
 class ClassParser(Parser[Scores]):
-    """The parser of a reply that names one of several classes.
+    """A parser of replies that name one of several classes.
 
-    If ``on_missing`` is ``"zero"``, a class that was not reported has the probability 0.  If it is ``"error"``, the
-    model is asked again.
+    If ``on_missing`` is ``"zero"``, a class without a reported probability has the probability 0.  If it is
+    ``"error"``, the model is asked again.
     """
 
     def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
@@ -87,7 +87,7 @@ class ClassParser(Parser[Scores]):
 
 
 def quoted(names: Sequence[str]) -> str:
-    """Return names as a text: "a", "b" or "c"."""
+    """Return names as text: "a", "b" or "c"."""
     *others, last = [f'"{name}"' for name in names]
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -95,7 +95,10 @@ def quoted(names: Sequence[str]) -> str:
 def classifier(
     classes: Sequence[str], prompt: str | Prompt[Any] = QUESTION, on_missing: OnMissing = "zero"
 ) -> Prompt[Scores]:
-    """Return a prompt that asks for one of several classes, with log probabilities."""
+    """Return a prompt that asks for one of several classes, with log probabilities.
+
+    The question may use the variables ``{{ text }}`` and ``{{ classes }}``.
+    """
     asked = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     shared = ClassNames(classes).longest_shared()
     settings = {"temperature": 0, "top_logprobs": TOP, "max_tokens": min(shared + 2, _MAX_TOKENS) if shared else 1}
@@ -108,14 +111,14 @@ def classifier(
 
 
 def without_logprobs(prompt: Prompt[Scores], temperature: float) -> Prompt[Scores]:
-    """Return the prompt without log probabilities and without a token limit, because some models reason first."""
+    """Return the prompt for models without log probabilities, without a token limit since some models think first."""
     kept = {name: value for name, value in prompt.settings.items() if name not in ("top_logprobs", "max_tokens")}
     return prompt.extend(parser=prompt.parser, settings={**kept, "temperature": temperature})
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One call: an agent, a task and options."""
+    """One call: its agent, task and options."""
 
     agent: Classifier
     task: Any
@@ -127,14 +130,14 @@ class Ask:
         return result
 
     async def arun(self) -> Result:
-        """Make the call under asyncio."""
+        """Make the call, async."""
         result: Result = await self.agent.acall(self.task, **self.options)
         return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationRequest:
-    """The question for an agent, and the evaluation of the answer; see `Agent.classify`."""
+    """What to ask an agent, and how to use its answer; see `Agent.classify`."""
 
     agent: Classifier
     what: What
@@ -180,7 +183,10 @@ class ClassificationRequest:
     def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
     ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
-        """Divide the probability that several classes share: ask which class it is, or divide a small one equally."""
+        """Divide the probability of prefixes that several classes share.
+
+        A large probability is divided by asking the model again, a small one equally.
+        """
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
         total = scores.coverage + math.fsum(scores.shared.values())
@@ -216,7 +222,7 @@ class ClassificationRequest:
         return Ask(self.agent, fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
-        """Return the options of a call, with a name for its run if the options have one."""
+        """Return the options of a call, with a suffix for its run id if it has one."""
         run_id = self.options.get("run_id")
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
 
@@ -253,7 +259,10 @@ def planned(
     on_missing: OnMissing,
     options: Mapping[str, Any],
 ) -> Plan:
-    """Return the plan of one classification."""
+    """Return the plan of a classification.
+
+    Without a prompt, ``question`` is asked.  The other arguments are those of `Agent.classify`.
+    """
     if prompt is None:
         prompt = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
     named: Any = {"prompt": prompt, "calibration": calibration, "votes": votes, "on_missing": on_missing}
@@ -261,7 +270,7 @@ def planned(
 
 
 def perform(plan: Plan) -> Classification[Any]:
-    """Make the calls of a plan.  Calls that may run at once run in threads."""
+    """Make the calls of a plan, concurrent ones in threads."""
     try:
         asks = next(plan)
         while True:
@@ -273,7 +282,7 @@ def perform(plan: Plan) -> Classification[Any]:
 
 
 async def aperform(plan: Plan) -> Classification[Any]:
-    """Make the calls of a plan under asyncio."""
+    """Make the calls of a plan, async."""
     try:
         asks = next(plan)
         while True:

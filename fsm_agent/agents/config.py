@@ -1,4 +1,4 @@
-"""Configurations of agents: their keys, the objects that they name, and the arguments of the agents."""
+"""Agent configurations: their keys, the objects that they name, and the agent arguments that they produce."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Problem: TypeAlias = tuple[Keys, str]  # the keys of a mistake, and the text aft
 
 MAX_PROBLEMS = 20
 MAX_KEY_CHARS = 60
-KEYS_ALONE = ("profile", "system_path", "prompts")  # attributes of a class that are not arguments of an Agent
+KEYS_ALONE = ("profile", "system_path", "prompts")  # class attributes that are not arguments of an Agent
 # Anthropic's newer models refuse `temperature` with `top_p`, so a preset has only `temperature`.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "creative": {"temperature": 1.0},
@@ -73,7 +73,7 @@ _WORDS = {  # words of other libraries, and keys that belong elsewhere
 
 
 def filled(value: Any) -> Any:
-    """Return a value with the references in its texts replaced.  ``$${`` becomes ``${``."""
+    """Return a value with the variable references in its strings replaced.  ``$${`` is a literal ``${``."""
     match value:
         case str() if "${" in value:
             return "${".join([expanded(part, os.environ) for part in value.split("$${")])
@@ -100,7 +100,7 @@ def _unfilled(value: Any) -> Iterator[Problem]:
             yield keys, f": {error}"
 
 
-# Keys.  The text of a validator's ValueError follows the key in a message.
+# Keys.  The message of a validator's ValueError follows the key.
 
 
 def _reference(value: str) -> str:
@@ -124,7 +124,7 @@ def _known_profile(value: str) -> str:
 
 
 def _typed(kind: type[Value], name: str, value: Any) -> Any:
-    """Return the value of a key in a table, checked against the field.  The text of a variable may hold a number."""
+    """Return the value for a field of a `Value`, with references replaced.  A variable may hold a number."""
     text = filled(value)
     try:
         from_data({name: text}, kind)
@@ -137,7 +137,7 @@ def _typed(kind: type[Value], name: str, value: Any) -> Any:
 
 
 def _check_field(kind: type[Value], name: str, value: Any) -> Any:
-    """Check the value of a key in a table, and return it unchanged."""
+    """Return the value of a table's key unchanged, after checking it."""
     try:
         _typed(kind, name, value)
     except (ValueError, RecursionError) as error:
@@ -155,7 +155,7 @@ def _check_field(kind: type[Value], name: str, value: Any) -> Any:
 
 
 def _field_schemas(kind: type[Value]) -> dict[str, Any]:
-    """Return the JSON schemas of the fields of a value.  Each field may also be a variable."""
+    """Return the JSON Schemas of a value's fields, each of which may be a variable reference instead."""
     _, definitions = msgspec.json.schema_components([kind])
 
     def inlined(schema: Any) -> Any:
@@ -173,10 +173,10 @@ def _field_schemas(kind: type[Value]) -> dict[str, Any]:
 
 
 class _Keys(BaseModel):
-    """The keys of a configuration.  Unknown keys are errors, and no value is converted."""
+    """Keys of a configuration.  Unknown keys are errors, and values are not converted."""
 
-    # Most programs have no configuration, so its models are built when the first one is read.
-    # Their errors show no input, which may be a secret.
+    # Most programs have no configuration, so the models are built when the first one is read. Their errors show no
+    # input, which may be a secret.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, hide_input_in_errors=True)
 
     def _given(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Table:
-    """The type of a table whose keys are the fields of a value, each checked separately."""
+    """The type of a table whose keys are fields of a `Value`, each checked on its own."""
 
     def __init__(self, kind: type[Value]) -> None:
         self.kind = kind
@@ -208,7 +208,7 @@ class _Table:
         return create_model(self.kind.__name__, __base__=_Keys, **fields)
 
     def read(self, table: Any) -> dict[str, Any]:
-        """Check the table, and return it unchanged."""
+        """Return the table unchanged, after checking it."""
         given = differing(table) if isinstance(table, self.kind) else table
         self.model.model_validate(given)
         return dict(given)
@@ -221,12 +221,12 @@ class _Table:
 
 
 _NAME = WithJsonSchema({"type": "string"})
-Name: TypeAlias = Annotated[Any, _NAME]  # of an object as module:name; or the object, in code
+Name: TypeAlias = Annotated[Any, _NAME]  # an object as module:name, or the object itself in code
 Names: TypeAlias = Annotated[list[Name], Field(strict=False)]  # or a tuple, in code
 
 
 class ClientConfig(_Keys):
-    """The keys that say how to reach a model."""
+    """How to reach a model."""
 
     api_key: Annotated[str, AfterValidator(_reference)] | None = Field(
         default=None, description="a variable of the environment, '${MY_KEY}'; by default the provider's"
@@ -239,7 +239,10 @@ class ClientConfig(_Keys):
 
 
 class SubAgentConfig(_Keys):
-    """The keys of one sub-agent.  Unset keys come from the agent, then from ``global``, then from the class."""
+    """The configuration of a sub-agent.
+
+    An unset key comes from the agent, then from ``global``, then from the class.
+    """
 
     model: str | None = Field(default=None, description="'provider:model'")
     client: ClientConfig | None = Field(default=None, description="how the model is reached")
@@ -279,7 +282,7 @@ class SubAgentConfig(_Keys):
 class AgentConfig(SubAgentConfig):
     """The configuration of an agent, as data for `build_agent`.  Unknown keys are errors.
 
-    A text may refer to environment variables, as ``${VAR}`` or ``${VAR:-default}``.  A configuration holds and shows
+    Strings may refer to environment variables as ``${VAR}`` or ``${VAR:-default}``.  A configuration stores and shows
     the reference, never the value.
 
     Examples:
@@ -312,12 +315,12 @@ class AgentConfig(SubAgentConfig):
         """Return a checked configuration.
 
         Args:
-            config: A configuration, a mapping, or the path of a file that ends in ``.toml``, ``.yaml`` or ``.json``.
-            overrides: Keys that replace the given keys.  Tables are changed key by key.
+            config: A configuration, a mapping, or the path of a ``.toml``, ``.yaml`` or ``.json`` file.
+            overrides: Keys that replace those in ``config``.  Tables are merged key by key.
 
         Raises:
-            ConfigError: If the configuration is not valid, or the file does not exist.  The message names the file and
-                each wrong key.
+            ConfigError: If the configuration is invalid, or the file does not exist.  The error names the file and each
+                wrong key.
         """
         file: Path | None = None
         values: Any = config
@@ -340,7 +343,12 @@ class AgentConfig(SubAgentConfig):
             raise _error(file, {}, [((), "expected a flatter configuration, got one nested too deep")]) from None
 
     def error(self, keys: Keys, text: str) -> ConfigError:
-        """Return the error for a mistake in this configuration, without values of variables."""
+        """Return the error for a mistake in this configuration, without the values of variables.
+
+        Args:
+            keys: The keys that lead to the mistake.
+            text: What follows the keys in the message, such as ": expected 0 or more, got -1".
+        """
         return _error(self._file, self._given(), [(keys, text)])
 
     @property
@@ -350,7 +358,7 @@ class AgentConfig(SubAgentConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder to which paths are relative."""
+        """The folder that paths are relative to."""
         return Path() if self._file is None else self._file.parent
 
     def value(self, key: str, default: Any = None) -> Any:
@@ -363,7 +371,7 @@ Config: TypeAlias = AgentConfig | Mapping[str, Any] | str | Path
 
 
 def keys_of(kind: type[BaseModel]) -> list[str]:
-    """Return the keys of a configuration, as they are written."""
+    """Return the keys of a configuration, as written."""
     return [field.alias or name for name, field in kind.model_fields.items()]
 
 
@@ -401,7 +409,7 @@ def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> Confi
 
 
 def _dotted(keys: Keys) -> str:
-    """Return keys as in messages: ``settings.hosted_tools[0].kind``."""
+    """Return keys as messages show them: ``settings.hosted_tools[0].kind``."""
     steps = [f"[{key}]" if isinstance(key, int) else f".{key[:MAX_KEY_CHARS]}" for key in keys[:MAX_KEY_CHARS]]
     return "".join(steps).removeprefix(".")
 
@@ -422,7 +430,7 @@ def _problem(item: Any) -> Problem:
 
 
 def _keys_beside(keys: Keys) -> list[str]:
-    """Return the known keys next to the last key."""
+    """Return the keys that are allowed in the same table as the last key."""
     if "settings" in keys[:-1] or "limits" in keys[:-1]:
         return list(field_names(Settings if "settings" in keys else Limits))
     kind = ClientConfig if "client" in keys[:-1] else AgentConfig if len(keys) == 1 else SubAgentConfig
@@ -431,7 +439,7 @@ def _keys_beside(keys: Keys) -> list[str]:
 
 @contextmanager
 def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
-    """Add the place in the configuration to errors raised inside the block."""
+    """Add the position in the configuration to errors raised inside."""
     try:
         yield
     except (UsageError, TypeError) as error:
@@ -444,7 +452,7 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
 
 
 class SubAgent:
-    """The configuration of one sub-agent: its own keys, then the agent's keys, then ``global``."""
+    """The configuration of one sub-agent, with its fallbacks: the agent's keys, ``global``, and the class."""
 
     def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
         self._config = config
@@ -458,7 +466,10 @@ class SubAgent:
         )
 
     def arguments(self, owner: str, client: Client | None) -> dict[str, Any]:
-        """Return the arguments of the sub-agent."""
+        """Return the arguments for the sub-agent's `Agent`.
+
+        A given client replaces the configured model.
+        """
         options = {name: value for name, value in self._in_code.items() if name not in KEYS_ALONE}
         options["limits"] = self._table("limits", Limits, {})
         options["settings"] = self._table("settings", Settings, PRESETS.get(self._text("profile") or "", {}))
@@ -475,7 +486,7 @@ class SubAgent:
         return options
 
     def _made(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
-        """Return the object that a value names, or a list of objects."""
+        """Return the object or objects that a value names."""
         if isinstance(named, list):
             return [self._made((*keys, index), item, make) for index, item in enumerate(named)]
         with placed(self._config, keys):
@@ -507,7 +518,7 @@ class SubAgent:
         return None
 
     def _find(self, key: str) -> tuple[Keys, Any] | None:
-        """Return the nearest value of a key, and its place."""
+        """Return the nearest value of a key, and its position."""
         for keys, layer in self._layers:
             if key in layer.model_fields_set and (value := getattr(layer, key)) is not None:
                 return (*keys, key), value
@@ -518,7 +529,7 @@ class SubAgent:
         return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _table(self, key: str, kind: type[Value], preset: Mapping[str, Any]) -> Any:
-        """Return a value whose fields come from the class, then from outer tables, then from inner tables."""
+        """Return a value whose fields come from the class, then from outer tables, then from inner ones."""
         in_code = self._in_code.get(key)
         tables = [{} if in_code is None else getattr(AgentConfig.of({key: in_code}), key)]
         tables += [getattr(layer, key) for _, layer in reversed(self._layers)]
@@ -527,9 +538,10 @@ class SubAgent:
 
 
 def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
-    """Return the prompt of a path: ``root/name``, or a file that ends in ``.jinja``.
+    """Return the prompt with this path: ``root/name``, or a ``.jinja`` file.
 
-    Without a folder of prompts, ``prompts`` next to the configuration file is used if it holds the root.
+    Without a configured folder of prompts, the class's ``prompts`` is used, or the folder ``prompts`` next to the
+    configuration file if it contains the root.
     """
     if "{{" in path or "\n" in path:
         raise UsageError(
@@ -555,7 +567,7 @@ def _type(named: Any) -> Any:
 
 
 def _function(named: Any) -> Any:
-    """Return a registered function or a named object."""
+    """Return a function, given a registered name or ``module:name``."""
     if not isinstance(named, str):
         return named
     name = filled(named)

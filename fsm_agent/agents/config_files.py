@@ -1,4 +1,4 @@
-"""Reads files of configuration in TOML, YAML and JSON as plain data, in bounded time and memory."""
+"""Reads configuration files in TOML, YAML and JSON as plain data, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsm_agent.errors import ConfigError
 
 MAX_FILE_BYTES = 1_000_000
 MAX_DOTS = 1000  # in a key of TOML, whose reader takes quadratic time for them
-MAX_VALUES = 20_000  # of a YAML document, including those that aliases repeat
+MAX_VALUES = 20_000  # of a YAML document, including repetitions by aliases
 MAX_DEPTH = 50
 MAX_NUMBER_CHARS = 100
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
@@ -23,7 +23,7 @@ _PLAIN = tuple([f"{_TAG}{name}" for name in ("map", "seq", "bool", "int", "float
 
 
 def read_file(file: Path) -> Any:
-    """Return the content of a configuration file."""
+    """Return the contents of a configuration file."""
     what = f"the configuration file {str(file)!r}"
     if file.suffix not in SUFFIXES:
         raise ConfigError(
@@ -57,7 +57,7 @@ def _read_toml(text: str) -> dict[str, Any]:
 
 
 def _read_yaml(text: str) -> Any:
-    """Return the data of a document."""
+    """Return the data in a YAML document."""
     import yaml
 
     nodes = iter(range(2 * MAX_VALUES))  # a key is a node, too
@@ -97,7 +97,7 @@ def _constructed(loader: Any, node: Any) -> Any:
 
 
 def _walk(node: Any, depth: int = 0) -> Iterator[None]:
-    """Yield once for each value below a node, following aliases, and refuse everything but plain data."""
+    """Yield once for each value below a node, following aliases, and refuse anything that is not plain data."""
     yield
     if depth > MAX_DEPTH:
         raise ValueError(f"at most {MAX_DEPTH} levels, got more")

@@ -1,4 +1,4 @@
-"""Conversations in a store.  Each turn is a run that continues the turn before it."""
+"""Conversations in a store: each turn is a run that follows the previous one."""
 
 from __future__ import annotations
 
@@ -32,15 +32,20 @@ from fsm_agent.validation import require
 
 
 class Conversation(CallVerbs[Deps, Out]):
-    """A conversation that the store of an agent keeps under a name.
+    """A conversation that an agent's store keeps under a name.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` work as for the agent.  Each makes the next turn, which continues
-    the dialog so far, and keeps the result.  A turn is a run of the agent, so ``runs.resume`` continues it after an
-    interruption.  A turn begins only if the newest turn has ended and no other turn has come between.  If two OS
-    processes answer at once, the later one gets a `Conflict` before its model is asked.
+    ``call``, ``acall``, ``stream`` and ``astream`` work as on the agent.  Each of them adds a turn to the dialog so far
+    and saves it.  A turn is a run of the agent, so ``runs.resume`` continues it after an interruption.  A turn can
+    begin only when the newest turn has ended and no other turn has been added since it was read.  If two processes
+    answer at once, the second gets a `Conflict` before its model is called.
 
-    A turn that ends without an answer is left out of the dialog, unless functions were called in it.  See
-    `fsm_agent.store.turns`.
+    A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
+    in either case.  See `fsm_agent.store.turns`.
+
+    Args:
+        agent: The agent that answers.  Another agent may continue the conversation at any time.
+        name: The name in the store.
+        keep: Passes that choose what each turn inherits from earlier turns, or None for the agent's passes.
 
     Examples:
         >>> agent = Agent(Script("Hello, Ada.", "Ada."), name="host", store=MemoryStore())
@@ -79,11 +84,11 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(self._runs.store.head(self.name))
 
     async def aread(self) -> Dialog:
-        """`read` for asyncio."""
+        """The async version of `read`."""
         return await asyncio.to_thread(self.read)
 
     def usage(self) -> Usage:
-        """Return the tokens of all turns that have ended, including turns without an answer.
+        """Return the tokens of all ended turns, including turns without an answer.
 
         `Price.cost_pico_usd` computes their cost.
         """
@@ -91,10 +96,10 @@ class Conversation(CallVerbs[Deps, Out]):
         return turn_of(self._runs.journals, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
-        """Return the runs, newest first, up to the first deleted run.
+        """Return the runs, newest first, back to the first deleted one.
 
         Args:
-            limit: The most runs, or None for all.
+            limit: The maximum number of runs, or None for all.
         """
         require("limit", limit, limit is None or is_whole(limit, 0), "a whole number from 0 on, or None")
         return list(islice(turns_back(self._runs.journals, self._runs.store.head(self.name)), limit))
@@ -148,13 +153,13 @@ class Conversation(CallVerbs[Deps, Out]):
         return self.agent._check_resumed(claimed)
 
     def _dialog(self, head: Head) -> Dialog:
-        known = dict(self._known)  # other threads may use the same conversation
+        known = dict(self._known)  # a copy, because other threads may use the conversation
         dialog = dialog_at(self._runs.journals, head.run, self.name, known)
         self._known = known
         return dialog
 
     def _before(self, head: Head, after: After) -> tuple[Dialog, Usage]:
-        """Return the dialog that the next turn continues, and the tokens so far."""
+        """Return the dialog that the next turn continues, and the tokens used so far."""
         usage = UNUSED
         if head.run:
             try:
@@ -170,7 +175,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of an earlier turn with this name and task, or None if there is no such turn."""
+        """Return the call of an earlier turn with this run id and task, or None."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None

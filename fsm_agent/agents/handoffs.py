@@ -1,6 +1,6 @@
 """Agents that work for other agents, as functions or by taking over the dialog in a handoff.
 
-`fsm_agent.call.delegation` has the part of the outer call.
+`fsm_agent.call.delegation` contains the outer call's part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.validation import require
 
-# Policies of a Python function that an agent sets elsewhere.
+# Policies of a Python function that are set elsewhere for an agent.
 _ELSEWHERE = {
     "acall": "{a} is driven as the call that asks it is",
     "blocking": "{a} blocks no other task",
@@ -42,7 +42,10 @@ _ELSEWHERE = {
 
 
 class AgentDelegate:
-    """An agent as a function of another agent; see `fsm_agent.functions.context`."""
+    """An agent that is a function of another agent; see `fsm_agent.functions.context`.
+
+    ``timeout_s`` limits each call, in addition to the agent's own limit.
+    """
 
     is_handoff = False
     hears_inside = False
@@ -95,7 +98,7 @@ class AgentDelegate:
 
 
 def check_prices_inside(prompt: Prompt) -> None:
-    """Refuse an inner agent without a known price in a call with a budget in dollars."""
+    """Refuse a function that is an agent without a known price, if the call has a budget in dollars."""
     left, seen = [prompt], {id(prompt)}  # agents may hand over to each other
     while left:
         offers = left.pop().offers
@@ -107,7 +110,7 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that do not suit an agent or a flow as a function."""
+    """Refuse policies that do not apply to an agent or a flow as a function, and say what to do instead."""
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
             advice = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
@@ -124,26 +127,26 @@ def handoff(
     context: AnyPass | Sequence[AnyPass] = (),
     needs_approval: bool | Callable[..., bool] | None = None,
 ) -> Function[..., Any, Deps]:
-    """Return a function by which a model hands the dialog over to another agent.
+    """Return a function that a model calls to hand the dialog over to another agent.
 
     From then on, the other agent governs the dialog with its system prompt, functions, model and limits.  Its answer is
-    the answer of the call.  It also begins the next turn of the conversation.
+    the answer of the call.  It also answers the next turns of the conversation, until it hands the dialog over itself.
 
-    The call enters the state ``HandedOver``, and yields the events of the agent as `Inside`.  Other functions of the
-    same reply run first.  If one reply has several handoffs, the first allowed one is taken, and the others get a
-    refusal as their result.  After a denied handoff, the dialog stays with its agent.  If a dialog records a handoff
-    that its agent no longer has, that agent answers.
+    The call enters the state ``HandedOver``, and reports the agent's events as `Inside` events.  Other functions in the
+    same reply run first.  If a reply has several handoffs, the first allowed one is taken, and the others get a refusal
+    as their result.  After a denied handoff, the dialog stays with its agent.  If a saved dialog refers to a handoff
+    that the agent no longer has, the agent itself answers.
 
     Args:
-        agent: The agent, or a function that returns it, for agents that hand over to each other.
-        name: The name of the function for the model; by default, ``transfer_to_`` and the agent's name.
+        agent: The agent, or a function that returns it, so that agents can hand over to each other.
+        name: The function's name for the model; by default, ``transfer_to_`` and the agent's name.
         description: When to hand over, for the model.
-        context: Passes that choose the part of the earlier dialog that the agent sees, such as ``keep_last(8)``.  By
-            default, it sees the whole dialog.
+        context: Passes that choose what the agent sees of the earlier dialog, such as ``keep_last(8)``.  By default, it
+            sees the whole dialog.
         needs_approval: See `Policy`.
 
     Raises:
-        UsageError: If ``agent`` is not an agent, or its system prompt has variables, which a handoff cannot fill.
+        UsageError: If ``agent`` is not an agent, or its system prompt has variables, which a handoff cannot provide.
 
     Examples:
         >>> billing = Agent(Script("Which order?"), name="billing")
@@ -179,7 +182,7 @@ def _hand_over(reason: str = "") -> str:
 
 
 class HandoffDelegate(AgentDelegate):
-    """An agent that takes dialogs over; see `fsm_agent.functions.context`."""
+    """An agent that takes over dialogs; see `fsm_agent.functions.context`."""
 
     is_handoff = True
 
@@ -189,7 +192,7 @@ class HandoffDelegate(AgentDelegate):
 
     @property
     def is_known(self) -> bool:
-        """Whether the handoff was made with an agent, not with a function that returns one."""
+        """Whether the handoff was given an agent, not a function that returns one."""
         return _is_agent(self._target)
 
     @cached_property
@@ -214,7 +217,7 @@ class HandoffDelegate(AgentDelegate):
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
         agent, before = self.agent, record.dialog
-        is_asked = record.trace[-1].key != ""  # in this call, and not in an earlier turn
+        is_asked = record.trace[-1].key != ""  # in this call, not in an earlier turn
         seen: Any = before
         if self._passes and is_asked:
             seen = renumbered(apply_passes(self._passes, before))
@@ -248,11 +251,12 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 
 
 def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> None:
-    """Refuse agents that cannot work as functions of another agent.
+    """Refuse agents that cannot work as functions of this agent.
 
-    A pipeline of results may wait, but calls of agents end within a step.  So their results pass through no pipeline.
-    An agent that takes over the dialog must answer with the requested type.  With ``is_late``, all agents exist by now,
-    including agents that hand over to each other.
+    Agents' results cannot pass through a pipeline, because their calls end within a step and a pipeline may wait.  An
+    agent that takes over the dialog must have the requested output type.
+
+    ``is_late`` says whether all agents exist by now, including those that hand over to each other.
     """
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:
@@ -274,7 +278,7 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
 
 
 def _is_of(inner: Any, outer: Any) -> bool:
-    """Return whether every value of one type certainly belongs to another type."""
+    """Return whether every value of one type certainly belongs to another."""
     if outer is Any or outer is object or inner == outer:
         return True
     wanted = types_of(outer)
@@ -286,7 +290,7 @@ def _is_subclass(one: Any, other: Any) -> bool:
 
 
 def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
-    """Return the shortest path of existing handoffs to the agent to which a path leads."""
+    """Return the shortest path of existing handoffs from this agent to the agent at the end of a path."""
     names, passed = list[str](), [agent]
     for name in path.split(SEPARATOR):
         delegate = dict(_handoffs(prompt)).get(name)

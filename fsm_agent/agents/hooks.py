@@ -1,15 +1,14 @@
-"""Hooks: objects whose methods are called with events.
+"""Hooks: objects whose methods are called for events.
 
 A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
-``on_function_ended``. ``on_event`` receives all events.  The methods are called in the order of the hooks, in the
-thread or task of the driver.  A slow method delays the call, and an exception ends the driver.
+``on_function_ended``.  ``on_event`` receives all events.  Each method is called with the event, in the order of the
+hooks, in the thread or task of the driver.  A slow method delays the call, and an exception stops the driver.
 
-A method with a second parameter also receives the present record of the call to which the event belongs.  The parameter
-must either have no default, or be named ``record`` or annotated with a record.
+A method with a second parameter also receives the current record of the event's call.  This parameter must have no
+default, or be named ``record``, or be annotated with a record type.
 
-With a method ``of_call``, a hook can have a separate hook for each call.  ``of_call`` is called at the first event of
-each call, with a `Where`.  It returns the hook for the events of that call, or None.  The hook itself then receives no
-events.
+A hook that must tell calls apart has a method ``of_call`` and receives no events itself.  At the first event of each
+call, ``of_call`` is called with a `Where`.  It returns the hook for this call's events, or None.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ def _method(event: type) -> str:
 
 
 _OF_CALL = "of_call"
-_checked: WeakSet[type] = WeakSet()  # classes of hooks that were checked in this program
+_checked: WeakSet[type] = WeakSet()  # hook classes that were checked in this process
 _take_record: WeakSet[Any] = WeakSet()  # methods, as functions, that take the record
 _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
 def check_hooks(hooks: Iterable[Any]) -> None:
-    """Refuse hooks that would never be called."""
+    """Refuse hooks that would never be called, and hooks with an ``on_…`` method that is not named after an event."""
     known = ["on_event", *_METHODS.values()]
     require("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
     for hook in hooks:
@@ -84,7 +83,7 @@ def check_hooks(hooks: Iterable[Any]) -> None:
 
 
 def _check_method(hook: object, name: str, what: str) -> None:
-    """Refuse a method with the wrong parameters, and a coroutine function, because hooks are not awaited."""
+    """Refuse a method that cannot be called with an event, or is async, because hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
@@ -108,7 +107,7 @@ def _check_method(hook: object, name: str, what: str) -> None:
 
 
 def _has_record(signature: inspect.Signature) -> bool:
-    """Return whether the second parameter of a method is the record."""
+    """Return whether the second parameter of a method takes the record."""
     parameters = signature.parameters.values()
     by_position = (p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
     second = next(islice(by_position, 1, 2), None)
@@ -118,9 +117,9 @@ def _has_record(signature: inspect.Signature) -> bool:
 
 
 def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
-    """Return the listener that passes events of a call to the hooks of its agent and of inner agents.
+    """Return a listener that passes the events of a call to its agent's hooks, or None without hooks.
 
-    Return None without hooks.
+    It also calls the hooks of inner agents.
     """
     prompt = call.prompt
     if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
@@ -129,7 +128,7 @@ def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callab
 
 
 def make_listener(hooks: Sequence[Any], process: Process, name: str) -> Callable[[Event], None]:
-    """Return a listener that passes events of a process to its hooks, and to the hooks of inner processes."""
+    """Return a listener that passes the events of a process, and of the processes inside it, to their hooks."""
     return _Listener(hooks, process, name)
 
 
@@ -141,7 +140,7 @@ class _Listener:
         self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
         # The hooks of calls, by the id of the asked hook and the path.  That hook is kept, so its id is not reused.
         self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
-        self._known = {""}  # paths whose hooks were checked
+        self._known = {""}  # paths whose hooks have been checked
         _check_anew(hooks)
 
     def __call__(self, event: Event) -> None:
@@ -165,7 +164,7 @@ class _Listener:
             notify(own, Done(newest.process.result_so_far), record)
 
     def _hooks_of(self, asked: ChildHandle, about: ChildHandle, path: str) -> Sequence[Any]:
-        """Return the hooks of a process for its own events, or for the events of the inner process at this path."""
+        """Return the hooks of one process for the events of a process at this path."""
         if not any(hasattr(hook, _OF_CALL) for hook in asked.hooks):
             return asked.hooks
         found = [self._hook_for(hook, about, path) if hasattr(hook, _OF_CALL) else hook for hook in asked.hooks]
@@ -183,7 +182,7 @@ class _Listener:
 
 
 def _check_anew(hooks: Iterable[Any]) -> None:
-    """Check hooks that came from another program, to find the methods that take a record."""
+    """Check hooks that were unpickled in another process, which does not know yet which methods take a record."""
     if unchecked := [hook for hook in hooks if type(hook) not in _checked]:
         check_hooks(unchecked)
 
@@ -194,7 +193,7 @@ def _record_of(inner: ChildHandle) -> Any:
 
 
 def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
-    """Call the methods of hooks for an event of the call with this record."""
+    """Call the hooks' methods for an event."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
         if (method := getattr(hook, name, None)) is not None:
@@ -211,12 +210,12 @@ def _tell(method: Callable[..., Any], event: Event, record: Any) -> None:
 
 
 _TOKENS = frozenset([name for name in field_names(Usage) if name.endswith("_tokens")])
-_LOCK = Lock()  # events arrive from all threads that use the agent
+_LOCK = Lock()  # events arrive from every thread that uses the agent
 
 
 @dataclass(slots=True)
 class FunctionMetrics:
-    """The counts of one function: runs, failures and total time."""
+    """The number of runs of a function, its failures, and its total time."""
 
     runs: int = 0
     failures: int = 0
@@ -232,23 +231,23 @@ class FunctionMetrics:
 class Metrics:
     """A hook that counts what an agent does: ``Agent(…, hooks=[metrics])``.
 
-    For a single call, pass ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` and
-    ``sum(many, Metrics())`` return new metrics.  An ended call counts all its states, even if another driver drove it
-    in some of them.  Replies and functions count where they happen.  Metrics are safe to use from many threads.
+    For a single call, pass ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` and ``sum(many,
+    Metrics())`` return new metrics.  When a call ends, all its states are counted, even those from another process.
+    Replies and functions are counted where they happen.  Metrics are thread-safe.
 
     Attributes:
-        prices: Prices by the model name in a reply, with ``"*"`` for all others.  Without a price, the cost of a reply
-            is taken from its `Usage`, which has one if the agent has ``prices`` or a budget in dollars.
-        calls: How many calls ended.
-        endings: How many calls ended for each `Reason`.
-        steps: How many rows were taken, by trigger.  ``steps["parse_failed"]`` counts answers that could not be parsed.
-        requests: How many requests were sent to models, including failed ones.
-        replies: How many replies came from models, including pruned ones.
+        prices: Prices by model name, with ``"*"`` for all others.  Without a price, the cost of a reply comes from its
+            `Usage`, which includes it if the agent has ``prices`` or a budget in dollars.
+        calls: The number of ended calls.
+        endings: The number of ended calls for each `Reason`.
+        steps: The number of steps for each trigger.  For example, ``steps["parse_failed"]`` counts invalid answers.
+        requests: The number of requests sent to models, including failed ones.
+        replies: The number of replies from models, including pruned ones.
         usage: The tokens of the replies.
         cost_pico_usd: The cost of the replies, in trillionths of a dollar.
-        unpriced_tokens: The tokens of replies without a known price.  The cost does not include them.
-        functions: The counts of functions, by name.
-        states: Seconds in each state, summed over ended calls.
+        unpriced_tokens: The tokens of replies without a known price, which the cost does not include.
+        functions: The metrics of each function, by name.
+        states: The seconds in each state, for ended calls.
 
     Examples:
         >>> metrics = Metrics()
@@ -276,7 +275,7 @@ class Metrics:
 
     @property
     def cost_micro_usd(self) -> int:
-        """The cost of the replies in millionths of a dollar, rounded only here."""
+        """The cost of the replies in millionths of a dollar, rounded from `cost_pico_usd`."""
         return (self.cost_pico_usd + 500_000) // 1_000_000
 
     def on_event(self, event: Event) -> None:
@@ -355,7 +354,7 @@ def _summed(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
 
 
 def _stays(trace: Iterable[Stepped]) -> dict[str, float]:
-    """Return the seconds in each state.  Unknown and negative times count as 0."""
+    """Return the seconds in each state.  Steps with an unknown time, and clocks that were set back, count as 0."""
     stays: dict[str, float] = {}
     before_s = 0.0
     for step in trace:

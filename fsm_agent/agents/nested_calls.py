@@ -1,8 +1,8 @@
-"""Calls that functions make with `Context.call`, as children of the call that runs the function.
+"""Calls that functions make with `Context.call`.  Each is a child of the call whose function makes it.
 
-The journal of the outer call does not hold the inner calls, only the function's outcome with the tokens that they used.
-If the outer call is in a store, each inner call is a run there, named by the function call and a number.  A function
-that runs again after a crash makes the same calls again, and finds their runs.
+The journal of the outer call contains only the function's outcome and the tokens used.  If the outer call is in a
+store, each nested call is a separate run there, named after the function call and a number.  A function that runs again
+after a crash makes the same calls and finds their runs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ WAITING = "a function does not wait for a person"
 
 _SHARED = ("limits", "approve")  # what a run takes from the outer call, which may change
 
-_SHARED_FIELDS = {"limits": None, "is_attended": None, "budget_left": None}  # the same, as fields of its seed
+_SHARED_FIELDS = {
+    "limits": None,
+    "is_attended": None,
+    "budget_left": None,
+}  # the same, as fields the same, as fields of its seed
 
 
 def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
-    """Return a new call with the limits of the outer call, and its approver."""
+    """Return a new call as one inside another, with the outer call's limits and approver."""
     call.record = around.inner_record(call.record)
     if call.has_approver or not around.has_approver:
         return call
@@ -47,7 +51,7 @@ def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
 
 
 class _Inside:
-    """A process that a function makes, and its run in a store."""
+    """A process that a function starts, and its run in a store."""
 
     def __init__(self, runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> None:
         self._runnable = runnable
@@ -69,18 +73,14 @@ class _Inside:
         return self._runs is not None and not self._runs.store.is_volatile
 
     def may_rest(self) -> bool:
-        """Return whether an abandoned run rests, so that the next run of its function finds it."""
+        """Return whether the process may stay unfinished when its function is abandoned, to be found again later."""
         return self._around.recorder is not None and self._around.may_rest
 
     def claim(self) -> Claimed:
-        """Return the process and its recorder.  If the function has run before, the process comes from the store.
+        """Return the process and its recorder.  If the function ran before, they belong to the stored run.
 
-        A run of another task gets another name.  So does a run after one that was cancelled with an earlier run of the
-        function.
-
-        Raises:
-            RunBusy: If the run is being driven elsewhere.
-            RunExists: If the caller's name belongs to a run of another task.
+        A run with another task gets another name.  The same applies to a run that was cancelled with an earlier run of
+        the function.
         """
         if self._runs is None:
             return self._process, None
@@ -98,18 +98,19 @@ class _Inside:
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
     def pass_answers(self, recorder: Any) -> None:
-        """Give a run the answers to its questions that the outer run has received."""
+        """Pass a run the answers that were given to its questions through the outer run."""
         if self._around.asks_for_them and recorder is not None:
             recorder.is_asked_outside = True
             for post in self._around.posts_for(recorder.run):
                 recorder.offer(post)
 
     def check_rested(self, process: Any, recorder: Any) -> FsmAgentError | None:
-        """Return the error if a process waits for what its function cannot wait for, or None if it has ended.
+        """Return the error for a process that waits for what its function cannot wait for, or None if it has ended.
 
         Raises:
-            Aborted: If the outcome of a function is in doubt.  The outer function then waits for the answer, too.
-            UsageError: If the outcome of a function is in doubt, and the outer call is in no store and cannot wait.
+            Aborted: If it is unknown whether a function ran.  The process then stays, and the outer function waits for
+                the answer.
+            UsageError: If the same happens without a store.
         """
         suspended = _suspension(process)
         if suspended is None or recorder is None or not is_in_doubt(process):
@@ -134,7 +135,7 @@ class _Inside:
         return made._replace(differences=differences)
 
     def environment_of(self, process: Any) -> Environment:
-        """Return the environment of the process, with the clock and perhaps the approver of the outer call."""
+        """Return the environment of the process, with the outer call's clock and, if it has none, approver."""
         environment, outer = self._runnable._environment_of(process), self._around.environment
         return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 
@@ -143,8 +144,8 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
     """Make a process, drive it in this thread, and return its result.
 
     Raises:
-        UsageError: If the process waits for a person.
-        Aborted: If the process waits for the outcome of a function that must not run twice.  The outer call waits, too.
+        UsageError: If it waits for a person.
+        Aborted: If it waits to be told whether a function ran that must not run twice.
     """
     around.check()
     one = _Inside(runnable, task, options, around)
@@ -168,7 +169,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
 
 
 async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-    """`call_inside` for asyncio."""
+    """The async version of `call_inside`."""
     around.check()
     one = _Inside(runnable, task, options, around)
     while True:
@@ -191,7 +192,7 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
 
 
 async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) -> None:
-    """Wait for the driver of a stored process.  If this task is cancelled, stop the driver or end the run."""
+    """Wait for the driver of a stored process.  On cancellation, stop the driver or have it end the run."""
     try:
         await asyncio.shield(driving)
     except asyncio.CancelledError:
@@ -204,13 +205,13 @@ async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) 
 
 
 def _runs_beside(recorder: Any) -> Runs:
-    """Return the runs of a recorder's store, with the same options as the recorded run."""
+    """Return the runs in a recorder's store, with the recorder's options."""
     key, redact, lease_s = recorder.signing_key, recorder.redact, recorder.lease_s
     return Runs(recorder.store, signing_key=key, redact=redact, lease_s=lease_s)
 
 
 def _digest(header: str) -> str:
-    """Return a text that is equal for equal tasks of the same agent."""
+    """Return a string that identifies an agent and its task."""
     h = header_of(header)
     seed = {**from_json(bytes(h.seed), Any), **_SHARED_FIELDS}
     return sha256(to_json([h.agent, seed, h.extra]).encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""The options of agents, of their calls and of configurations, and their checks."""
+"""The options of agents, calls and configurations, and their checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse arguments that would make every call fail."""
+    """Refuse arguments with which an agent could not make a call."""
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
@@ -76,9 +76,9 @@ def _check_environment(environment: Any) -> None:
 
 
 def context_window(model: Any) -> int | None:
-    """Return the most tokens that a model reads and writes together, or None if this is unknown.
+    """Return the maximum number of tokens that a model reads and writes together, or None if it is unknown.
 
-    For a client with several models, this is the smallest window.
+    For a client with several models, the result fits all of them.
     """
     if isinstance(model, str):
         return window_of(model)
@@ -90,7 +90,10 @@ def context_window(model: Any) -> int | None:
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
-    """Return the context plan for a model, by its context window."""
+    """Return a context plan with the context window of a model.
+
+    Refuse a `Budget` that takes its limit from the context window if the window is unknown.
+    """
     window, budget = context_window(model), plan.budget
     if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
         name = model if isinstance(model, str) else model.name
@@ -102,7 +105,7 @@ def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
 
 
 def is_model(value: Any) -> bool:
-    """Return whether a value is the name of a model or a client."""
+    """Return whether a value is a model name or a client."""
     is_client = not isinstance(value, type) and hasattr(value, "acomplete") and hasattr(value, "name")
     return is_client or isinstance(value, str)
 
@@ -148,7 +151,7 @@ AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[CallResult[New]]]
 
 
 class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
-    """The options of a call that is in no store."""
+    """The options of a call that is not in a store."""
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
@@ -167,7 +170,7 @@ class _PreparedOptions(_UnstoredOptions[Deps], total=False):
 
 
 class CallOptions(_PreparedOptions[Deps], total=False):
-    """The options of every kind of call.  `Agent.call` describes each."""
+    """The options of every kind of call; see `Agent.call`."""
 
     after: After
 
@@ -211,18 +214,18 @@ def call_options(
     after: Any,
     unknown: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
-    """Return the options of a call by name."""
+    """Return the options of a call by name.  Unknown options are refused with a suggestion."""
     check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
     return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
-    """Refuse options that a call does not have."""
+    """Refuse options that a call does not have, and suggest what was probably meant."""
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
         return
-    first = task[0] if isinstance(task, list | tuple) and task else task  # the first of many tasks
+    first = task[0] if isinstance(task, list | tuple) and task else task  # the first of several tasks
     prompt = first.prompt if isinstance(first, Task) else first
     if isinstance(prompt, Prompt) and name in prompt.variables:
         raise UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
@@ -239,7 +242,7 @@ class RestoreOptions(_UnstoredOptions[Deps], total=False):
 
 
 class _AgentOptions(TypedDict, Generic[Deps], total=False):
-    """The arguments of an `Agent` that every variant may have."""
+    """The arguments of an `Agent` that any of its variants may have."""
 
     model: str | Client
     system: str | Prompt[Any] | Callable[[Deps], str] | Callable[[], str]
@@ -261,22 +264,22 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
 
 
 class AgentChanges(_AgentOptions[Deps], total=False):
-    """The arguments of `Agent.changed` except ``output``, which has its own type."""
+    """The arguments of `Agent.changed`, except ``output``, which has its own type."""
 
     name: str
 
 
 class AgentOptions(_AgentOptions[Any], total=False):
-    """The arguments of an `Agent`, for a sub-agent of a class.  The configuration overrides them."""
+    """The arguments of an `Agent` for a sub-agent of a class.  The configuration overrides them."""
 
     output: Any
 
 
-_ConfigOverrides = TypedDict("_ConfigOverrides", {"global": Mapping[str, Any]}, total=False)  # a keyword of Python
+_ConfigOverrides = TypedDict("_ConfigOverrides", {"global": Mapping[str, Any]}, total=False)  # a Python keyword
 
 
 class ConfigOverrides(_ConfigOverrides, total=False):
-    """The keys of a configuration as arguments."""
+    """Configuration keys as arguments."""
 
     agent_type: str
     name: str

@@ -1,4 +1,4 @@
-"""The journals of agent calls in a store: writes the headers of calls, and makes calls from headers."""
+"""The journals of agent calls in a store: creates headers from calls, and calls from headers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  
 def attach_journal(
     agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
-    """Give a call that has not begun a journal, so that driving the call stores its run."""
+    """Give a new call a journal, so that driving it saves its run."""
     is_offer_late = call.deps is LATER and decides_per_call(agent)
     header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
     call.journal = Journal(call.record, run_name(options), header)
@@ -40,17 +40,17 @@ def attach_journal(
 
 
 def decides_per_call(agent: AnyAgent) -> bool:
-    """Return whether the functions of an agent may depend on the deps of a call."""
+    """Return whether the deps of a call may affect which functions an agent offers."""
     return any(isinstance(item, Toolset) and item.decides_per_call for item in agent.functions)
 
 
 def opening_of(agent: AnyAgent, deps: Any) -> Callable[[], str]:
-    """Return a function that makes the system prompt of a submitted call."""
+    """Return a function that makes the system prompt of a call that was submitted without it."""
     return SystemPrompt(agent.system, agent.name, deps=deps).text
 
 
 def run_name(options: Mapping[str, Any]) -> str:
-    """Return the name in ``run_id``, or an empty text for a new name."""
+    """Return the run name from ``run_id``, or "" to create a new name."""
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
         raise UsageError(f"run_id: expected a text such as 'order-17', or None for a new one, got {name!r:.80}")
@@ -58,14 +58,18 @@ def run_name(options: Mapping[str, Any]) -> str:
 
 
 def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
-    """Log a warning if the prompt of a call has changed, and return the call."""
+    """Log a warning if the prompt of a call has changed since the call was made, and return the call."""
     if call.prompt_change is not None:
         LOG.warning("%s: %s", call, call.prompt_change)
     return call
 
 
 def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
-    """Return the factory that rebuilds the agent's calls from a store."""
+    """Return how the agent rebuilds the calls of runs.
+
+    The options, which are those in `READ_OPTIONS`, override those in the header.  If ``keep`` is None, the agent's
+    passes apply.
+    """
     for name in options:
         if name not in READ_OPTIONS:
             raise UsageError(f"unknown option {name!r} of a stored run{hint(name, READ_OPTIONS)}")
@@ -99,7 +103,7 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
 
 
 def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Return a call that has no driver yet, with new parser arguments or a new model, if given."""
+    """Return an undriven call, with new parser arguments or a new model if they are given."""
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
     model = options.get("model")
@@ -107,7 +111,10 @@ def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, An
 
 
 def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[Any]:
-    """Return a call that has no driver yet, with another model."""
+    """Return an undriven call with another model, which is a name or a client.
+
+    If the agent has a budget in dollars, the price of the model must be known.
+    """
     require("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
     require("name of the model of a call", name, isinstance(name, str) and bool(name), "a string such as 'house:m1'")
@@ -121,7 +128,7 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
 
 
 def check_drivable(agent: AnyAgent, claimed: Claimed) -> Claimed:
-    """Return a claimed run if it can be driven here.  Otherwise release it."""
+    """Return a claimed run, or release it and raise an error if it cannot be driven here."""
     call, recorder = claimed
     if recorder is None:
         return claimed

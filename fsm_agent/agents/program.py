@@ -1,8 +1,8 @@
-"""Python code in place of a model: the ``answer`` method of a class of agents, or a function in a team.
+"""Python code in place of a model: the `answer` method of an agent class, or a function in a team.
 
-The code is the single request of an agent call.  The call has states, events, a deadline and a store, and may be inside
-another call.  No record holds the progress of the code, so it starts again if the call is resumed before the code has
-returned.  If it must survive a crash or wait for a person, write a flow.
+The code runs as the single request of an agent call.  Like any agent call, this call has states, events, a deadline and
+a store, and it can be nested.  The code itself is plain Python: no record contains its progress, and it starts again if
+the call is driven again before it has returned.  If it must survive a crash or wait for a person, write a flow.
 """
 
 from __future__ import annotations
@@ -43,10 +43,14 @@ PROGRAM = "program:"  # prefix for the names of clients that are code of the use
 
 
 class Program(SyncVerbs):
-    """A client that replies with the return value of a function.
+    """A client whose replies are the results of a function.
 
-    The function takes the newest user message, as a text, or as a `Payload` if there is more than text.  It may take
-    the call's `Context`, too.  ``raised`` is its exception, if any, and ``used`` are the tokens of its agent calls.
+    The function, plain or ``async``, takes the text of the newest user message, or a `Payload` if there is more than
+    text.  A second parameter receives the call's `Context`.
+
+    Attributes:
+        raised: The exception that the function raised, if any.
+        used: The tokens of the agent calls that the function made.
     """
 
     takes_images = True
@@ -62,13 +66,13 @@ class Program(SyncVerbs):
         self.used = UNUSED
 
     def bound_to(self, context: Context[Any]) -> Program:
-        """Return the same program, bound to one call."""
+        """Return a copy of this program for a single call."""
         bound = copy(self)
         bound._context, bound.raised, bound.used = context, None, UNUSED
         return bound
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the function's value as a reply.  A plain function runs in a thread."""
+        """Return the result of the function.  A plain function runs in a thread."""
         with self._answering(request) as arguments:
             if inspect.iscoroutinefunction(inspect.unwrap(self._function)):
                 found = await _within(self._function(*arguments), timeout_s)
@@ -78,7 +82,7 @@ class Program(SyncVerbs):
 
     @contextmanager
     def _answering(self, request: Request) -> Iterator[tuple[Any, ...]]:
-        """Yield the arguments of the function.  Agent calls inside the function count as its usage."""
+        """Yield the function's arguments, and count the agent calls made inside as its usage."""
         context: Context[Any] = Context(deps=None) if self._context is None else self._context
         arguments = (_task(request), context) if _takes_context(self._function) else (_task(request),)
         used = list[Usage]()
@@ -97,13 +101,13 @@ class Program(SyncVerbs):
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Do nothing, because the function's agents are closed elsewhere."""
+        """Do nothing: the agents close themselves."""
 
     async def aclose(self) -> None:
-        """Do nothing, because the function's agents are closed elsewhere."""
+        """Do nothing: the agents close themselves."""
 
     def _reply(self, found: Any) -> Reply:
-        """Return the value of the function as a reply that holds the output."""
+        """Return the function's result as a reply from which the output can be read."""
         if self._output is str and isinstance(found, str):
             return Reply.of(str(found)).changed(usage=self.used)
         try:
@@ -119,7 +123,7 @@ class Program(SyncVerbs):
             ) from error
 
     def _failure(self, error: Exception) -> ProgramError:
-        """Return an exception of the function as an error that is not retried."""
+        """Return the error for a function's exception.  Its request is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
             return ProgramError(f"{self._named} has not returned in time")
         text = " ".join(mask_keys(error_text(error)).split())
@@ -140,7 +144,10 @@ LIMITS = Limits(recalls=0, parse_retries=0)  # a program is not asked again
 
 
 def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
-    """Return an agent that calls a function once."""
+    """Return an agent that calls a function once for each task.
+
+    ``output`` is the output type if the function has no return annotation.
+    """
     check_program(name, function)
     output = returned_type(function, output)
     return Agent(Program(name, function, output), name=name, output=output, limits=LIMITS)
@@ -169,7 +176,7 @@ def returned_type(function: Any, output: Any) -> Any:
     annotation = getattr(written, "__annotations__", {}).get("return", Any)
     try:
         found = get_type_hints(SimpleNamespace(__annotations__={"return": annotation}), written.__globals__)["return"]
-    except (NameError, TypeError, AttributeError):  # a type that only type checkers see, or one local to a function
+    except (NameError, TypeError, AttributeError):  # a type that is local or only known to type checkers
         if output not in (str, Any):
             return output
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Handles of runs.  They follow, answer and await runs that others drive, from any OS process."""
+"""Handles for runs: follow, answer and wait for runs that another process drives."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Result = TypeVar("Result", default=Any, covariant=True)
 
 
 class RunHandle(Generic[Result]):
-    """A run in a store, which a `Worker` drives.  ``runs.submit`` and ``runs.get`` return it.
+    """A handle for a run in a store, which a `Worker` drives.  ``runs.submit`` and ``runs.get`` return handles.
 
-    A handle drives nothing, so a run may have any number of handles, in any OS processes and threads.  While handles
-    wait, one thread per OS process looks for new entries every quarter of a second, and at once when a driver releases
-    a run.
+    A handle holds no lease and drives nothing.  A run may have any number of handles, in any processes and threads.
+    One thread per process watches all runs that handles wait for.  It checks them as soon as the store reports that a
+    run was released, and every quarter of a second for new entries.
 
     Attributes:
         run_id: The name of the run.
@@ -58,12 +58,12 @@ class RunHandle(Generic[Result]):
 
     @property
     def state(self) -> str:
-        """The state after the last written entry, or ``"Stuck"`` if the present code cannot drive the run.
+        """The state after the last journal entry, or ``"Stuck"`` if the current code cannot drive the run.
 
         Raises:
             RunUnknown: If the run no longer exists.
-            JournalError: If the journal is damaged or forged, or belongs to another agent.
-            ReplayError: If the code has changed and decides differently after the run's last rest.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and takes different steps since the run last rested.
         """
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
@@ -72,22 +72,22 @@ class RunHandle(Generic[Result]):
 
     @property
     def questions(self) -> Mapping[str, str]:
-        """The open questions by key, as JSON for people."""
+        """The open questions by key, as JSON to show to people."""
         return {question.key: question.about for question in self._runs.store.get(self.run_id).waits}
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait until the run has ended, and return its result or raise its error, like ``call``.
 
         Args:
-            timeout_s: The most seconds to wait, or None for no limit.
+            timeout_s: The maximum number of seconds to wait, or None for no limit.
 
         Raises:
-            TimeoutError: If the run has not ended by then.
+            TimeoutError: If the run has not ended in time.
             CallFailed: If the run ended without an output.  For a flow, `FlowFailed`.
-            CallSuspended: If the run waits for a person; `answer` gives the answer.  For a flow, `FlowSuspended`.
+            CallSuspended: If the run waits for a person; use `answer`.  For a flow, `FlowSuspended`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the run is stuck because the code of its workers has changed and decides differently.
-            JournalError: If the journal is damaged or forged, or belongs to another agent.
+            ReplayError: If the run is stuck because its workers' code has changed and takes different steps.
+            JournalError: If the journal is damaged, foreign or forged.
         """
         ends_s = _end_of(timeout_s)
         while (result := self._settled()) is None:
@@ -102,7 +102,7 @@ class RunHandle(Generic[Result]):
         return result()
 
     async def aresult(self, timeout_s: float | None = None) -> Result:
-        """`result` for asyncio."""
+        """The async version of `result`."""
         ends_s = _end_of(timeout_s)
         while (result := await asyncio.to_thread(self._settled)) is None:
             future = self._watch(is_settled)
@@ -119,18 +119,18 @@ class RunHandle(Generic[Result]):
     def stream(self) -> Generator[Event]:
         """Yield the past events of the run, then new events as its entries are written, and finally `Done`.
 
-        A journal has steps, complete replies and changes of the dialog: `Stepped`, `ReplyCompleted`, `HistoryChanged`,
-        and `Inside` with one of these.  Deltas, starts and progress are only in the driver's own stream.  If the run
-        waits for a person, the last event is `Suspended`.
+        A journal contains steps, complete replies and changes of the dialog: `Stepped`, `ReplyCompleted`,
+        `HistoryChanged`, and `Inside` with one of these.  Only the driver's own stream has deltas, starts and progress.
+        If the run waits for a person, the last event is `Suspended`.
 
-        If the code has changed and cannot make some events, they are read from the journal, without changes of the
-        dialog, and a message is logged.
+        If the code has changed too much to reproduce some events, a message is logged and these events are read from
+        the journal.  They include steps and replies, but no changes of the dialog.
 
         Raises:
-            CallFailed: If the run ended without an output; raised after `Done`.  For a flow, `FlowFailed`.
+            CallFailed: If the run ended without an output.  It is raised after `Done`.  For a flow, `FlowFailed`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the code has changed and decides differently after the run's last rest; raised at the end.
-            JournalError: If the journal is damaged or forged, or belongs to another agent.
+            ReplayError: If the code takes different steps since the run last rested.  It is raised at the end.
+            JournalError: If the journal is damaged, foreign or forged.
         """
         follower = self._follower()
         while True:
@@ -145,7 +145,7 @@ class RunHandle(Generic[Result]):
         yield from self._last(follower)
 
     async def astream(self) -> AsyncGenerator[Event]:
-        """`stream` for asyncio."""
+        """The async version of `stream`."""
         follower = await asyncio.to_thread(self._follower)
         while True:
             for event in follower.events(await asyncio.to_thread(follower.load)):
@@ -157,13 +157,13 @@ class RunHandle(Generic[Result]):
             yield event
 
     def cancel(self, reason: str = "", *, by: str = "") -> None:
-        """Cancel the run.  Its present or next driver ends it.
+        """Cancel the run.  Its current or next driver ends it.
 
-        A run with a later start is due at once, and ends without a request to a model.
+        A run with a later start becomes due at once, and ends without a request to a model.
 
         Args:
             reason: The reason, for people.
-            by: The person who cancels the run; shown to people.
+            by: The person who cancels the run, for people.
 
         Raises:
             NotAsked: If the run has ended.
@@ -172,18 +172,18 @@ class RunHandle(Generic[Result]):
         self._runs.cancel(self.run_id, reason, by=by)
 
     def answer(self, answers: Any, *, by: str = "", signal_id: str = "") -> None:
-        """Answer questions of the run, for its next driver.  This method drives nothing.
+        """Answer questions of the run.  Its next driver uses the answers; this method drives nothing.
 
         Args:
-            answers: Answers by key, as for ``resume``; or a single answer, if one question is open.
-            by: The person who answers; shown to people.
-            signal_id: An id for a single answer, which then counts once even if it is sent again.
+            answers: Answers by key, as for ``resume``, or a single answer if one question is open.
+            by: The person who answers, for people.
+            signal_id: An id for a single answer.  Repeating the answer with the same id has no effect.
 
         Raises:
             NotAsked: If the run does not ask this question, or has ended.
             AlreadyAnswered: If another answer came first.
-            SignalExists: If another answer has this ``signal_id``.
-            OutcomeError: If the run asks several questions and an answer without a key was given.
+            SignalExists: If a different answer has this ``signal_id``.
+            OutcomeError: If the run asks several questions and the answer has no key.
             UsageError: If the question does not accept this kind of answer.
         """
         post_answers(self._runnable, self.run_id, answers, by, self._definition, signal_id)
@@ -198,7 +198,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return a function that returns or raises the result of the run, or None if the run has no result yet."""
+        """Return a function that returns or raises the run's result, or None if the run has not settled."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -208,7 +208,7 @@ class RunHandle(Generic[Result]):
         return partial(result_of, fold_run(self._runs.journals, loaded, self._definition))
 
     def _last(self, follower: Follower) -> Generator[Event]:
-        """Yield the last event of a run that has ended, or that waits for a person."""
+        """Yield the last event of a run that has ended or waits for a person."""
         self._check_stuck(follower.run)
         yield follower.last()
         if not follower.process.effects:
@@ -229,7 +229,7 @@ class RunHandle(Generic[Result]):
         return TimeoutError(f"the run {self.run_id!r} has not ended within {timeout_s} s; {who}")
 
 
-Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # runs that have to end before
+Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # runs that must end first
 
 
 def post_answers(
@@ -252,7 +252,7 @@ def post_answers(
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:
-    """Return a text that is equal for equal answers, even if the run now asks other questions."""
+    """Return the answers as a string.  Equal answers give equal strings, whatever the run currently asks."""
     told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr
@@ -274,7 +274,7 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
 
 
 def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str) -> Start:
-    """Return the start options of a run."""
+    """Return when and where a run starts."""
     if not is_amount(delay_s):
         raise invalid("delay_s", delay_s, "a number of seconds from 0 on")
     if time.time() + delay_s > MAX_TIME_S:

@@ -1,8 +1,7 @@
-"""The base of everything that can be called, and the functions that drive it.
+"""`Runnable`, the interface of agents, conversations, flows and orchestrators, and the functions that drive them.
 
-An agent, a conversation, a flow and an orchestrator are each a `Runnable`.  Their methods use the functions of this
-module: `begin` makes a process and claims its run, `run` and `stream` drive it in this thread, `arun` and `astream`
-under asyncio.
+Their public verbs are thin wrappers over these functions.  `begin` makes a process and claims its run, and `run` and
+`stream` drive it in this thread.  `arun` and `astream` drive it with asyncio.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _BoundRuns(Protocol):
 
 
 class AnyAgent(Protocol):
-    """The parts of an agent that its calls use."""
+    """What calls need from an `Agent`."""
 
     @property
     def name(self) -> str: ...
@@ -100,12 +99,12 @@ class AnyAgent(Protocol):
 
 
 class Runnable(ABC):
-    """An agent, a conversation, a flow or an orchestrator, as its drivers see it.
+    """An agent, a conversation, a flow or an orchestrator, as drivers, workers and pages see it.
 
     Attributes:
-        name: The name under which its runs are found in a store.
+        name: The name by which stored runs find it.
         _process_type: The class of its processes.
-        _reads_store: Whether `prepare` reads the store, as for a conversation.
+        _reads_store: Whether `prepare` reads the store, as it does for a conversation.
     """
 
     name: str
@@ -118,55 +117,51 @@ class Runnable(ABC):
 
     @property
     def _sub_runnables(self) -> Sequence[Runnable]:
-        """This runnable, and inner runnables that may have their own runs in a store."""
+        """This runnable and those inside it that may have separate runs in a store."""
         return (self,)
 
     @abstractmethod
     def prepare(self, *args: Any, **options: Any) -> Any:
-        """Return a process that has not begun."""
+        """Return a new process."""
 
     @abstractmethod
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Return a process that has not begun, for a function of the outer process."""
+        """Return a new process for a function of the outer process."""
 
     @abstractmethod
     def _environment_of(self, process: Any) -> Environment:
-        """Return the environment in which a process performs its effects."""
+        """Return the environment that performs the effects of a process."""
 
     @abstractmethod
     def _listener_to(self, process: Any) -> Sink | None:
-        """Return a callback that passes the events of a process to the hooks, or None without hooks."""
+        """Return a callback that forwards the events of a process to the hooks, or None without hooks."""
 
     @abstractmethod
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return the factory that rebuilds processes from a store, with these options of `resume`."""
+        """Return how to rebuild processes from a store, with these options of `resume`."""
 
     @abstractmethod
     def _definition_of(self, process: Any) -> ProcessFactory:
-        """Return the factory that rebuilds a process from a store, with the options of its `prepare`."""
+        """Return how to rebuild a process from a store, with the options that it was prepared with."""
 
     @abstractmethod
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        """Return the factory by which a `Worker` makes the process of a run.
-
-        ``prompts`` are prompts of tasks, by path.
-        """
+        """Return how a `Worker` rebuilds the process of a run."""
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        """Return the fingerprints of runs that can begin here, with the own prompt or one of these."""
+        """Return the fingerprints of the runs that it can begin with its own prompt or one of these."""
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
-        """Refuse deps that the runs cannot use.
+        """Refuse deps that its runs cannot be driven with.
 
-        Args:
-            deps: A value, or a function of (agent, extra, user) that makes it, which is not called here.
+        A function that makes deps is not called here.
         """
 
     @abstractmethod
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse to drive a process of another kind, or of another flow."""
+        """Refuse to drive a process of another kind or of another flow."""
 
     @abstractmethod
     def _check_resumed(self, claimed: Claimed) -> Claimed:
@@ -174,14 +169,17 @@ class Runnable(ABC):
 
     @abstractmethod
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
-        """Return answers to the questions of a run as outcomes by key."""
+        """Return answers to a run's questions as outcomes by key."""
 
 
 # The four functions that drive
 
 
 def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
-    """Drive a process in this thread until it ends or waits.  Return its result, or raise its failure."""
+    """Drive a process in this thread as far as possible, and return its result or raise its failure.
+
+    The sink receives every event, after the hooks.  ``is_shared`` is False if no one else holds the process.
+    """
     process, recorder = claimed
     tell = _both(runnable._listener_to(process), sink)
     drivers.run(process, runnable._environment_of(process), tell, recorder, is_shared=is_shared)
@@ -189,15 +187,15 @@ def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_sh
 
 
 async def arun(runnable: Runnable, claimed: Claimed, sink: Sink | None = None) -> Any:
-    """`run` for asyncio."""
+    """The async version of `run`."""
     await adrive_claimed(runnable, claimed, sink)
     return result_of(claimed[0])
 
 
 def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:
-    """Yield the events of a process, and raise its failure after the last event.
+    """Yield the events of a process, and finally raise its failure.
 
-    The process is claimed when the first event is requested.
+    It is claimed when the first event is requested.
     """
     process, recorder = begun()
     tell = runnable._listener_to(process)
@@ -211,7 +209,7 @@ def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:
 
 
 async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -> AsyncGenerator[Any]:
-    """`stream` for asyncio."""
+    """The async version of `stream`."""
     process, recorder = await begun()
     tell = runnable._listener_to(process)
     # A loop that ends closes all async generators at once, so this one could be closed before `adrive`.
@@ -231,7 +229,7 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
 
 
 def adrive_claimed(runnable: Runnable, claimed: Claimed, sink: Sink | None) -> Awaitable[Any]:
-    """Drive a process until it ends or waits, and raise no failure."""
+    """Drive a process as far as possible, and ignore its result."""
     process, recorder = claimed
     return drivers.arun(
         process, runnable._environment_of(process), _both(runnable._listener_to(process), sink), recorder
@@ -239,22 +237,22 @@ def adrive_claimed(runnable: Runnable, claimed: Claimed, sink: Sink | None) -> A
 
 
 def result_of(process: Any) -> Any:
-    """Return the result of a process that was driven, or raise its failure or suspension."""
+    """Return the result of a driven process, or raise its failure or what it waits for."""
     if (used := USED_INSIDE.get()) is not None:
         used.append(process.record.total_usage)
     return process.result()
 
 
-# How a process begins
+# Beginning
 
 
 def begin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
-    """Make the process of a task, unless the task is a process, and claim its run."""
+    """Return the process of a task, or the task itself if it is a process, and claim its run."""
     return claim(runnable, _process_in(runnable, task, options) or runnable.prepare(task, **options))
 
 
 async def abegin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
-    """`begin` for asyncio.  Steps that may wait for a disk run in a thread."""
+    """The async version of `begin`.  Disk access happens in a thread."""
     process = _process_in(runnable, task, options)
     if process is None and _reads_disk(runnable):
         process = await asyncio.to_thread(partial(runnable.prepare, task, **options))
@@ -264,14 +262,14 @@ async def abegin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> C
 
 
 def claim(runnable: Runnable, process: Any) -> Claimed:
-    """Return a process and its recorder.  If its run has begun before, the process comes from the store."""
+    """Return a process and its recorder, or the stored process if its run has already begun."""
     if process.journal is None or not process.journal.header:
         return process, None
     return runnable.runs.all.claims.begin(process, runnable._definition_of(process))
 
 
 async def aclaim_process(runnable: Runnable, process: Any) -> Claimed:
-    """`claim` for asyncio."""
+    """The async version of `claim`."""
     if process.journal is None or not process.journal.header:
         return process, None
     claims, definition = runnable.runs.all.claims, runnable._definition_of(process)
@@ -297,7 +295,7 @@ def _process_in(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> An
 
 
 def check_process(runnable: Runnable, process: Any, verb: str) -> None:
-    """Refuse everything but a process of this kind."""
+    """Refuse to drive anything other than a process of this kind."""
     if not isinstance(process, runnable._process_type):
         right = f"{'call' if verb == 'run' else 'acall'}({safe_repr(process)})"
         raise UsageError(f"{verb}: expected {_a_process(runnable)}, got {safe_repr(process)}; use {right}")

@@ -1,4 +1,4 @@
-"""The runs of an agent or a flow in its store: operations that need both the store and the code."""
+"""The stored runs of an agent or a flow: the operations that need both the store and the code of the run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class BoundRuns:
-    """The runs of an agent, a flow or an orchestrator.  Each kind adds the types of its tasks and results."""
+    """The runs of an agent, a flow or an orchestrator.  Subclasses add the types of tasks and results."""
 
     def __init__(self, runnable: Any) -> None:
         self._runnable: Runnable = runnable
@@ -54,7 +54,7 @@ class BoundRuns:
 
     @cached_property
     def all(self) -> Runs:
-        """All runs of the store, of every agent and flow.  You can list, answer, cancel, retry, export and delete them.
+        """All runs in the store, of every agent and flow.  You can list, answer, cancel, retry, export and delete them.
 
         Raises:
             UsageError: If the agent or flow has no store.
@@ -62,7 +62,10 @@ class BoundRuns:
         return runs_of(self._runnable)
 
     def _submit(self, task: Any, after: tuple[str, ...], start: tuple[float, int, str], options: Any) -> RunHandle[Any]:
-        """Put a task into the store, with the names of the runs before it, its start and the options of `prepare`."""
+        """Put a task into the store.
+
+        ``start`` is the delay in seconds, the priority and the service.
+        """
         for name in ("clients", "model"):
             if (value := options.get(name)) is not None and not isinstance(value, str):
                 raise UsageError(
@@ -88,13 +91,13 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return the factory that rebuilds processes for reading, which needs no deps."""
+        """Return how to rebuild processes from the store for reading, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
         self, run_id: str, answers: Any, by: str, signal_id: str, options: Mapping[str, Any]
     ) -> Callable[[], Claimed]:
-        """Return a function that posts answers to a run and claims the run."""
+        """Return a function that posts answers to a run and claims it, so that it can continue."""
         self._runnable._check_deps(options.get("deps"))
         definition = self._runnable._definition(options)
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
@@ -113,7 +116,7 @@ class BoundRuns:
 
 
 async def aclaim_run(runnable: Runnable, run_id: str, options: Mapping[str, Any]) -> Claimed:
-    """Claim a stored run, to be driven with `adrive_claimed`."""
+    """Claim a run in a runnable's store, to drive it with `adrive_claimed`."""
     claimer = BoundRuns(runnable)._claimer(run_id, None, "", "", options)
     return await aclaim(claimer)
 
@@ -124,9 +127,9 @@ def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class AgentRuns(BoundRuns, Generic[Deps, Out]):
-    """The runs of an agent or a conversation in its store, as ``agent.runs``.
+    """The runs of an agent or a conversation in its store, available as ``agent.runs``.
 
-    A run is a call that the store keeps, step by step.  Any OS process can follow it, answer it and continue it.
+    A run is a call that the store saves step by step.  Any process can follow it, answer it and continue it.
 
     Attributes:
         all: The runs of the whole store, as `Runs`.
@@ -164,35 +167,36 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         service: str = "",
         **unknown: Any,
     ) -> RunHandle[CallResult[Any]]:
-        """Put the task into the store for a `Worker` to do, and return the handle of its run.
+        """Put a task into the store for a `Worker`, and return the handle of its run.
 
-        If the store has a run with this ``run_id`` and the same task, that run is returned unchanged.  A worker makes
-        its own ``deps``, and finds a prompt of the task by its path.  The ``deps`` given here are only for a function
-        that makes the system prompt, and are not stored.
+        If the store has a run with this ``run_id`` and the same task, the handle of that run is returned.  A worker
+        creates its own ``deps``, and finds a prompt by its path.  The ``deps`` passed here are only for a function that
+        makes the system prompt; they are not stored.
 
         Args:
-            task: The task; see `Agent.call`.
-            after: The runs that have to end (in success or failure) or be deleted first, as names or handles.  Or, as
-                for a call, the result, dialog or messages that the task continues.
-            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier.
-                A cancellation ends it at once.
-            priority: From -100 to 100.  Workers take a due run with the highest priority first.
-            service: The name of the `RunFollower` that drives the run, or empty for workers.
+            task: See `Agent.call`.
+            after: The runs that must end or be deleted first, as names or handles.  Or what the task continues, as for
+                a call: the result of a call, a dialog, or messages.
+            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier; a
+                cancellation ends it at once.
+            priority: A number from -100 to 100.  Workers take the due run with the highest priority.  The priority
+                applies until the run ends.
+            service: The name of the `RunFollower` that drives the run, or "" for workers.
             args: See `Agent.call`.
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
-            model: See `Agent.call`.
+            model: See `Agent.call`.  It must be a name.
             extra: See `Agent.call`.
             by: See `Agent.call`.
-            run_id: The name of the run in the agent's store, or None for a new name.
+            run_id: The name of the run, or None to create one.
             system_args: See `Agent.call`.
             keep_system: See `Agent.call`.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
-            UsageError: If the agent has no store, or a store cannot keep one of the options.
+            UsageError: If the agent has no store, or an option cannot be stored.
             RunExists: If another run has this ``run_id``.
-            RunUnknown: If a run of ``after`` does not exist.
+            RunUnknown: If a run in ``after`` does not exist.
         """
         check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
@@ -231,7 +235,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         service: str = "",
         **unknown: Any,
     ) -> RunHandle[CallResult[Any]]:
-        """`submit` for asyncio."""
+        """The async version of `submit`."""
         check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
         options = call_options(
@@ -250,16 +254,9 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> RunHandle[CallResult[Out]]:
-        """Return the handle of a run, in any OS process.  It can wait for the run, follow it, answer it or cancel it.
+        """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
-        Args:
-            run_id: The name of the run.
-            args: See `resume`.
-            parser_args: See `resume`.
-            deps: See `resume`.
-            model: See `resume`.
-            prompt: See `resume`.
-            on_change: See `resume`.
+        The options are those of `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -278,7 +275,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> RunHandle[CallResult[Out]]:
-        """`get` for asyncio."""
+        """The async version of `get`."""
         return await asyncio.to_thread(
             self._get, run_id, read_options(args, parser_args, deps, model, prompt, on_change)
         )
@@ -298,34 +295,36 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
-        """Continue a stored run and return its result.  If the run has ended, just return the result.
+        """Continue a stored run from where it last rested, and return its result.
+
+        An ended run just returns its result.
 
         Args:
             run_id: The name of the run.
-            answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``; or a single outcome,
+            answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``, or a single outcome,
                 such as ``Approved()``, if one question is open.
-            by: The person who answers; shown to people.
-            signal_id: An id for a single answer, which then counts once even if it is sent again, for example after
-                `RunBusy`.
+            by: The person who answers, for people.
+            signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
+                has no effect.
             sink: Receives every event.
-            args: The settings of the call.  For this and the next options, None keeps what the run began with.
+            args: The settings of the call.  For this and the following options, None keeps what the run began with.
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
             model: See `Agent.call`.
-            prompt: The prompt of the task, if it had its own.
-            on_change: The reaction to a changed prompt.  ``"report"`` logs the change and sets the result's
-                ``prompt_change``.  ``"error"`` raises an error and leaves the run unchanged.
+            prompt: The prompt of the task, if the task had its own prompt.
+            on_change: What to do if the prompt has changed since the run began.  ``"report"`` logs the change and sets
+                the result's ``prompt_change``.  ``"error"`` raises and leaves the run unchanged.
 
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
             RunUnknown: If no run has this name.
-            RunBusy: If the run is being driven elsewhere.  The answers reach it nevertheless.
+            RunBusy: If another holder drives the run.  It still receives the answers.
             NotAsked: If the run does not ask this question.
-            OutcomeError: If the run asks several questions and a single outcome was given; the error lists their keys.
+            OutcomeError: If the run asks several questions and a single outcome was given.  The error lists the keys.
             AlreadyAnswered: If another answer came first.
-            ReplayError: If the code has changed and decides differently after the run's last rest.
+            ReplayError: If the code has changed and makes different decisions since the run last rested.
             CallFailed: If the call ended without an output.
-            CallSuspended: If the call waits for an answer again.
+            CallSuspended: If the call waits for another answer.
         """
         check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
@@ -347,7 +346,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
-        """`resume` for asyncio."""
+        """The async version of `resume`."""
         check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
@@ -386,7 +385,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AsyncStream[Out]:
-        """`stream` for asyncio."""
+        """The async version of `stream`."""
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
@@ -401,20 +400,13 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Rebuild the call of a stored run from its whole journal, verify each entry, and return the call.
+        """Return the call of a stored run, rebuilt from its whole journal.  Every entry is verified.
 
-        Args:
-            run_id: The name of the run.
-            args: See `resume`.
-            parser_args: See `resume`.
-            deps: See `resume`.
-            model: See `resume`.
-            prompt: See `resume`.
-            on_change: See `resume`.
+        The options are those of `resume`.
 
         Raises:
-            JournalError: If the journal is damaged or forged, or belongs to another agent.
-            ReplayError: If the code has changed and decides differently.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and makes different decisions.
         """
         call: AgentCall[Out] = self.all.replay(
             run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -435,25 +427,17 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Return the call of a stored run as it was after a step, to read its ``state``, ``record`` or ``outcome``.
 
-        Another process may drive the run meanwhile.  The returned call takes no steps.  To continue from it, use
-        `fork`.
+        ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts them, or 0 for the state before the
+        first.  Without it, the whole run is read.  The other options are those of `resume`.
 
-        Args:
-            run_id: The name of the run.
-            step: The number of a journal entry, as in ``fsm-agent runs show``, with 0 before the first; or None for the
-                run as it is stored.
-            args: See `resume`.
-            parser_args: See `resume`.
-            deps: See `resume`.
-            model: See `resume`.
-            prompt: See `resume`.
-            on_change: See `resume`.
+        The run does not change, and another driver may continue it at the same time.  The returned call takes no steps;
+        use `fork` to continue from it.
 
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
-            JournalError: If the journal is damaged or forged, or belongs to another agent.
-            ReplayError: If the code has changed and decides differently up to this step.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and makes different decisions up to this step.
         """
         call: AgentCall[Out] = self.all.at(
             run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -474,29 +458,21 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> str:
-        """Make another run that continues from a step of a stored run, and return its name.
+        """Create another run that continues from a step of a stored run, and return its name.
 
-        ``resume(name)`` drives the fork.  Another agent of the same name may drive it, with another model or other
-        functions. Earlier steps are not repeated; later steps are.  The fork of a turn belongs to no conversation.
+        ``resume(name)`` drives the fork, also from another agent with the same name but another model or other
+        functions.  Earlier steps are not repeated; later steps are.  The fork of a turn does not belong to a
+        conversation.
 
-        Args:
-            run_id: The name of the run, which stays unchanged.
-            step: The step; see `at`.
-            new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
-            by: The person who forks the run; shown to people.
-            args: See `resume`.
-            parser_args: See `resume`.
-            deps: See `resume`.
-            model: See `resume`.
-            prompt: See `resume`.
-            on_change: See `resume`.
+        ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` is the person who forks the
+        run.  For ``step``, see `at`, and for the other options `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
-            RunExists: If another run has the name of the fork.
-            UsageError: If the run has no such step, or is in the middle of a function that must not run twice.
-            JournalError: If the journal is damaged or forged, or belongs to another agent.
-            ReplayError: If the code has changed and decides differently up to this step.
+            RunExists: If another run has the fork's name.
+            UsageError: If the run has no such step, or the step is inside a function that must not run twice.
+            JournalError: If the journal is damaged, foreign or forged.
+            ReplayError: If the code has changed and makes different decisions up to this step.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
@@ -516,13 +492,17 @@ def read_options(
 
 
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
-    """Return the runs that ``after`` names, and what the task continues.  At most one of them is given."""
+    """Return the runs that ``after`` names, and what the task continues.  One of them is always empty."""
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
 
 
 def runs_of(runnable: Any) -> Runs:
-    """Return the runs in the store of an agent or a flow."""
+    """Return the runs in the store of an agent or a flow.
+
+    Raises:
+        UsageError: If the agent or flow has no store.
+    """
     store = runnable.store
     if store is None:
         raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")

@@ -1,4 +1,4 @@
-"""The methods of agents and conversations that do tasks, such as `call` and `stream`."""
+"""The methods of agents and conversations that do tasks, and their types."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ from fsm_agent.store.claiming import ProcessFactory
 class CallVerbs(Runnable, Generic[Deps, Out]):
     """The methods of agents and conversations that do tasks.
 
-    In the overloads, a prompt whose output is text gives the agent's output type, and every other prompt gives its own.
-    The type of a dialog does not tell its prompt.
+    In the overloads, a prompt with text output has the agent's output type, and every other prompt has its own.  The
+    type of a dialog does not tell which prompt governs it.
     """
 
     approve: Approve[Deps] | None
@@ -87,24 +87,12 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> AgentCall[Any]:
-        """Return a call that has not begun.  You can drive it with `run`, or step by step.
+        """Return a new call without starting it.  You can drive it with `run`, or step by step.
 
-        Args:
-            task: See `call`.
-            args: See `call`.
-            parser_args: See `call`.
-            deps: See `call`.
-            model: See `call`.
-            extra: See `call`.
-            by: See `call`.
-            run_id: See `call`.
-            system_args: See `call`.
-            keep_system: See `call`.
-            after: See `call`.
-            unknown: Unknown options, which are refused with a suggestion.
+        The arguments are those of `call`.
 
         Raises:
-            UsageError: If a variable is missing, an option or a setting is unknown, or a dialog has nothing to answer.
+            UsageError: If a variable is missing, an option or setting is unknown, or a dialog has nothing to answer.
             Conflict: If the newest turn of the conversation has not ended.
         """
         return self._prepare(
@@ -140,29 +128,29 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Do the task and return the result.  This also works inside a running event loop.
 
         Args:
-            task: A text, a `Payload` of texts and images, a prompt, a prompt with values for its variables
-                (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog` or a list of
-                messages.  For a conversation, the task is the next turn.
+            task: Text, a `Payload` with text and images, a prompt, a prompt with values for its variables
+                (``order(letter="…")``), a user message, or a dialog that waits for an answer (a `Dialog` or a list of
+                messages).  For a conversation, the task is the next turn.
             args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the validation context of its output type.  The
-                record keeps them as JSON.
-            deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's model.
-            extra: Your own JSON data, such as a ticket number.  It is in ``result.extra``, in snapshots and in the
-                messages that the call adds to the dialog.  The model does not see it.
-            by: The user who asks, as named by your login.  The record keeps it, and a function of ``deps`` receives it.
-            run_id: The name of the run in the agent's store, or None for a new name.  If the store has a run with this
-                name and the same task, the call continues that run or returns its result.
-            system_args: The values for the variables of the agent's system prompt, or None for the values of the
-                earlier dialog.
-            keep_system: Whether to keep the system message of the dialog, in place of the agent's.
-            after: The result, dialog or messages that the task continues.
+            parser_args: Keyword arguments for the prompt's parser, or the context for validators of its output.  They
+                are saved in the record, so they must be JSON-compatible.
+            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            model: The model for this call, ``"provider:model"`` or a client, instead of the agent's model.
+            extra: Your own JSON-compatible data, such as a ticket number.  It appears in ``result.extra``, in
+                snapshots, and in the messages that the call adds to the dialog.  The model does not see it.
+            by: The user who makes the call, as your login names them.  It is saved in the record and passed to a
+                ``deps`` function.
+            run_id: The name of the run in the agent's store, or None to create one.  If a run with this name and the
+                same task exists, the call continues it or returns its result.
+            system_args: The values for the variables of the agent's system prompt, or None to use the earlier dialog's
+                values.
+            keep_system: Whether to keep the dialog's system message instead of the agent's.
+            after: What the task continues: the result of a call, a dialog, or messages.
             unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
-            UsageError: If an option is wrong or unknown; see `prepare`.
             CallFailed: If the call ended without an output.
-            CallSuspended: If the call waits for a person who is not here; see ``error.call``.
+            CallSuspended: If the call waits for a person; see ``error.call``.
         """
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
@@ -193,7 +181,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> CallResult[Any]:
-        """`call` for asyncio."""
+        """The async version of `call`."""
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
@@ -227,22 +215,11 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in order, and finally `Done` or `Suspended`.
 
-        Args:
-            task: The task, as for `call`; or a prepared or restored call, which already has its options.
-            args: See `call`.
-            parser_args: See `call`.
-            deps: See `call`.
-            model: See `call`.
-            extra: See `call`.
-            by: See `call`.
-            run_id: See `call`.
-            system_args: See `call`.
-            keep_system: See `call`.
-            after: See `call`.
-            unknown: Unknown options, which are refused with a suggestion.
+        The arguments are those of `call`.  The task may also be a prepared or restored call, which already has its
+        options.
 
         Raises:
-            CallFailed: If the call failed; raised after `Done`.
+            CallFailed: If the call failed.  It is raised after `Done`.
         """
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
@@ -274,7 +251,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> AsyncStream[Any]:
-        """`stream` for asyncio."""
+        """The async version of `stream`."""
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
@@ -308,17 +285,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Do many tasks in threads, and return their outputs and errors in the order of the tasks.
 
         Args:
-            tasks: The tasks.  Each is read when it begins.
-            concurrency: How many tasks run at a time.
-            progress: True for a progress bar on stderr, or a function of the number of finished tasks and of all tasks.
-            fail_fast: Whether to raise the first error.  No further task then begins, and the others are interrupted.
+            tasks: The tasks.  They are taken from the iterable one at a time, as they begin.
+            concurrency: The maximum number of tasks at a time.
+            progress: True for a progress bar on stderr, or a function of (done, total).
+            fail_fast: Whether to raise the first error.  Then no further task begins, and the others are interrupted.
             args: See `call`.
             parser_args: See `call`.
             deps: See `call`.
             model: See `call`.
             extra: See `call`.
             by: See `call`.
-            run_id: See `call`.
+            run_id: Must be None, because each task has its own run.
             system_args: See `call`.
             keep_system: See `call`.
             after: See `call`.
@@ -355,7 +332,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> TaskResults[Any]:
-        """`map` for asyncio."""
+        """The async version of `map`."""
         check_known(unknown, tasks, MapOptions.__optional_keys__)
         options = call_options(
             tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
@@ -363,10 +340,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return await batch.amap_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
-        """Drive a prepared or restored call from its present state.  A sink receives every event.
+        """Drive a prepared or restored call from its current state.  A sink receives every event.
 
         Raises:
-            UsageError: If the argument is not an agent call, or is already being driven.
+            UsageError: If the argument is not an agent call, or the call is already being driven.
         """
         self._check_process(process, "run")
         check_sink(sink)
@@ -374,7 +351,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return result
 
     async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
-        """`run` for asyncio."""
+        """The async version of `run`."""
         self._check_process(process, "arun")
         check_sink(sink)
         result: CallResult[New] = await arun(self, await aclaim_process(self, process), sink)
@@ -403,7 +380,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse everything but an agent call, and a call whose functions would bypass this agent's approver."""
+        """Refuse anything other than an agent call, and a call whose functions would bypass this agent's approver."""
         check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
             what = f"the agent call {process.record.id!r}: expected one with an approver, since the agent has approve=…"
