@@ -56,7 +56,7 @@ def plain_json(what: str, value: object) -> dict[str, Any]:
     """Return a copy of a mapping in its JSON form, made of dictionaries, lists and plain values.
 
     Raises:
-        UsageError: If JSON cannot represent one of the values.  The message says which.
+        UsageError: If JSON cannot represent a value.  The message says which one.
     """
     require(what, value, isinstance(value, Mapping), "a mapping such as {'ticket': 17}")
     plain: dict[str, Any] = _plain_json(what, value, MAX_DEPTH)

@@ -255,7 +255,7 @@ class ActionSet(Parser[list[A]]):
         return Parsed(actions, (*notes, *[f"an action was left out: {problem}" for problem in problems]))
 
     def extract_actions(self, text: str) -> list[A]:
-        """Return the actions of a text; see `read`."""
+        """Return the actions in ``text``; see `read`."""
         return self(text)
 
     def transform_actions(self, text: str, transformer: Callable[[A], str]) -> str:

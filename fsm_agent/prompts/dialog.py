@@ -31,11 +31,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
 
 
 def task_message(text: str, *parts: Part) -> Message:
-    """Return a user message.
-
-    Raises:
-        UsageError: If it is empty.
-    """
+    """Return a user message, which must not be empty."""
     require("the task", text, bool(parts or text.strip()), "text that asks for something")
     return Message.of("user", text, *parts)
 
@@ -230,7 +226,8 @@ class Dialogs(Mapping[str, Dialog]):
         forks: The origin's name for each fork, by the fork's name.  The origin need not exist any more.
 
     Raises:
-        UsageError: If a name is not a printable, non-empty string, a value is not a dialog, or forks form a cycle.
+        UsageError: If a name is not a printable, non-empty string, a value is not a dialog, a fork does not exist, or
+            forks form a cycle.
 
     Examples:
         >>> dialogs = Dialogs({"main": Dialog().put("I am Ada.")})

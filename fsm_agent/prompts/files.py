@@ -44,11 +44,7 @@ _MAKERS: Mapping[str, Any] = {"code": code, "keyword": keyword, "regex": regex, 
 
 
 class Names:
-    """The objects that front matter may name.
-
-    Args:
-        names: Objects by name.  They take precedence over built-in names.
-    """
+    """The objects that front matter may name.  Objects given by name take precedence over all others."""
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
         right = "a mapping such as {'Order': Order}, or None"
@@ -56,15 +52,7 @@ class Names:
         self.names: Mapping[str, Any] = names or {}
 
     def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
-        """Return the object with this name.
-
-        Args:
-            name: A name from ``names`` or ``known``, or ``module:name``.
-            known: More objects by name.
-
-        Raises:
-            UsageError: If the name is unknown, or its module cannot be imported.
-        """
+        """Return the object with this name, which is a given name, one of ``known``, or ``module:name``."""
         if not isinstance(name, str):
             raise PromptError(f"expected 'module:name', got {safe_repr(name)}")
         both = {**(known or {}), **self.names}
@@ -76,11 +64,7 @@ class Names:
         return loaded(name)
 
     def type(self, named: Any) -> Any:
-        """Return an output type, given its name or a list of values for a `Literal`.
-
-        Raises:
-            UsageError: If the name is unknown, or the values are not strings or whole numbers.
-        """
+        """Return an output type, given its name or a list of values for a `Literal`."""
         if not isinstance(named, list):
             return self.object(named, _TYPES)
         if not named or not all(isinstance(value, str | int) for value in named):
@@ -88,11 +72,7 @@ class Names:
         return Literal[tuple(named)]
 
     def parser(self, named: Any) -> Any:
-        """Return a parser, given its name, a strategy such as ``{tagged = "answer"}``, or a list for `first_of`.
-
-        Raises:
-            UsageError: If no such parser exists.
-        """
+        """Return a parser, given its name, a strategy such as ``{tagged = "answer"}``, or a list for `first_of`."""
         if isinstance(named, list):
             parsers = [self.parser(item) for item in named]
             return first_of(*parsers)
@@ -158,11 +138,7 @@ class Loading:
         self._front: list[str] = []
 
     def prompt(self, path: str, overrides: Mapping[str, Any]) -> Prompt[Any]:
-        """Return the prompt.
-
-        Raises:
-            PromptError: If a file or an override is wrong.
-        """
+        """Return the prompt, or raise an error with all problems."""
         if str(self.file) in self.opened[:-1]:
             circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])
             raise PromptFileError(

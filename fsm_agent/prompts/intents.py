@@ -91,7 +91,7 @@ class IntentExtractor(Parser[T]):
         return parsed
 
     def extract_intent(self, text: str) -> T:
-        """Return the intent in a text; see `read`."""
+        """Return the intent in ``text``; see `read`."""
         return self(text)
 
     def _missing(self, text: str) -> str:
@@ -182,13 +182,8 @@ def framed_prompt(
 ) -> Prompt[Out]:
     """Return a prompt with ``doc`` in place of ``{{ name }}``.
 
-    Args:
-        template: The template.
-        name: The variable to replace.
-        doc: The text for this variable.  It is not treated as a template.
-        tags: The tags to quote in values, in addition to the tags that the template closes.
-        parser: The parser of the answer.
-        options: The options of a `Prompt`.
+    The documentation is not treated as a template.  Values cannot contain ``tags``, nor the tags that the template
+    closes.
 
     Raises:
         PromptError: If the template lacks ``{{ name }}``, or its syntax is wrong.

@@ -279,12 +279,9 @@ def load_prompt(
 def named_prompt(
     named: str, *, folder: str | Path = "", directory: str | Path | Iterable[str | Path] | None = None
 ) -> Prompt:
-    """Return a prompt, given a ``.jinja``, ``.md`` or ``.txt`` file or a library name ``root/name``.
+    """Return a prompt, given a ``.jinja``, ``.md`` or ``.txt`` file in ``folder``, or a library name ``root/name``.
 
-    Args:
-        named: The file or the name.
-        folder: The folder that contains the file.
-        directory: The directories of the library's prompts; see `Prompts`.
+    For the directory, see `Prompts`.
 
     Raises:
         UsageError: If the prompt does not exist or is wrong.

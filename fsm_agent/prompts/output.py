@@ -71,11 +71,7 @@ class Parsed(Value, Generic[T], frozen=True):
 
 
 def checked(value: Any) -> Parsed[Any]:
-    """Return the result of a parser as a `Parsed`.
-
-    Raises:
-        UsageError: If its repairs are not a tuple of strings.
-    """
+    """Return the result of a parser as a `Parsed`, and refuse repairs that are not a tuple of strings."""
     if not isinstance(value, Parsed):
         return Parsed(value)
     repairs: Any = value.repairs
@@ -416,11 +412,7 @@ class _Search:
         self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was found
 
     def found(self, problem: ValidationError) -> Parsed[Any]:
-        """Return the value, given the problem with the answer as a whole.
-
-        Raises:
-            ParseError: If no value is found.
-        """
+        """Return the value, given the problem with the answer as a whole."""
         text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
         if self.problem is not None and begins_with_opener(text):  # it is the whole answer
@@ -527,11 +519,7 @@ _KINDS = ("typing", "typing_extensions", "types")  # modules of types that are n
 
 
 def check_type(output: object, what: str) -> None:
-    """Refuse a value that is not an output type, such as an instance, a name or a list of types.
-
-    Raises:
-        PromptError: If ``output`` is not a type.  The error suggests what was probably meant.
-    """
+    """Refuse a value that is not an output type, and suggest what was probably meant."""
     kind = type(output)
     if isinstance(output, type) or output is None or kind.__module__ in _KINDS:
         return

@@ -44,11 +44,7 @@ _UNFINISHED = (
 class PartialReader:
     """A reader of the output of one reply, whose text arrives in pieces.
 
-    Args:
-        output: The type.
-        opening: A regular expression for what precedes the document; "" for anywhere.
-        context: The ``info.context`` of validators.
-        max_length: The maximum number of characters in a reply; by default that of ``output``.
+    ``opening`` is a regular expression for what precedes the document, and "" matches anywhere.
     """
 
     def __init__(
@@ -146,10 +142,7 @@ class PartialReader:
     def _valid(self, firm: Any, whole: Any, depth: int) -> Any:
         """Return the valid output so far, with the unfinished string at its end only if any string may stand there.
 
-        Args:
-            firm: The value without the unfinished string.
-            whole: The value with it.
-            depth: The number of open containers.
+        ``firm`` is the value without that string, and ``whole`` the value with it.
         """
         if firm is whole or firm == whole:
             return whole if self._may_come_right(whole, depth) else NOTHING
@@ -177,11 +170,7 @@ class PartialReader:
 
 
 class _Document:
-    """A document whose beginning has arrived.
-
-    Attributes:
-        depth: The number of open containers.
-    """
+    """A document whose beginning has arrived, with the number of open containers as its ``depth``."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -236,11 +225,9 @@ class _Document:
         self._length += len(piece)
 
     def read(self) -> tuple[Any, Any]:
-        """Return the value so far, without and with an unfinished string at its end.  An unfinished number is left out.
+        """Return the value so far, without and with an unfinished string at its end.
 
-        Raises:
-            ValueError: If it is not JSON.
-            TypeError: If it contains half a surrogate pair.
+        An unfinished number is left out.
         """
         if self.depth > _MAX_DEPTH:
             raise ValueError("nested too deep")
@@ -258,10 +245,7 @@ class _Document:
 def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], depth: int) -> bool:
     """Return whether the rest of the reply could resolve all errors.
 
-    Args:
-        value: The value, or a value inside it.
-        problem: The position and type of each error.
-        depth: The number of open containers, from this value inwards.
+    ``depth`` is the number of open containers, from this value inwards.
     """
     inside = dict[Any, list[tuple[Sequence[Any], str]]]()
     members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, one of which must fit

@@ -92,11 +92,11 @@ class PromptOverrides(PromptValues, total=False):
 class Prompt(KnownArguments, Generic[Out]):
     """A task for a model: a template, the functions that it may call, and the output that it must produce.
 
-    Handlers (the ``on_…`` arguments) provide what the model is told in certain situations.  A handler is a template,
+    Handlers (the ``on_…`` arguments) provide the text for the model in certain situations.  A handler is a template,
     the path of a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
     text.  Templates and functions keep the task's functions, hosted tools, settings, output and parser.  A `Prompt`
     brings its own functions (some of the task's) and hosted tools, settings that override the task's, and optionally an
-    output or parser.  The prompt that asked for an answer also parses it; see `governing`.
+    output or parser.  The prompt that asked for an answer also parses it.
 
     Args:
         template: A Jinja2 template; see `render`.
@@ -127,9 +127,9 @@ class Prompt(KnownArguments, Generic[Out]):
             governs.  The last request has no hosted tools and no functions.
         settings: Options for these requests, such as ``{"temperature": 0}``.  They override the agent's but not the
             call's.
-        finalizer: A text or a `Prompt` for wording the final answer.  After an answer in text, the model gets this
-            prompt in another request, without functions.  Its reply is the answer, and is parsed with this prompt's
-            output and parser.  The variable ``answer`` is the first answer.
+        finalizer: Text or a `Prompt` for wording the final answer, with the variable ``answer``.  After an answer in
+            text, it is sent in another request, without functions, and the reply becomes the answer.  The reply is
+            parsed with the finalizer's output or parser if it has one, otherwise with this prompt's.
 
     Examples:
         >>> order = Prompt("Which goods does this letter order? {{ letter }}", output=list[str])

@@ -119,11 +119,9 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _reading(text: str, unseen: str) -> tuple[str, EndOf]:
-    """Return the reading of a text, and a function from its positions to positions in the text.
+    """Return the reading of a text, and a function from positions in it to positions in the text.
 
-    Args:
-        text: The text.
-        unseen: What to replace invisible characters with.
+    Invisible characters are replaced by ``unseen``.
     """
     reading, end_of = _in_plain_characters(text, unseen)
     for _ in range(_LEVELS):
@@ -146,7 +144,7 @@ def _in_plain_characters(text: str, unseen: str) -> tuple[str, EndOf]:
 
 
 def _replaced(units: re.Pattern[str], text: str, form: Callable[[str, int], str]) -> tuple[str, EndOf]:
-    """Return the text with each unit replaced by ``form(unit, position)``, and a function between the positions."""
+    """Return the text with each unit replaced by ``form(unit, position)``, and a function that maps positions back."""
     pieces = units.split(text)  # every second one is a unit
     if len(pieces) == 1:
         return text, lambda index: index + 1

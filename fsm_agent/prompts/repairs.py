@@ -35,14 +35,7 @@ Schema = Mapping[str, Any]
 def matched(
     document: str, validated: Callable[[str], Any], schema: Schema, error: ValidationError
 ) -> tuple[Any, tuple[str, ...]] | None:
-    """Return the value of a document after correcting names and values, with the corrections, or None.
-
-    Args:
-        document: The JSON.
-        validated: Makes a value from a document.
-        schema: The JSON Schema of the type.
-        error: pydantic's error for the document.
-    """
+    """Return the value of a document after correcting names and values, with the corrections, or None."""
     data = {"": from_json(document)}  # with a key, so that the whole value can be replaced
     schema = {"properties": {"": schema}, "$defs": schema.get("$defs", {})}
     notes: list[str] = []

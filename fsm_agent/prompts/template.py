@@ -37,12 +37,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))  # printed as in Python
 
 
 class Joined(str):
-    """The text of a template, with the templates that it includes, extends or imports.
-
-    Args:
-        text: The template.
-        parts: The texts of these templates, by name.
-    """
+    """The text of a template, with the templates that it includes, extends or imports, by name."""
 
     __slots__ = ("_hash", "parts")
 
@@ -130,7 +125,7 @@ def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str) -> tuple[str, ...] | None:
-    """Return texts alternating with variable names, or None if the template contains any other syntax."""
+    """Return strings alternating with variable names, or None if the template contains any other syntax."""
     pieces = _NAME.split(template)
     if any(map(_SYNTAX.search, pieces[::2])):
         return None
@@ -141,11 +136,7 @@ def _pieces(template: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def variables(template: str) -> frozenset[str]:
-    """Return the names that ``template`` uses but does not define.
-
-    Raises:
-        PromptError: If the template's syntax is wrong.
-    """
+    """Return the names that ``template`` uses but does not define."""
     if (pieces := _pieces(template)) is not None:
         return frozenset(pieces[1::2])
     from jinja2 import TemplateSyntaxError
@@ -178,11 +169,7 @@ def _needed(
 
 
 def references(template: str) -> list[Reference]:
-    """Return the places where a template includes, extends or imports others, in order.
-
-    Raises:
-        PromptError: If the template's syntax is wrong.
-    """
+    """Return the places where a template includes, extends or imports others, in order."""
     if "{%" not in template:
         return []
     variables(template)
@@ -202,15 +189,7 @@ def _references(tree: jinja2.nodes.Template) -> Iterator[Reference]:
 
 
 def check_used(template: str, values: Mapping[str, Any]) -> None:
-    """Refuse values that ``template`` does not use.
-
-    Args:
-        template: The template.
-        values: The values, by variable name.
-
-    Raises:
-        PromptError: If the template does not use one of them.
-    """
+    """Refuse values that ``template`` does not use."""
     used = variables(template)
     for name in sorted(values.keys() - used):
         word = re.escape(name)
@@ -222,13 +201,7 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
 def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = None) -> str:
     """Return ``template`` with ``values`` filled in.
 
-    Args:
-        template: The template.
-        values: The values, by variable name.
-        guard: A function that makes the text of a value harmless.  Always pass the same function object.
-
-    Raises:
-        PromptError: If a variable is missing, or rendering fails.
+    The guard is a function that makes the text of a value harmless.  Always pass the same function object.
     """
     if "{" not in template:
         return template
@@ -269,11 +242,7 @@ def attributes(template: str) -> frozenset[tuple[str, str]]:
 
 
 def names_replaced(template: str, names: Mapping[str, str]) -> str:
-    """Return ``template`` with some of its variables renamed.
-
-    Raises:
-        PromptError: If the template's syntax is wrong.
-    """
+    """Return ``template`` with some of its variables renamed."""
     from jinja2 import TemplateSyntaxError
 
     pieces = []
@@ -330,11 +299,7 @@ class Content(NamedTuple):
 
 
 def package_prompts(package: str) -> tuple[Path, ...]:
-    """Return the ``prompts`` directories of an installed package.
-
-    Raises:
-        PromptError: If the package does not exist, or has no such directory.
-    """
+    """Return the ``prompts`` directories of an installed package."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError, AttributeError) as error:
@@ -358,11 +323,7 @@ def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "") -> Path:
-    """Return the first file with this name in the folders.
-
-    Raises:
-        PromptError: If the file does not exist.  The error lists the paths that were searched.
-    """
+    """Return the first file with this name in the folders."""
     searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays unchanged
     for path in searched:
         if path.is_file():
@@ -372,11 +333,7 @@ def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "
 
 
 def handler_text(file: Path, owner: str) -> str:
-    """Return the template in a file, relative to the working directory.
-
-    Raises:
-        PromptError: If the file is missing or wrong.
-    """
+    """Return the template in a file, relative to the working directory."""
     return read_template(found(file, [Path.cwd()], owner))
 
 
@@ -399,12 +356,7 @@ def read_template(file: Path) -> str:
 
 
 def read(file: Path, within: str | Path | None = None) -> Content:
-    """Return the parts of a prompt file.
-
-    Raises:
-        PromptError: If the file is missing, too large, not UTF-8 or outside ``within``, or its front matter does not
-            end.
-    """
+    """Return the parts of a prompt file, which must be inside ``within``."""
     text = _read_file(file, within)
     if _YAML.match(text):
         raise _problem(file, f"expected front matter in TOML between {FENCE!r} lines, got '---' lines", 1)
@@ -418,11 +370,7 @@ def read(file: Path, within: str | Path | None = None) -> Content:
 
 
 def template_in(content: Content, file: Path, within: str | Path | None = None) -> str:
-    """Return the template of a file, with the templates that it includes.
-
-    Raises:
-        PromptError: If one of them is wrong or missing.
-    """
+    """Return the template of a file, with the templates that it includes."""
     text = content.text.removesuffix("\n")
     gathering = _Gathering(Path(file.parent if within is None else within))
     gathering.add(text, file, content.line)
@@ -430,11 +378,7 @@ def template_in(content: Content, file: Path, within: str | Path | None = None) 
 
 
 def check_part(name: str) -> None:
-    """Refuse a file name that is not a path below the directory of prompts.
-
-    Raises:
-        PromptError: If the path leads out of the directory.
-    """
+    """Refuse a file name that is not a path below the directory of prompts."""
     if not _PART.fullmatch(name):
         right = "a path below the folder of prompts, such as '_parts/style.jinja'"
         raise PromptError(f"expected {right}, got {name!r:.80}")

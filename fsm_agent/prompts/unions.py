@@ -128,8 +128,7 @@ class _Member:
 class _Members:
     """The members of a union, and how to tell them apart.
 
-    Attributes:
-        tags: The tags of members that are shown with one, by index.
+    ``tags`` contains the tags of members that are shown with one, by index.
     """
 
     def __init__(self, members: Sequence[_Member], labels: Sequence[str]) -> None:
@@ -263,9 +262,7 @@ class _Reader:
 class _Walk:
     """Rewrites a core schema so that its unions are told apart.
 
-    Args:
-        root: The whole schema.
-        purpose: What the result is for: reading, describing values, or describing everything that is read.
+    The purpose of the result is reading, describing values, or describing everything that is read.
     """
 
     def __init__(self, root: Core, purpose: Purpose = "shown") -> None:

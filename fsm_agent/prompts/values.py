@@ -60,11 +60,7 @@ def render_for(template: str, value: Any, target: object) -> str:
 
 
 def check_context(template: Any, kind: type, target: type, owner: str) -> None:
-    """Check a class's template for target objects of a type.
-
-    Raises:
-        PromptError: If it is not a string, its syntax is wrong, or it uses an unknown name.
-    """
+    """Check a class's template for target objects of a type."""
     if not isinstance(template, str):
         raise PromptError(f"{owner}: expected a string, got {template!r:.80}")
     try:
@@ -90,12 +86,7 @@ DECLARATIONS = (TEMPLATE, FILE, FOR)
 
 @lru_cache(maxsize=1024)
 def template_of(kind: type) -> str | None:
-    """Return the template of a class, or of its nearest ancestor that declares one, or None.
-
-    Raises:
-        PromptError: If a class declares both a file and a template, the file cannot be read, the syntax is wrong, or a
-            variable is not a field.
-    """
+    """Return the template of a class, or of its nearest ancestor that declares one, or None."""
     for base in kind.__mro__:
         text, file = vars(base).get(TEMPLATE), vars(base).get(FILE)
         if text is not None and file is not None:
@@ -109,11 +100,7 @@ def template_of(kind: type) -> str | None:
 
 @lru_cache(maxsize=1024)
 def templates_for(kind: type) -> Mapping[Any, str]:
-    """Return the templates of a class for targets, by name or type.
-
-    Raises:
-        PromptError: If one of them is wrong.
-    """
+    """Return the templates of a class for targets, by name or type."""
     found: dict[Any, str] = {}
     for base in reversed(kind.__mro__):
         declared = vars(base).get(FOR) or {}
@@ -143,11 +130,7 @@ def targets_of(kind: type) -> list[str]:
 
 
 def check_declarations(kind: type) -> None:
-    """Check the prompt declarations of a class.
-
-    Raises:
-        PromptError: If a declaration is wrong.
-    """
+    """Check the prompt declarations of a class."""
     for name in vars(kind):
         if name.startswith("__prompt_") and name not in DECLARATIONS:
             raise PromptError(
@@ -237,11 +220,7 @@ def text_without_method(value: Any) -> str:
 
 
 def check_target(kind: type, target: str) -> None:
-    """Refuse a target that a class does not have.
-
-    Raises:
-        PromptError: If the class has no target with this name.
-    """
+    """Refuse a target that a class does not have."""
     if target not in (known := targets_of(kind)):
         raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
 
@@ -294,11 +273,7 @@ def _has_text(value: Any) -> bool:
 
 @contextmanager
 def _inside(value: Any, step: str) -> Iterator[None]:
-    """Mark a value as being printed.
-
-    Raises:
-        PromptError: If the value is already being printed, or is nested too deeply.
-    """
+    """Mark a value as being printed, and refuse cycles and deep nesting."""
     opened = _open.get()
     path = "".join([*[name for _, name in opened], step])
     if any(item is value for item, _ in opened):
@@ -470,10 +445,7 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
 def attachments_in(value: Any, target: str | None = None, *, may_read: bool = False) -> Iterator[Attachment]:
     """Yield the pictures and documents in a value, in order.  Cycles are allowed.
 
-    Args:
-        value: The value.
-        target: The target that decides which fields are included.
-        may_read: Whether to read the images of image fields from their sources, such as paths.
+    The target decides which fields are included.  ``may_read`` allows reading images from their sources, such as paths.
     """
     pending, seen = [value], set[int]()
     while pending:
