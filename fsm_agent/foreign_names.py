@@ -128,7 +128,6 @@ def unknown_import(name: str) -> Exception:
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the packages with public names, except those whose extra is missing."""
     top = sys.modules["fsm_agent"]
     for room in (*[info.name for info in iter_modules(top.__path__) if info.ispkg], "errors", "flows.orchestrator"):
         with suppress(ImportError):

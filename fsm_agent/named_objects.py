@@ -55,7 +55,6 @@ def imported(module: str, named: str) -> Any:
 
 
 def _position(error: BaseException) -> str:
-    """Return the line of the innermost module that was being imported, or "" for a `SyntaxError`, which has its own."""
     position, step = "", error.__traceback__
     while step is not None and not isinstance(error, SyntaxError):
         code = step.tb_frame.f_code

@@ -135,9 +135,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             `Limits.cost_usd` needs them.
         hooks: Objects whose methods are called for events; see `fsm_agent.agents.hooks`.
         store: Where calls are saved as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
-            options.  Another process can continue a saved run; see `resume`.
-        environment: Other parts that perform effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see
-            `Environment`.
+            options.  Another process can continue a saved run; see `runs`.
+        environment: Options of the `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
 
     Examples:
         >>> agent = Agent(Script("Paris."), system="You know capitals.")
@@ -250,7 +249,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _keep(self) -> tuple[AnyPass, ...]:
-        """The passes that choose what the next turn inherits."""
         return passes_of(self.keep, "keep")
 
     @cached_property
@@ -363,7 +361,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _blind(self) -> set[str]:
-        """The models for which a warning was logged that they accept no images."""
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:

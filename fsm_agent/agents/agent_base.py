@@ -38,7 +38,7 @@ KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings")
 METHODS = ("approve", "check", "stop_when", "system")  # arguments that may be methods, with a self
 _CLOSENESS = 0.85  # above it, a name is a misspelling: "aprove" for "approve", but not "score" for "store"
-OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
+OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # agent methods that a class may override
 _MISSING: Any = object()
 _ELSEWHERE = {  # attributes that would be ignored in a class, and their right places
     "agents": "agent_group",
@@ -130,7 +130,6 @@ def _taken(agent: Any, base: type, name: str) -> Any:
 
 
 def _static(agent: Any, base: type, name: str) -> Any:
-    """Return an attribute of an agent's classes without binding it, leaving out the base."""
     owners = [owner for owner in type(agent).__mro__ if owner not in base.__mro__]
     return next((vars(owner)[name] for owner in owners if name in vars(owner)), _MISSING)
 
@@ -214,7 +213,6 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
 
 
 def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfig:
-    """Move options that are configuration keys, and not constructor parameters, into the configuration."""
     own = inspect.signature(cls.__init__).parameters
     keys = [name for name in options if name in _KEYS and name not in own]
     return AgentConfig.of(config, **{name: options.pop(name) for name in keys})
@@ -470,7 +468,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return arguments
 
     def _task_prompt(self, defaults: Mapping[str, Any]) -> Prompt[Any]:
-        """Return the prompt for tasks that are given as text."""
         prompt = self.config.prompt or defaults.get("prompt") or TASK
         if isinstance(prompt, str):
             with placed(self.config, ("prompt",)):
@@ -580,7 +577,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 await agent.aclose()
 
 
-AsyncAgentBase = AgentBase  # a second name, for agents that were written for another library
+AsyncAgentBase = AgentBase  # an alias for agents written for another library
 
 """Another name of `AgentBase`, for programs from before.
 
@@ -595,7 +592,6 @@ _CACHED = frozenset(
 
 
 def _says(cls: type[AgentBase[Any]], name: str) -> bool:
-    """Return whether a class sets an attribute itself and does not inherit it from `Agent`."""
     return any(vars(owner).get(name) for owner in cls.__mro__ if owner not in AgentBase.__mro__)
 
 

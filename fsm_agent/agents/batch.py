@@ -149,7 +149,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
-    """Return the results with outputs in place of call results."""
     return TaskResults(
         [
             replace(end, result=getattr(end.error, "result", None))

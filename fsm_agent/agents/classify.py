@@ -130,7 +130,7 @@ class Ask:
         return result
 
     async def arun(self) -> Result:
-        """Make the call, async."""
+        """The async version of `run`."""
         result: Result = await self.agent.acall(self.task, **self.options)
         return result
 
@@ -270,7 +270,7 @@ def planned(
 
 
 def perform(plan: Plan) -> Classification[Any]:
-    """Make the calls of a plan, concurrent ones in threads."""
+    """Make the calls of a plan, using threads if several run at once."""
     try:
         asks = next(plan)
         while True:
@@ -282,7 +282,7 @@ def perform(plan: Plan) -> Classification[Any]:
 
 
 async def aperform(plan: Plan) -> Classification[Any]:
-    """Make the calls of a plan, async."""
+    """The async version of `perform`."""
     try:
         asks = next(plan)
         while True:

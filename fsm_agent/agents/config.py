@@ -175,8 +175,8 @@ def _field_schemas(kind: type[Value]) -> dict[str, Any]:
 class _Keys(BaseModel):
     """Keys of a configuration.  Unknown keys are errors, and values are not converted."""
 
-    # Most programs have no configuration, so the models are built when the first one is read. Their errors show no
-    # input, which may be a secret.
+    # Most programs have no configuration, so the models are built when the first one is read.
+    # Their errors show no input, which may be a secret.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, hide_input_in_errors=True)
 
     def _given(self) -> dict[str, Any]:
@@ -409,7 +409,6 @@ def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> Confi
 
 
 def _dotted(keys: Keys) -> str:
-    """Return keys as messages show them: ``settings.hosted_tools[0].kind``."""
     steps = [f"[{key}]" if isinstance(key, int) else f".{key[:MAX_KEY_CHARS]}" for key in keys[:MAX_KEY_CHARS]]
     return "".join(steps).removeprefix(".")
 

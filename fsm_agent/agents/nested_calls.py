@@ -36,7 +36,7 @@ _SHARED_FIELDS = {
     "limits": None,
     "is_attended": None,
     "budget_left": None,
-}  # the same, as fields the same, as fields of its seed
+}  # the same, as fields of its seed
 
 
 def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
@@ -135,7 +135,7 @@ class _Inside:
         return made._replace(differences=differences)
 
     def environment_of(self, process: Any) -> Environment:
-        """Return the environment of the process, with the outer call's clock and, if it has none, approver."""
+        """Return the environment of the process, with the outer call's clock, and its approver if there is no other."""
         environment, outer = self._runnable._environment_of(process), self._around.environment
         return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 
@@ -211,7 +211,6 @@ def _runs_beside(recorder: Any) -> Runs:
 
 
 def _digest(header: str) -> str:
-    """Return a string that identifies an agent and its task."""
     h = header_of(header)
     seed = {**from_json(bytes(h.seed), Any), **_SHARED_FIELDS}
     return sha256(to_json([h.agent, seed, h.extra]).encode()).hexdigest()[:8]

@@ -172,7 +172,7 @@ class Runnable(ABC):
         """Return answers to a run's questions as outcomes by key."""
 
 
-# The four functions that drive
+# Driving a process
 
 
 def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
@@ -243,7 +243,7 @@ def result_of(process: Any) -> Any:
     return process.result()
 
 
-# Beginning
+# Starting a process
 
 
 def begin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:

@@ -318,7 +318,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
             RunUnknown: If no run has this name.
-            RunBusy: If another holder drives the run.  It still receives the answers.
+            RunBusy: If another holder drives the run.  That holder still receives the answers.
             NotAsked: If the run does not ask this question.
             OutcomeError: If the run asks several questions and a single outcome was given.  The error lists the keys.
             AlreadyAnswered: If another answer came first.
@@ -492,7 +492,6 @@ def read_options(
 
 
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
-    """Return the runs that ``after`` names, and what the task continues.  One of them is always empty."""
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
 

@@ -135,7 +135,6 @@ def doc_of(action: type[Action]) -> str:
 
 
 def _part(field: RecordField) -> str | None:
-    """Return whether a field is an attribute or the inner text, or None for other fields."""
     extra = field.info.json_schema_extra
     return str(extra[_PART]) if isinstance(extra, dict) and _PART in extra else None
 
@@ -166,7 +165,7 @@ class ActionSet(Parser[list[A]]):
     Args:
         actions: Subclasses of `Action`.
         prompt: The template for ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` inserts the description of the
-            actions.  All other variables get their values from you.  No value can pass for an action or for a tag of
+            actions.  You provide the values of all other variables.  No value can pass for an action or for a tag of
             the template.
         strict: Whether an unreadable action, such as one without a required attribute, is an error.  Otherwise it is
             left out and reported as a repair.
@@ -281,8 +280,6 @@ class ActionSet(Parser[list[A]]):
 
 
 class _Attempt(Generic[A]):
-    """An attempt to read the actions in one text."""
-
     def __init__(self, actions: Mapping[str, type[A]], context: Mapping[str, Any]) -> None:
         self.actions, self.context = actions, context
         self.known: dict[tuple[str, str, str, bool], _Read[A]] = {}  # models repeat themselves

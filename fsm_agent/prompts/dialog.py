@@ -172,7 +172,7 @@ class Dialog(Sequence[Message]):
     def from_json(cls, document: str | bytes) -> Dialog:
         """Return a dialog that was saved with `to_json`.
 
-        Its next answer is governed by the agent that you call with it.
+        The agent that you call with this dialog governs its next answer.
 
         Raises:
             SnapshotError: If the document is damaged.
@@ -363,7 +363,6 @@ class Dialogs(Mapping[str, Dialog]):
 
 
 def _looped(origins: Mapping[str, str]) -> str | None:
-    """Return the name of a dialog in a cycle of forks, or None without a cycle."""
     sound = set[str]()
     for name in origins:
         way, at = dict[str, None](), name

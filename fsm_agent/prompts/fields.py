@@ -233,7 +233,6 @@ def names_of(kind: type) -> list[str]:
 
 
 def _field_names(kind: Any) -> list[str]:
-    """Return field names, even for a class whose annotations refer to later definitions."""
     if issubclass(kind, pydantic.BaseModel):
         return list(kind.model_fields)
     own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()

@@ -202,7 +202,6 @@ class Loading:
     # Front matter
 
     def _take(self, content: Content, overrides: Mapping[str, Any]) -> None:
-        """Read the values in the file's front matter."""
         import tomllib
 
         self._front = content.front.split("\n")
@@ -234,7 +233,6 @@ class Loading:
         return remedy(key, KEYS, {**WORDS, **{kind: f"on_{kind}=…" for kind in HANDLERS}})
 
     def _line(self, key: str, after: int = 0) -> int:
-        """Return the number of the line with a front matter key, or 0 if it is not found."""
         written = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
         for number, line in enumerate(self._front[after:], after + 2):
             if written.match(line):
@@ -242,7 +240,6 @@ class Loading:
         return 0
 
     def _value(self, key: str, value: Any) -> Any:
-        """Return the `Prompt` argument for a front matter key and value."""
         if key == "output":
             return self.names.type(value)
         if key == "parser":
@@ -266,7 +263,6 @@ class Loading:
         return found
 
     def _hosted(self, item: Any) -> Any:
-        """Return a hosted tool, given its kind, a table, or the name of an object."""
         if isinstance(item, str) and item not in _KINDS:
             return self.names.object(item, {kind: kind for kind in _KINDS})
         try:

@@ -216,8 +216,8 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
     Type checkers know these names on a `PromptEnum`.
 
     Args:
-        prompt: The template.  ``{{ intents_doc }}`` inserts the `prompt_schema` of the enumeration.  All other
-            variables get their values from you.  No value can pass for a tag of the template or of the answer.
+        prompt: The template.  ``{{ intents_doc }}`` inserts the `prompt_schema` of the enumeration.  You provide the
+            values of all other variables.  No value can pass for a tag of the template or of the answer.
         tag: The name of the element for the model's answer.
         options: The options of the `Prompt`.
 

@@ -194,18 +194,15 @@ class Prompts:
         return ()
 
     def _loaded(self, path: str, folder: Path) -> None:
-        """Load a prompt from one directory, even if another source takes precedence."""
         for file in self._named(path, folder):
             Loading(file, folder, self._names, self._lookup).prompt(path, {})
 
     def _files(self, path: str) -> Iterator[tuple[Path, Path]]:
-        """Yield each directory that has the prompt, and its file there."""
         for folder in self.directories:
             for file in self._named(path, folder):
                 yield folder, file
 
     def _named(self, path: str, folder: Path) -> list[Path]:
-        """Return the prompt's file in a directory, or an empty list."""
         named = [file for suffix in SUFFIXES if (file := folder / f"{path}{suffix}").exists()]
         if len(named) > 1:
             others = " and ".join([repr(file.name) for file in named])
@@ -221,7 +218,6 @@ class Prompts:
         return None
 
     def _lookup(self, path: str, opened: tuple[str, ...]) -> Prompt:
-        """Return a prompt that is the handler of another prompt."""
         prompt = self._found(_checked(path), opened, {})
         if prompt is None:
             raise self._missing(path, Prompts(directory=self.directories))

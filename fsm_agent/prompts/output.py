@@ -292,7 +292,6 @@ class Output:
         return _Search(self, source if answer is text else source.changed(text=answer)).found(problem)
 
     def _is_begun_number(self, text: str) -> bool:
-        """Return whether more digits may have followed."""
         others = [str(choice) for choice in self.choices if str(choice) != text.strip()]
         return text[-1:].isdigit() and (not self.choices or any(other.startswith(text.strip()) for other in others))
 
@@ -404,8 +403,6 @@ def too_long(text: str, max_length: int) -> ParseError:
 
 
 class _Search:
-    """A search for the value in an answer that is not valid JSON of the type as a whole."""
-
     def __init__(self, output: Output, source: ParserInput) -> None:
         self.output, self.source = output, source
         self.problem: ValidationError | None = None  # the first for JSON of another type

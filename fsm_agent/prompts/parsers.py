@@ -101,8 +101,6 @@ class _Own(ParsingStrategy[str]):
 
 
 class _FirstOf(Parser[T_co]):
-    """The parser of the first valid candidate."""
-
     def __init__(
         self,
         strategies: tuple[ParsingStrategy[Any] | Finder, ...],
@@ -159,8 +157,6 @@ class _FirstOf(Parser[T_co]):
 
 
 class _Attempt:
-    """An attempt to parse one answer, and what it found."""
-
     def __init__(self, parser: _FirstOf[Any], source: ParserInput) -> None:
         self.parser, self.output, self.context = parser, parser.output, source.parser_args
         self.problems: dict[ParsingStrategy[Any], list[str]] = {strategy: [] for strategy in parser.strategies}
@@ -287,7 +283,6 @@ _kept_output = lru_cache(maxsize=64)(_made_output)
 
 
 def _may_go_on(candidate: str, text: str, is_json: bool) -> bool:
-    """Return whether a piece may be incomplete because it ends where the text was cut off."""
     last_line = candidate.rpartition("\n")[2]
     is_last = text.rstrip().casefold().endswith(last_line.strip().casefold())
     return is_last and not (is_json and last_line.rstrip().endswith(("}", "]", '"')))
@@ -524,7 +519,7 @@ class TagContent(str):
 
 
 class TagParser(Parser[dict[str, Any]]):
-    """Read an answer in tags as a dictionary: lists of contents by name, signals as booleans, and the text as ``raw``.
+    """Reads tags into a dictionary: lists of contents by name, signals as booleans, and the text as ``raw``.
 
     For each name, it finds the outermost elements.  Case matters.  Other text, unlisted tags and unclosed tags are
     ignored.  A single error lists everything that is missing.
@@ -594,7 +589,6 @@ class TagParser(Parser[dict[str, Any]]):
         return found
 
     def _problem(self, name: str, named: Iterable[str]) -> str:
-        """Return the error message for a missing name."""
         if name in self.md:
             return f"No {name} block found, it should be provided as ```{name}\n…\n```"
         if name in self.signals:

@@ -104,7 +104,6 @@ class PartialReader:
         return None
 
     def _find_start(self, piece: str) -> str | None:
-        """Return the text from the first bracket that may begin the document, or None."""
         text = self._tail + piece
         found = self._opening.search(text)
         if found is not None:
@@ -159,7 +158,6 @@ class PartialReader:
         return not problem or _is_unfinished(value, problem, depth)
 
     def _problem(self, value: Any) -> list[tuple[Sequence[Any], str]]:
-        """Return the position and type of each error that pydantic finds in a value."""
         document = to_json(value, inf_nan_mode="constants").decode()
         try:
             self.output.bare_validated(document, self.context)
@@ -264,14 +262,12 @@ def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], dep
 
 
 def _last_step(value: Any) -> Any:
-    """Return the last key or index of a container, where it may still be open."""
     return (
         next(reversed(value), None) if isinstance(value, dict) else len(value) - 1 if isinstance(value, list) else None
     )
 
 
 def _with_more(value: Any, more: str) -> Any:
-    """Return a value with more text at its end."""
     if isinstance(value, str):
         return value + more
     if isinstance(value, dict) and value:
@@ -283,7 +279,6 @@ def _with_more(value: Any, more: str) -> Any:
 
 
 def _has_field(name: str, schema: Schema) -> bool:
-    """Return whether a JSON schema, or a member of its union, allows a field of this name."""
     found = expanded([schema], schema)
     return any(name in s.get("properties", ()) or s.get("additionalProperties") or not s for s in found)
 

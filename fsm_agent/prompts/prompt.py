@@ -119,8 +119,8 @@ class Prompt(KnownArguments, Generic[Out]):
             for the schema.  ``"function"``: the model calls a function whose arguments are the answer.  ``"prompted"``:
             the system prompt describes the schema.  ``"two_stage"``: the model first answers in words, with functions
             but without the schema; a second request has the schema but no functions.
-        max_length: The maximum number of characters in a typed answer.  Longer answers are refused.  Your own parser
-            ignores it.
+        max_length: The maximum number of characters in a typed answer.  Longer answers are refused.  The limit does not
+            apply to your own parser.
         on_loop: The text when the model repeats the same request.  Variables: ``name``, ``count``.  See
             `Limits.on_loop`.
         hosted_tools: Tools that the provider runs, in addition to the agent's, for the requests that this prompt
@@ -349,7 +349,6 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @property
     def _guard(self) -> TextGuard | None:
-        """A function that makes the text of values harmless, or None."""
         return None
 
     @overload

@@ -176,7 +176,6 @@ def _is_seen(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _decoded(escape: str) -> str:
-    """Return what an escape stands for, or the escape itself if it is invalid."""
     try:
         if escape[0] == "%":
             return unquote(_PERCENT.sub("%", escape), errors="strict")
@@ -192,7 +191,6 @@ def _decoded(escape: str) -> str:
 
 @cache
 def _entities() -> Mapping[str, str]:
-    """Return the meanings of HTML entities by lower-case name."""
     named = {name.rstrip(";"): meaning for name, meaning in html5.items()}
     return {name.casefold(): meaning for name, meaning in named.items()} | {
         name: meaning for name, meaning in named.items() if name.islower()

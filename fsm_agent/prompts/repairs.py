@@ -75,7 +75,6 @@ def _value_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
 
 
 def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Rename a misspelled field of an object."""
     holder, key, schemas = _found(data, schema, path[:-1])
     fields = holder[key] if holder is not None else None
     if isinstance(fields, dict):
@@ -86,7 +85,6 @@ def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
 
 
 def _tag_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Correct the name or value that identifies a union member."""
     holder, key, schemas = _found(data, schema, path)
     fields = holder[key] if holder is not None else None
     if not isinstance(fields, dict):
@@ -108,7 +106,6 @@ def _is_free(schema: Schema) -> bool:
 
 
 def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str | None]) -> Iterator[str]:
-    """Rename misspelled fields to the wanted names."""
     for right in wanted:
         if right is None or right in fields:
             continue
@@ -138,7 +135,6 @@ def _fold_text(text: str) -> str:
 
 
 def _is_slip(a: str, b: str) -> bool:
-    """Return whether two texts differ by one typo."""
     if min(len(a), len(b)) < _LEAST_LETTERS or abs(len(a) - len(b)) > 1 or a[0] != b[0]:
         return False
     if _DIGITS.findall(a) != _DIGITS.findall(b):

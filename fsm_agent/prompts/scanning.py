@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.structs import Value
 
 _NO_JSON = (ValueError, TypeError)  # the second: half a surrogate pair
-_MAX_PIECES = 1000  # of one answer are tried
+_MAX_PIECES = 1000  # that are tried for one answer
 _THINK, _THOUGHT = "<think>", "</think>"
 _RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
 _MAX_SCANNED = 3_000_000  # characters of one answer in all scans together

@@ -88,7 +88,6 @@ def _environment() -> jinja2.Environment:
 
 
 def _printed(value: Any) -> Any:
-    """Return what a template prints for a value."""
     from jinja2 import Undefined
 
     return value if isinstance(value, Undefined) else _printed_value(value)
@@ -153,7 +152,6 @@ def variables(template: str) -> frozenset[str]:
 def _needed(
     template: str, parts: Mapping[str, str], assigned: frozenset[str], seen: set[tuple[str, frozenset[str]]]
 ) -> Iterator[str]:
-    """Yield the names that a template and its parts use but do not define."""
     from jinja2.meta import find_undeclared_variables
     from jinja2.nodes import Name
 
@@ -385,8 +383,6 @@ def check_part(name: str) -> None:
 
 
 class _Gathering:
-    """Collects all templates that a template includes."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.parts: dict[str, str] = {}
@@ -411,7 +407,6 @@ class _Gathering:
         self.open.pop()
 
     def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
-        """Return the names that exist as files."""
         if not reference.names:
             raise _problem(file, "expected the name of a template in quotes, got one that is computed", line)
         try:

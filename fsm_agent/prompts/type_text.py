@@ -104,7 +104,6 @@ class _Schema:
         self.lines = 0
 
     def named(self, kind: Any) -> str:
-        """Return the type on one line, with records by name."""
         if is_record(kind):
             return str(kind.__name__)
         printed = _Names().typed(kind)
@@ -134,7 +133,6 @@ class _Schema:
         return _leaf(kind)
 
     def guarded(self, kind: Any, inner: Any) -> str | Lines:
-        """Return the text of a named type that may contain itself."""
         if kind in self.open:
             self.recursive.add(kind)
             return str(getattr(kind, "__name__", kind))
@@ -225,8 +223,6 @@ class _Schema:
 
 
 class _Names(_Schema):
-    """Prints records by name only."""
-
     def record(self, kind: Any) -> str:
         return str(kind.__name__)
 
@@ -401,7 +397,6 @@ def _value_of(value: Any, name: str) -> Any:
 
 
 def _checked(field: RecordField, example: Any, owner: str) -> Any:
-    """Return a user's example as JSON, after validating it against the field's type."""
     data = _as_json(example)
     annotated: Any = Annotated
     adapter = pydantic.TypeAdapter(annotated[(field.info.annotation, *(field.info.metadata or [None]))])

@@ -46,7 +46,7 @@ Purpose = Literal["read", "shown", "all"]
 
 
 class _Form(Value, frozen=True):
-    """A form that the JSON of a type may have."""
+    """One shape that the JSON of a type may have."""
 
     kind: str  # "object", "array" or "plain"
     names: frozenset[str] = frozenset()  # the names of fields
@@ -430,13 +430,11 @@ def _only(tagged: dict[str, Any]) -> Any:
 
 
 def _unlike(name: str, taken: Container[str]) -> str:
-    """Return the name, or the first free one of ``name_2``, ``name_3``, …."""
     free = (one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in taken)
     return next(free)
 
 
 def _nodes(core: Core) -> Iterator[Core]:
-    """Yield a schema and all schemas inside it."""
     waiting = [core]
     while waiting:
         node = waiting.pop()
@@ -464,13 +462,11 @@ def _choices(core: Core) -> list[Core]:
 
 
 def _fields(core: Core) -> Iterable[tuple[str, Core]]:
-    """Return the fields of an object, by Python name."""
     fields = core["fields"]
     return fields.items() if isinstance(fields, dict) else [(field["name"], field) for field in fields]
 
 
 def _names(name: str, field: Core, config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names that a field may have in JSON."""
     alias = field.get("validation_alias")
     if alias is None:
         return frozenset([name])

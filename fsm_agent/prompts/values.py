@@ -292,7 +292,6 @@ def _has_meaning(value: Any) -> bool:
 
 
 def _has_own(kind: Any) -> bool:
-    """Return whether a type has its own ``to_prompt``, not the default."""
     method = getattr(kind, "to_prompt", None)
     return inspect.isfunction(method) and method.__module__ != _MODELS
 
@@ -334,12 +333,10 @@ def _record(value: Any, target: str | None) -> str:
 
 
 def _renders_itself(kind: Any) -> bool:
-    """Return whether a record has its own ``__str__`` and no template."""
     return is_record(kind) and kind.__str__ not in _UNTOLD and template_of(kind) is None
 
 
 def _listed(value: Any, target: str | None) -> str:
-    """Return a line for each field of a record."""
     kind: Any = type(value)
     tag = tag_of(kind)
     lines: list[str] = []
@@ -398,7 +395,6 @@ def _mapping(mapping: Mapping[Any, Any]) -> str:
 
 
 def _needs_lines(value: Any) -> bool:
-    """Return whether an inner value needs its own lines."""
     return _is_compound(value) or _has_meaning(value) or _has_own(type(value))
 
 
@@ -460,7 +456,6 @@ def attachments_in(value: Any, target: str | None = None, *, may_read: bool = Fa
 
 
 def _items(value: Any, target: str | None, may_read: bool) -> Iterator[Any]:
-    """Yield the inner values that are printed for a target."""
     kind: Any = type(value)
     if isinstance(value, Mapping):
         yield from value.values()
