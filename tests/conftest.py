@@ -1,4 +1,4 @@
-"""What holds for every test: it reaches nothing but this machine, and sees no keys of whoever runs it."""
+"""Rules for every test: it reaches only this machine, and sees no keys of the user."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 class _WarningConnection(sqlite3.Connection):
-    """A connection that warns if it is dropped before it is closed, as those of Python 3.13 do."""
+    """A connection that warns if it is dropped before it is closed, as in Python 3.13."""
 
     is_closed = False
 
@@ -129,9 +129,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Run a file or a test that is named here, and only whole folders in several OS processes.
+    """Run a named file or test in one OS process, and whole folders in several.
 
-    Two more of them than there are cores: half of the time that tests take, they wait.
+    There are two more processes than cores, because tests wait half of their time.
     """
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -162,7 +162,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Servers of the gate bind no port; those of the other parts do, as their clients may be other OS processes."""
+    """Servers of the gate bind no port.  In other parts they do, because their clients may be other OS processes."""
     is_gate = not any(item.get_closest_marker(name) for name in tiers.FREE)
     with in_memory(is_on=is_gate):
         return (yield)
@@ -177,7 +177,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _nothing_is_looked_at_twice() -> Iterator[None]:
-    """Collect what a file of tests has left; what it has loaded stays, and later collections need not look at it."""
+    """Collect the garbage of a test file.  Loaded modules are frozen, so that later collections skip them."""
     yield
     gc.collect()
     gc.freeze()

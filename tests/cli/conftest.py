@@ -1,4 +1,4 @@
-"""A folder of their own for the commands, and a model that says what a test has written down."""
+"""A separate folder for the commands, and a model that replies as a test has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsm_agent.testing import Script, registries
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The working directory; what is imported from it is forgotten."""
+    """The working directory.  Modules imported from it are forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
     for variable in ("FSM_AGENT_STORE", "FSM_AGENT_SIGNING_KEY"):
@@ -37,7 +37,7 @@ def named() -> list[str]:
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch, named: list[str]) -> Iterator[Callable[..., Script]]:
-    """Has all commands from now on ask a script, whatever model they name, and returns it."""
+    """Make all later commands ask a script, whatever model they name, and return the script."""
     scripts: list[Script] = []
 
     def client_for(name: str, **_: Any) -> Any:

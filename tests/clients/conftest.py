@@ -13,7 +13,9 @@ END = "-----END CERTIFICATE-----\n"
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_certificate_is_enough(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Have the clients of httpx trust a single authority: each reads all those of certifi otherwise, in 20 ms."""
+    """Make the clients of httpx trust a single authority, because reading all authorities of certifi takes 20 ms each
+    time.
+    """
     file = tmp_path_factory.mktemp("trust") / "one.pem"
     file.write_text("".join(Path(certifi.where()).read_text("utf-8").partition(END)[:2]), "utf-8")
     with pytest.MonkeyPatch.context() as patch:

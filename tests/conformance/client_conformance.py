@@ -86,7 +86,7 @@ class ClientConformance:
         return None
 
     def test_it_has_a_name(self) -> None:
-        """The name is that of the model, and no request changes it."""
+        """The name is the model's, and no request changes it."""
         with self.serving("hello") as client:
             name = client.name
             assert isinstance(name, str)
@@ -158,7 +158,7 @@ class ClientConformance:
             self._check_idle(client)
 
     def test_a_request_of_a_cancelled_task_is_let_go(self) -> None:
-        """While it waits the loop goes on; `asyncio.CancelledError` is no failure, and propagates."""
+        """While the request waits, the loop continues.  `asyncio.CancelledError` is not a failure, and propagates."""
 
         async def main() -> None:
             task = asyncio.ensure_future(aask(client, "astream"))
@@ -178,7 +178,7 @@ class ClientConformance:
 
     @pytest.mark.parametrize("turns", [0, 1, 2, 3])
     def test_a_request_that_is_cancelled_as_it_begins_ends(self, turns: int) -> None:
-        """However early: before its first step, or before what it has begun runs."""
+        """However early the cancellation comes: before the first step, or before the work that it has begun runs."""
 
         async def main() -> None:
             task = asyncio.ensure_future(aask(client, "astream"))

@@ -94,11 +94,11 @@ class DecodingConformance:
     cuts_characters: ClassVar[bool] = False
 
     def events(self, turn: Turn, *, interleaved: bool = False) -> Sequence[ServerEvent]:
-        """Return the events of a whole stream of this turn, and all that the wire can tell of it.
+        """Return the events of a whole stream of this turn, with everything that the wire format can express.
 
         Args:
             turn: The turn.
-            interleaved: The pieces of its calls come in turns; only for wires that can do that.
+            interleaved: Whether the pieces of its calls alternate, for wire formats that can do that.
         """
         raise NotImplementedError(f"{type(self).__name__}.events is missing: the events of a stream would be right")
 
@@ -169,7 +169,9 @@ class DecodingConformance:
     @drawn
     @given(data=st.data())
     def test_halves_of_a_character_are_joined(self, data: st.DataObject) -> None:
-        """Halves of one part that make a pair are joined, whatever piece they came in; others are U+FFFD."""
+        """Two halves that make a pair are joined, even if they came in different pieces.  Other halves become
+        U+FFFD.
+        """
         if not self.cuts_characters:
             pytest.skip("cuts_characters is False: this service cuts no character in half")
         kind, pieces = data.draw(st.sampled_from([*self.kinds])), data.draw(CUT_PIECES)
@@ -206,7 +208,7 @@ class DecodingConformance:
     @drawn
     @given(data=st.data(), cuts=CUTS)
     def test_a_stream_that_breaks_off_is_no_reply_or_all_of_it(self, data: st.DataObject, cuts: list[int]) -> None:
-        """The deltas before it are the beginning of those of the whole stream."""
+        """The deltas before it are the beginning of the whole stream's deltas."""
         body = framed(self.events(data.draw(self.turns())))
         part = body[: data.draw(st.integers(0, len(body) - 1))]
         whole, found = outcome(self.codec, body), outcome(self.codec, part, cuts)
@@ -434,7 +436,7 @@ class EncodingConformance(DecodingConformance):
 
     @pytest.mark.parametrize("mode", ["native", "function", "prompted"])
     def test_the_output_is_asked_for_in_the_mode_of_the_request(self, mode: Any) -> None:
-        """By a schema, by a function that takes the answer, or in words; never by two of them."""
+        """By a schema, by a function that takes the answer, or in words, but never by two of them."""
         for functions in ((), (SEARCH,)):
             request = Request(messages=(_USER,), functions=functions, output=TOWN, mode=mode)
             asked = self.codec.request_form(request, self.profile)

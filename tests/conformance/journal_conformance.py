@@ -1,4 +1,4 @@
-"""The half of the suite of stores that is about what is kept: journals, snapshots, rows, conversations."""
+"""The half of the store suite for stored data: journals, snapshots, rows and conversations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class JournalConformance(StoreTests):
     """Checks of what a store keeps."""
 
     def test_a_new_run_is_due_and_empty(self, storage: Storage) -> None:
-        """All that can be known of it is there."""
+        """Its row has everything that can be known."""
         assert storage.store.create("r", "header", agent="a") is True
         loaded = storage.store.load("r")
         assert (loaded.header, loaded.snapshot, loaded.lines, loaded.signals) == ("header", None, (), ())
@@ -70,7 +70,7 @@ class JournalConformance(StoreTests):
         assert storage.store.load("r") == before
 
     def test_a_run_may_be_created_with_its_first_entries(self, storage: Storage) -> None:
-        """By its holder, who goes on behind them; a run that is there is not changed."""
+        """The holder continues after them.  An existing run is not changed."""
         lease = storage.store.create("r", "header", agent="a", holder="w", for_s=PATIENCE_S, lines=["one", "two"])
         assert isinstance(lease, Lease)
         assert (lease.fence, lease.n) == (1, 2)
@@ -92,7 +92,7 @@ class JournalConformance(StoreTests):
             storage.store.get("r")
 
     def test_many_create_one_run_once(self, storage: Storage) -> None:
-        """Of those with the same header, one is told that it made the run."""
+        """Of several creators with the same header, exactly one hears that it made the run."""
         stores = [storage.store, storage.another()] * 3
         made = together(*[partial(store.create, "r", "header", agent="a") for store in stores])
         assert sorted(made) == [False] * 5 + [True]
@@ -127,7 +127,7 @@ class JournalConformance(StoreTests):
             assert run.updated_s > run.created_s or not self.takes_clock
 
     def test_an_append_follows_the_last_entry(self, storage: Storage) -> None:
-        """If it does not, nothing of it is written, and the lease stays valid."""
+        """Otherwise nothing is written, and the lease stays valid."""
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one", "two"], snapshot=b"old")
         storage.store.signal("r", "", "body")
@@ -169,7 +169,7 @@ class JournalConformance(StoreTests):
         assert storage.store.load("r") == before
 
     def test_a_repeated_append_gives_nothing_back(self, storage: Storage) -> None:
-        """A rest that comes with lines which are there, and with others behind them, is that of an old state."""
+        """If some lines exist already and others follow them, the rest that comes with them belongs to an old state."""
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one"])
         storage.store.append(lease, 1, ["two"])
@@ -219,7 +219,7 @@ class JournalConformance(StoreTests):
         assert [question.key for question in loaded.run.waits] == ["k"]
 
     def test_any_text_comes_back(self, storage: Storage) -> None:
-        """Lines, of which the header is the first, have no line breaks; all else may have them."""
+        """Lines, including the header, have no line breaks.  Everything else may have them."""
         store, text = storage.store, f"{ODD}\n\r\n{ODD}\r"
         question = Question(key=text, kind=text, about=text, answers=(text, ODD))
         store.create(text, ODD, agent=text, follows=Head(text))
@@ -237,7 +237,7 @@ class JournalConformance(StoreTests):
         assert store.head(text) == Head(text, 1, text)
 
     def test_what_cannot_be_kept_is_refused(self, storage: Storage) -> None:
-        """A run without a name, a line of two lines, and half a surrogate pair; nothing of them is written."""
+        """A run without a name, a line with a line break, and half a surrogate pair.  Nothing is written."""
         store, lease, half = storage.store, begun(storage.store), "\ud83d"
         store.append(lease, 0, ["one"])
         before = store.load("r")
@@ -272,7 +272,7 @@ class JournalConformance(StoreTests):
         assert (store.load("r"), store.list()) == (before, [before.run])
 
     def test_numbers_of_any_size_are_numbers(self, storage: Storage) -> None:
-        """One that no row has is that of no entry and no post, and a page may be as long as it likes."""
+        """A number that no row has belongs to no entry and no post, and a page may have any length."""
         store, lease, huge = storage.store, begun(storage.store), 2**63
         store.append(lease, 0, ["one"])
         assert store.load("r", after=huge).lines == ()
@@ -390,7 +390,7 @@ class JournalConformance(StoreTests):
         assert not any(was_late), "submit returned only after its commit"
 
     def test_list_has_what_was_asked_for(self, storage: Storage) -> None:
-        """Each filter alone, and all of them together."""
+        """Each filter alone, and all filters together."""
         store, now_s = storage.store, storage.now_s
         store.append(begun(store, "ended", agent="a"), 0, ["1"], ENDED)
         store.append(begun(store, "asks", agent="b"), 0, ["1"], waiting("k"))
@@ -472,7 +472,7 @@ class JournalConformance(StoreTests):
         assert store.create("next", "header", agent="a", follows=Head("c", 1, "r")) is True
 
     def test_a_run_that_was_deleted_begins_anew(self, storage: Storage) -> None:
-        """Nothing of the old one is left, and its holder is not that of the new one."""
+        """Nothing of the old run is left, and its holder does not hold the new one."""
         store, old = storage.store, begun(storage.store, for_s=storage.short_s)
         store.append(old, 0, ["one", "two", "three"], snapshot=b"1")
         store.signal("r", "", "body")

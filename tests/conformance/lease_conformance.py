@@ -31,7 +31,7 @@ class LeaseConformance(StoreTests):
     """Checks of leases, and of the store as a queue."""
 
     def test_a_claim_gives_a_lease(self, storage: Storage) -> None:
-        """With what its holder has to know; by name, or of what is due."""
+        """The lease has everything that its holder needs, for a claim by name and for a claim of due runs."""
         for name in ("named", "due"):
             storage.store.create(name, "header", agent=f"agent of {name}")
         for run in ("named", None):
@@ -66,7 +66,7 @@ class LeaseConformance(StoreTests):
         assert claimed_due(other).fence == 2, "a run is due when the lease that it was begun with is over"
 
     def test_a_run_is_begun_and_claimed_in_one(self, storage: Storage) -> None:
-        """A worker that looks for what is due is not faster, nor is a claim by name."""
+        """Neither a worker that looks for due runs nor a claim by name can come first."""
         other = storage.another()
         for run in (None, "r"):
             lease, found = storage.interleaved(
@@ -80,7 +80,7 @@ class LeaseConformance(StoreTests):
 
     @pytest.mark.parametrize("holder", ["v", "w"])
     def test_a_run_is_held_by_one(self, storage: Storage, holder: str) -> None:
-        """A claim by its own holder is like any other: who is told of it learns who, and until when."""
+        """A second claim by the holder fails like any other, and says who holds the run and until when."""
         lease = begun(storage.store)
         for store in (storage.store, storage.another()):
             with pytest.raises(RunBusy) as busy:
@@ -221,7 +221,7 @@ class LeaseConformance(StoreTests):
         assert other.load("d").run.holder == "v"
 
     def test_a_claim_may_choose_by_fingerprint(self, storage: Storage) -> None:
-        """Also among runs whose leases are over; a run that is named is claimed whatever was chosen."""
+        """This includes runs whose leases have expired.  A claim by name ignores the choice."""
         store, other = storage.store, storage.another()
         for number, fingerprint in enumerate(["x1", "x2", "x2"]):
             store.create(f"r{number}", f'{{"fingerprint":"{fingerprint}"}}', agent="a")
@@ -281,7 +281,7 @@ class LeaseConformance(StoreTests):
         assert found.index("posted") < found.index("x")
 
     def test_a_run_that_was_not_given_back_is_due(self, storage: Storage) -> None:
-        """So that the death of its holder is followed by a claim, whatever the last rest said."""
+        """So after the death of its holder, another holder can claim it, whatever the last rest said."""
         store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k", due_s=storage.now_s + 500))
         lease = claimed(store, for_s=storage.short_s)
@@ -321,7 +321,7 @@ class LeaseConformance(StoreTests):
         assert [*tries, lease.tries, claimed_due(store).tries] == [1, 2, 3, 4, 1]
 
     def test_a_rest_that_is_not_due_at_once_resets_tries(self, storage: Storage) -> None:
-        """Whoever gave the run back for later, or to people, has not failed at it."""
+        """A holder that releases the run for later, or to people, has not failed."""
         store = storage.store
         store.create("r", "header", agent="a")
         rests = [waiting("k"), waiting(due_s=storage.now_s + 500), waiting(due_s=0.0), waiting(due_s=-1.0), waiting()]
@@ -336,7 +336,7 @@ class LeaseConformance(StoreTests):
         assert claimed(store).tries == 1
 
     def test_an_ended_run_can_be_claimed_by_its_name(self, storage: Storage) -> None:
-        """It stays as it is: it is never due, reads no posts, and is given back like any other."""
+        """It stays unchanged: it is never due, reads no posts, and is released like any other."""
         store = storage.store
         store.append(begun(store), 0, ["one"], ENDED)
         lease = claimed(storage.another(), for_s=storage.short_s)
@@ -354,7 +354,7 @@ class LeaseConformance(StoreTests):
 
     @pytest.mark.nightly
     def test_many_who_claim_have_a_run_each(self, storage: Storage) -> None:
-        """Eight of them, twenty runs: each is claimed once, and no worker goes away while there are some."""
+        """Eight claimers and twenty runs: each run is claimed once, and no claimer stops while runs are left."""
         runs = [f"r{i}" for i in range(20)]
         for run in runs:
             storage.store.create(run, "header", agent="a")

@@ -34,7 +34,7 @@ class ListingConformance(StoreTests):
     """Checks of how runs are found."""
 
     def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store | None:
-        """Return a store that only reads what those of `opened` have in this folder; None: there is no such thing."""
+        """Return a store that only reads the runs in this folder, or None if there is no such store."""
         return None
 
     def test_a_run_is_got_without_its_journal(self, storage: Storage) -> None:
@@ -51,7 +51,7 @@ class ListingConformance(StoreTests):
             store.get("nobody's")
 
     def test_a_failure_is_told_from_another_end(self, storage: Storage) -> None:
-        """And it is one no longer when the run goes on."""
+        """It is no longer a failure when the run continues."""
         store = storage.store
         store.append(begun(store, "good"), 0, ["1"], ENDED)
         store.append(begun(store, "bad"), 0, ["1"], FAILED)
@@ -94,7 +94,7 @@ class ListingConformance(StoreTests):
         assert (found("doubt"), store.list(asked=True)) == (set(), [])
 
     def test_runs_are_found_by_state_time_and_words(self, storage: Storage) -> None:
-        """Each filter alone; words are those of the name or the title, in whatever case."""
+        """Each filter alone.  The words are in the name or the title, in any case."""
         store = storage.store
         for name, title in {"r1": "Straße nach Rom", "r2": "100% _sure_", "order-7": ""}.items():
             store.create(name, "header", agent="a", title=title)
@@ -119,7 +119,7 @@ class ListingConformance(StoreTests):
 
     @pytest.mark.parametrize("prefix", ["a", "a\ud7ff", "a\U0010ffff", "a\0", "\U0010ffff", "ä%_"])
     def test_a_prefix_is_of_names_that_begin_with_it(self, storage: Storage, prefix: str) -> None:
-        """Whatever its last character is, and whatever the next ones are."""
+        """With every last character, and every character after it."""
         names = {prefix, f"{prefix}\0", f"{prefix}z", f"{prefix}\U0010ffff"}
         for name in (*names, f"0{prefix}", "b", "\ue000"):
             storage.store.create(name, "header", agent="a")
@@ -135,7 +135,7 @@ class ListingConformance(StoreTests):
                 storage.store.list(after=place)  # type: ignore[arg-type]
 
     def test_pages_have_each_run_once(self, storage: Storage) -> None:
-        """In the order of their last change, of which many are at the same moment, with any filter."""
+        """In the order of their last change, with many changes at the same moment, and with any filter."""
         store, chance = storage.store, random.Random(32)
         rests = (waiting("k"), ENDED, FAILED, Suspension(state="Backoff", due_s=1e10), None)
         for n in range(MANY):
@@ -208,7 +208,7 @@ class ListingConformance(StoreTests):
         assert {count.agent for count in store.stats()} == {"a"}
 
     def test_health_counts(self, storage: Storage) -> None:
-        """What is due and since when, what has a holder, what asks, what is stuck; what has ended is none of it."""
+        """It counts due runs and since when, held runs, asking runs and stuck runs, without runs that have ended."""
         store, other = storage.store, storage.another()
         assert other.health() == RunsHealth(due=0, oldest_due_s=0.0, held=0, asked=0, stuck=0)
         leases = {name: begun(store, name) for name in ("ended", "asks", "stuck\0", "later", "held")}
@@ -272,7 +272,7 @@ class ListingConformance(StoreTests):
             reader.close()
 
     def test_a_store_that_only_reads_makes_nothing(self, tmp_path: Path, storage: Storage) -> None:
-        """Where there is none, none is after it."""
+        """If there is no store, there is none afterwards."""
         empty = tmp_path / "empty"
         empty.mkdir()
         if self.opened_to_read.__func__ is ListingConformance.opened_to_read:  # type: ignore[attr-defined]

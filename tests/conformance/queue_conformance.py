@@ -87,7 +87,9 @@ class QueueConformance(StoreTests):
         assert found[4] == "plain"
 
     def test_a_run_starts_after_others(self, storage: Storage) -> None:
-        """When each of them has ended or is gone, and not before its own time; those that had ended do not count."""
+        """When each of them has ended or is gone, and not before its own time.  Runs that had ended already do not
+        count.
+        """
         store, other = storage.store, storage.another()
         leases = [begun(store, name) for name in ("one", "two", "old")]
         store.append(leases[2], 0, ["line"], ENDED)
@@ -110,7 +112,9 @@ class QueueConformance(StoreTests):
         assert store.claim("w", for_s=9) is None
 
     def test_a_run_that_others_come_after_may_start_by_name(self, storage: Storage) -> None:
-        """The end of those before it changes nothing then; nor does that of one that was deleted and created again."""
+        """The end of the runs before it then changes nothing, nor does the end of a run that was deleted and created
+        again.
+        """
         store, other = storage.store, storage.another()
         before = begun(store, "before")
         for name in ("held", "resting", "timed", "gone"):

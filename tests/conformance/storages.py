@@ -49,7 +49,7 @@ class Storage:
         self.store = self.another()
 
     def another(self) -> Store:
-        """Return a further store on the same runs; the same one again, if what it keeps is its own."""
+        """Return a further store with the same runs, or the same store if its runs are private."""
         if self._stores and self._stores[0].is_volatile:
             return self._stores[0]
         self._stores.append(self._opened(self.clock))
@@ -70,7 +70,7 @@ class Storage:
         return abs(at_s - self.now_s) < (0.001 if self._takes_clock else PATIENCE_S)
 
     def elapse(self, seconds: float) -> None:
-        """Let time pass; stores that have a clock of their own are waited for."""
+        """Let time pass.  For stores with their own clock, really wait."""
         self.clock.now_s += seconds
         if not self._takes_clock:
             time.sleep(seconds)
@@ -142,7 +142,7 @@ def outcome(action: Callable[[], Any]) -> Any:
 
 
 def together(*actions: Callable[[], Any]) -> list[Any]:
-    """Do these at once, each in a thread of its own; return what came of them: values or `StoreError`."""
+    """Do these at once, each in a separate thread.  Return the results: values or `StoreError`s."""
     meeting = threading.Barrier(len(actions), timeout=PATIENCE_S)
 
     def act(action: Callable[[], Any]) -> Any:
@@ -161,7 +161,7 @@ def claimed(store: Store, run: str = "r", *, holder: str = "w", for_s: float = L
 
 
 def begun(store: Store, run: str = "r", *, agent: str = "a", for_s: float = LONG_S) -> Lease:
-    """Begin a run; return a lease of it."""
+    """Begin a run and return its lease."""
     store.create(run, "header", agent=agent)
     return claimed(store, run, for_s=for_s)
 

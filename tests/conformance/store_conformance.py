@@ -42,7 +42,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
     """
 
     def test_posts_wait_in_order(self, storage: Storage) -> None:
-        """Until they are used up; the holder hears of them, and greater ids are later ones, in all runs."""
+        """Until they are consumed.  The holder hears of them, and greater ids are later, across all runs."""
         store, other = storage.store, storage.another()
         lease = begun(store)
         begun(store, "else")
@@ -146,7 +146,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
 
     @pytest.mark.parametrize("what", ["run", "agent", "conversation", "due_s"])
     def test_what_no_index_could_hold_is_refused_by_its_field(self, storage: Storage, what: str) -> None:
-        """And the store goes on."""
+        """The store continues to work."""
         store, long = storage.store, "ä" * 501
         given: dict[str, Any] = {"run": "r", "header": "{}", "agent": "a"}
         given |= {
@@ -208,7 +208,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
             store.signalled("other", "p-1")
 
     def test_the_holder_asks_while_it_goes_on(self, storage: Storage) -> None:
-        """Without an entry, and it keeps the run; what it asks no more is not answered."""
+        """Without an entry, and it keeps the run.  A withdrawn question is not answered."""
         store = storage.store
         lease = begun(store)
         store.ask(lease, waiting("one", "two").questions)
@@ -243,7 +243,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         assert [post.body for post in store.load("r").signals] == ["yes"]
 
     def test_a_question_whose_answer_was_refused_is_asked_again(self, storage: Storage) -> None:
-        """An answer that is used up in the append that asks again has not closed the question."""
+        """An answer that is consumed in the append that asks again has not closed the question."""
         store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k"))
         store.signal("r", "k", "first")
@@ -280,7 +280,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
 
     @pytest.mark.parametrize("first", ["post", "append"])
     def test_a_post_and_a_giving_back_take_turns(self, storage: Storage, first: str) -> None:
-        """One of the two is held up in its midst: in an open transaction, if the store has such a thing."""
+        """One of the two is held up halfway, in an open transaction if the store has one."""
         store, other = storage.store, storage.another()
         lease = begun(store)
         actions: list[Callable[[], object]] = [

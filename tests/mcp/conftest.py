@@ -11,7 +11,7 @@ from mcp_sessions import end_sessions
 
 @pytest.fixture(autouse=True, scope="module")
 def _sessions_end_here() -> Iterator[None]:
-    """Tests of other files count what the collector finds: the end of a session beside them would add to it."""
+    """Other test files count garbage, and the end of a session during them would add to it."""
     yield
     gc.collect()  # servers in the tracebacks of tests
     end_sessions()

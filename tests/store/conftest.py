@@ -11,7 +11,7 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A Postgres server for all tests that do not stop it: each takes a schema of its own."""
+    """A Postgres server for all tests that do not stop it.  Each test uses a separate schema."""
     if programs() is None:
         pytest.skip(NOT_HERE)
     with closing(PostgresServer()) as server:

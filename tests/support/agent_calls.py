@@ -1,4 +1,4 @@
-"""Agent calls that tests step, one by one or at random, and what has to hold of them."""
+"""Agent calls that tests advance, step by step or at random, and their invariants."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
 
 
 def assert_policies_hold(call: AgentCall) -> None:
-    """Whatever runs now is within its budget and behind what it depends on."""
+    """Assert that everything that runs now is within its budget and after its dependencies."""
     r = call.record
     running = [effect.call for effect in call.effects if isinstance(effect, RunFunction)]
     assert r.limits.parallel is None or len(running) <= r.limits.parallel

@@ -1,4 +1,4 @@
-"""The ways in which an agent drives a call, heard by a list or by nobody."""
+"""The ways in which an agent drives a call, with and without a listener."""
 
 from __future__ import annotations
 

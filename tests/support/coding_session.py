@@ -1,7 +1,7 @@
-"""A long coding session, the same at each run: what functions return, what a model says, and how much of it is sent.
+"""A long coding session, equal in each run: results of functions, replies of a model, and how much of it is sent.
 
-Results are slices of this repository's source and pages, JSON, and logs, of 200 to 20,000 characters: short ones are as
-likely as long ones, counted in powers.  Nothing but the standard library is imported, for the benchmarks of others.
+Results are slices of this repository's source and pages, JSON, and logs, of 200 to 20,000 characters, with every order
+of magnitude equally likely.  Only the standard library is imported, for the benchmarks of other libraries.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a model says and asks for in one round, and what it is told."""
+    """The replies and function calls of a model in one round, and the results that it gets."""
 
     said: str
     path: str
@@ -138,10 +138,10 @@ def _log(random: Random, paths: Sequence[str], size: int) -> str:
 
 
 class TokenCount:
-    """Counts the tokens of JSON: those of all texts in it, whatever they are, names of fields among them.
+    """Counts the tokens of all texts in JSON, including the names of fields.
 
-    A provider counts texts, and not the JSON that carries them: there a line break takes a token more.  What takes its
-    place at the provider, marks of roles and the form of calls, is about as long as the names of the fields.
+    A provider counts texts, not the JSON that carries them, in which a line break takes one more token.  In exchange,
+    the provider adds marks of roles and the form of calls, which are about as long as the names of the fields.
 
     Args:
         tokens: Returns the tokens of a text.
@@ -196,15 +196,15 @@ def entries_of(body: dict[str, Any]) -> list[Any]:
 
 
 class Model:
-    """The model of a session: it writes a summary where no function is offered, and else takes the next round.
+    """The model of a session.  It writes a summary if no function is offered, and otherwise takes the next round.
 
     Args:
         played: The session.
 
     Attributes:
-        sizes: The tokens of each request, those for a summary left out.
+        sizes: The tokens of each request, without requests for a summary.
         summary_sizes: The tokens of each request for a summary.
-        extending: Whether the messages of each request but the first begin with all of those of the one before.
+        extending: Whether the messages of each request but the first begin with all messages of the previous request.
     """
 
     def __init__(self, played: Session) -> None:
@@ -216,7 +216,7 @@ class Model:
         self._before: list[Any] = []
 
     def answer(self, body: dict[str, Any]) -> tuple[str, dict[str, Any] | None, int]:
-        """Return what it says to a request, the arguments of its call of ``read`` if there is one, and the tokens."""
+        """Return the reply to a request, the arguments of its call of ``read`` if there is one, and the tokens."""
         tokens = self._count.of(body)
         if not body.get("tools"):
             self.summary_sizes.append(tokens)

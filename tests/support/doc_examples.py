@@ -14,7 +14,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.D
 
 
 def write_examples(folder: Path) -> Iterator[Path]:
-    """Write each example to a file of its own, on the lines on which it stands in its page."""
+    """Write each example to a separate file, on the lines that it has in its page."""
     for page in PAGES:
         text = page.read_text("utf-8")
         for example in EXAMPLE.finditer(text):

@@ -62,7 +62,7 @@ def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
 
 
 def heard(driven: Driver, one: AgentCall, script: Script, listen: Callable[[Any], object]) -> None:
-    """Drive while somebody listens."""
+    """Drive with a listener."""
     asyncio.run(arun(one, environment(script), listen)) if driven is by_arun else run(one, environment(script), listen)
 
 
@@ -102,7 +102,7 @@ class Wait:
 
 @contextmanager
 def ended_before(drive: Callable[[], object], free: Gate) -> Iterator[None]:
-    """Drive in a thread while the block runs; behind it the drive ends, before what it waits for is set free."""
+    """Drive in a thread while the block runs.  After the block, the drive ends before its awaited work is released."""
     failures: list[BaseException] = []
 
     def main() -> None:

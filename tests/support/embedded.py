@@ -9,7 +9,7 @@ from fsm_agent.errors import ConfigError
 
 
 def why_not() -> str:
-    """Return what is missing; "" if nothing is."""
+    """Return what is missing, or an empty text."""
     with client_for("local:") as client:
         try:
             client.check_available()

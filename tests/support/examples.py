@@ -1,4 +1,4 @@
-"""How many examples of a property are drawn: all of them nightly, and a quarter in the gate."""
+"""How many examples of a property are drawn: all of them every night, and a quarter in the gate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def examples(full: int) -> settings:
     """Return the settings of a property that needs another number of examples.
 
     Args:
-        full: How many are drawn nightly; the gate draws a quarter of them, the same ones each time.
+        full: How many are drawn every night.  The gate draws the same quarter of them each time.
     """
     is_gate = settings.get_current_profile_name() == GATE
     return settings(max_examples=full * GATE_COUNT // NIGHTLY_COUNT if is_gate else full)

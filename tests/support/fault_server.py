@@ -1,8 +1,8 @@
-"""A server that keeps none of the promises.
+"""A server that keeps no promise.
 
-`FaultServer` listens on `loopback` and answers its n-th request with the n-th script it was given, its last one for
-ever.  A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a
-function of the request that returns such a list.
+`FaultServer` listens on `loopback` and answers its n-th request with its n-th script, and all later requests with the
+last one.  A script is a list of steps: bytes to send, one of the faults below, or a function of the connection.  It may
+also be a function of the request that returns a list of steps.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class FaultServer:
-    """A server on loopback that does as it is told, for as long as it is entered."""
+    """A server on loopback that follows scripts while its block runs."""
 
     def __init__(
         self, *scripts: Script, together: int = 1, tls: ssl.SSLContext | None = None, is_early: bool = False

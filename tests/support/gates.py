@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Gate:
-    """Waits until it is opened, in whatever thread or event loop."""
+    """Waits until it is opened, in any thread or event loop."""
 
     def __init__(self) -> None:
         self._opened = Future[None]()

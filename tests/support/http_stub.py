@@ -1,4 +1,4 @@
-"""A base for HTTP servers of tests: on `loopback`, in threads of their own, for as long as a block lasts."""
+"""A base for HTTP servers of tests: on `loopback`, in separate threads, while a block runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in stores, for tests of journals: agents that do something of everything, and stores that note what is done."""
+"""Runs in stores, for tests of journals: agents that use every feature, and stores that note their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APPROVED = Approved()
 
 
 def OWN_CLOCK() -> float:
-    """The clock of a store beside which scripts keep theirs, and wait for nothing."""
+    """A store's clock, separate from the clock of scripts, which wait for nothing."""
     return time.time()
 
 
@@ -54,7 +54,7 @@ def wipe(path: str) -> str:
 
 
 def clerk(store: Any, *functions: Any, name: str = "clerk", **options: Any) -> Agent[Any, Any]:
-    """An agent whose run has functions beside each other, one of them once, a backoff, a parse error, an approval."""
+    """An agent whose run has parallel functions, one of them once, a backoff, a parse error, and an approval."""
     script = Script(
         [function_call("add", a=1, b=2), function_call("pay", amount=3), function_call("add", a=3, b=4)],
         RateLimited("slow down", status=429, retry_after_s=2.0),
@@ -202,7 +202,7 @@ def skip_replies(script: Any, count: int) -> None:
 
 
 def assert_fences(lines: Sequence[str]) -> None:
-    """No fence falls in a journal, and nothing was started twice without somebody's word."""
+    """Assert that fences never fall in a journal, and that nothing was started twice without a person's word."""
     entries = [msgspec.json.decode(line) for line in lines]
     fences = [entry["fence"] for entry in entries]
     assert fences == sorted(fences)

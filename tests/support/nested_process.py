@@ -1,6 +1,6 @@
 """A toy process with children: members give drafts at once, then one draft is picked.
 
-A member is an agent call or a team of its own.  What is picked, and how, is an effect of the toy's own.
+A member is an agent call or another team.  The pick is an effect that only the toy has.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Pick(EffectValue, frozen=True):
 
 
 class Considered(Value, frozen=True):
-    """An event of the toy's own: somebody looks at a draft."""
+    """An event that only the toy has: a person looks at a draft."""
 
     draft: str
     key: str  # that the performer was given
@@ -125,7 +125,7 @@ def _longest(drafts: tuple[str, ...]) -> int:
 
 
 class TeamRecord(Value, frozen=True, kw_only=True):
-    """The state of a team; those of its members are inside."""
+    """The state of a team, with the states of its members inside."""
 
     id: str = ""
     state: Stage = Stage.SEEDED

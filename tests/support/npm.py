@@ -15,7 +15,7 @@ INSTALL_TIMEOUT_S = 300
 
 
 def installed(pinned: Path) -> Path:
-    """Return a folder with the packages of a ``package.json`` and its lock file, and with all else beside them.
+    """Return a folder with the packages of a ``package.json`` and its lock file, and with all neighbouring files.
 
     The test is skipped if Node or the registry is missing.
     """

@@ -1,4 +1,4 @@
-"""Where things are: the project, its tests, and what only some machines have beside it."""
+"""The paths of the project, of its tests, and of optional neighbours."""
 
 from __future__ import annotations
 

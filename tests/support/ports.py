@@ -1,4 +1,4 @@
-"""A port for a program that is told one, and opens it later."""
+"""A port for a program that gets its number first and opens it later."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A Postgres server of a test run's own, a pooler before it, and a network that can be cut.
+"""A separate Postgres server for a test run, a pooler in front of it, and a network that can be cut.
 
-All of it is on loopback, in a temporary folder, under an unprivileged user.
+Everything is on loopback, in a temporary folder, under an unprivileged user.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 
 def programs() -> Path | None:
-    """Return the folder of the newest server's programs; None: there is none."""
+    """Return the folder of the newest server's programs, or None."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     there = shutil.which("initdb")
     return found[-1].parent if found else Path(there).parent if there else None
 
 
 class PostgresServer:
-    """A server with its own data, which can be killed and started again.
+    """A server with separate data, which can be killed and started again.
 
     Args:
         fsync: Whether a commit waits for the disk, as in production.
@@ -93,7 +93,7 @@ class PostgresServer:
 
 
 class Pooler:
-    """PgBouncer, which gives a connection of its own to whoever is in a transaction."""
+    """PgBouncer, which gives each transaction a separate connection."""
 
     def __init__(self, server: PostgresServer, connections: int = 5) -> None:
         self.port = free_port()
@@ -156,7 +156,7 @@ class Network:
         self._start(self._accept)
 
     def stall(self, *, is_half: bool = False) -> None:
-        """Carry nothing, or nothing back, though what is sent is acknowledged."""
+        """Carry nothing, or nothing back, though sent data are acknowledged."""
         self._back.clear()
         if not is_half:
             self._there.clear()

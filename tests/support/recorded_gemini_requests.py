@@ -102,7 +102,7 @@ def built(recorded: Body) -> tuple[Request, GeminiProfile]:
 
 
 def _choice(calling: Body, functions: tuple[Function, ...]) -> tuple[str, Body]:
-    """The choice, and what of it only `extra_body` can say: several names, but not all."""
+    """Return the choice, including the part that only `extra_body` can express: several names, but not all."""
     allowed = calling.get("allowedFunctionNames")
     if allowed and len(allowed) == 1:
         return allowed[0], {}
@@ -145,7 +145,7 @@ def _part(part: Body) -> Part:
 
 
 def _returned(response: Body) -> str:
-    """What a function returned: each client has its own key for it."""
+    """Return the result of a function.  Each client has a different key for it."""
     (key, value), *more = response.items()
     is_text = not more and key in ("output", "result", "return_value") and isinstance(value, str)
     return value if is_text else json.dumps(response, sort_keys=True)

@@ -95,7 +95,7 @@ def _replied(item: Body) -> Iterator[Part]:
 
 
 def _message(item: Body) -> Message | None:
-    """What was said to the model; None for what it said itself."""
+    """Return a message to the model, or None for the model's own messages."""
     kind, role = item.get("type", "message"), item.get("role")
     if kind == "function_call_output":
         return Message.of("tool", FunctionResult(id="", name="", text=item["output"], provider_id=item["call_id"]))
@@ -146,7 +146,7 @@ def meaning(body: Body) -> Body:
 
 
 def without_messages_between_calls(body: Body) -> Body:
-    """The request with neighbouring texts of the model joined, and before the calls beside them."""
+    """Return the request with neighbouring texts of the model joined, before its calls."""
     items: list[Body] = []
     for item in body.get("input", ()):
         is_text = item.get("role") == "assistant" and isinstance(item["content"], str)
@@ -161,7 +161,7 @@ def without_messages_between_calls(body: Body) -> Body:
 
 
 def with_closed_objects(body: Any) -> Any:
-    """The request in whose schemas of outputs no object may have properties beside its own."""
+    """Return the request with closed objects in the schemas of its outputs."""
     if isinstance(body, list):
         return [with_closed_objects(item) for item in body]
     if not isinstance(body, dict):

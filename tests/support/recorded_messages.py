@@ -113,7 +113,7 @@ def _effort(thinking: Body | None, max_tokens: int) -> str | None:
 
 
 def _functions(tools: list[Body]) -> tuple[tuple[Function, ...], list[Body]]:
-    """Functions; or the tools as they are, when the service runs one of them or is told more of them."""
+    """Return functions, or the tools unchanged if the service runs one of them or has more information about them."""
     if any(tool.get("type", "custom") != "custom" or not tool.keys() <= _FUNCTION_KEYS for tool in tools):
         return (), tools
     functions = [

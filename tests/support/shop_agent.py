@@ -33,7 +33,7 @@ COUNT = Prompt("How many {{ things }}?", path="shop/count", output=int)
 
 
 def turn(request: Request) -> Any:
-    """Answer as the dialog so far asks for, so that any OS process goes on with it."""
+    """Reply according to the dialog so far, so that any OS process can continue it."""
     turns = [
         lambda: function_call("price", item="kettle"),
         lambda: function_call("refund", order="A-17", amount=19.5),

@@ -1,4 +1,4 @@
-"""Agents whose model takes as long as the environment says: for many runs at a time, in OS processes of their own."""
+"""Agents whose model takes as long as the environment says: for many runs at a time, in separate OS processes."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ def _insides(value: Any) -> list[Any]:
 
 @st.composite
 def mangled(draw: st.DrawFn, documents: Sequence[Any]) -> list[Any]:
-    """Draw some documents of a wire, in any order, in which values are replaced, added or missing.
+    """Draw some documents of a wire format, in any order, with replaced, added or missing values.
 
     Args:
         draw: Draws a value.
-        documents: Chunks or responses; values of all of them take the place of others.
+        documents: Chunks or responses, whose values replace others.
     """
     values = [inside for document in documents for inside in _insides(document)]
     keys = sorted({key for value in values if isinstance(value, dict) for key in value})

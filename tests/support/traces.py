@@ -35,7 +35,7 @@ class _Counting(SpanProcessor):
 
 
 class Traces:
-    """What was recorded, with a tracer and a meter for whoever records into it."""
+    """The recorded spans and metrics, with a tracer and a meter for recording."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -67,7 +67,7 @@ class Traces:
         return found
 
     def tree(self) -> list[Any]:
-        """The names of the spans, each before those inside of it: ``["a", ["b", ["c"]]]`` is c in b in a."""
+        """Return the names of the spans, each before the spans inside it: ``["a", ["b", ["c"]]]`` is c in b in a."""
         spans = self.spans
         known = {span.context.span_id for span in spans}
 
@@ -100,8 +100,8 @@ class Receiver(HttpStubServer):
     """A receiver of OTLP over HTTP on loopback, which decodes what arrives.
 
     Attributes:
-        bodies: What has arrived, as it is.
-        url: Where to send spans to.
+        bodies: The bodies that have arrived, unchanged.
+        url: The address for spans.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ def output_of(*command: str) -> str:
 
 
 def mypy(files: Iterable[Path], *options: str) -> list[Finding]:
-    """Return what mypy finds; without options, what it finds when it is strict."""
+    """Return what mypy finds.  Without options, it is strict."""
     found = output_of("mypy", "--output=json", *(options or ("--strict",)), *map(str, files)).splitlines()
     items = [json.loads(line) for line in found if line.startswith("{")]
     return [(Path(item["file"]).name, item["line"], item["code"]) for item in items if item["severity"] == "error"]

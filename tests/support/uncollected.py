@@ -1,4 +1,4 @@
-"""A part of a test in which the garbage collector does nothing, so that no work of its own is counted."""
+"""A part of a test without garbage collection, so that the collector's work is not counted."""
 
 from __future__ import annotations
 

@@ -15,5 +15,5 @@ def view(*passes: Any, budget: Budget | None = None) -> View:
 
 
 def estimated(request: Request) -> int:
-    """Return the tokens of a request where nobody has a tokenizer."""
+    """Return the tokens of a request without a tokenizer."""
     return ESTIMATE.count(request)

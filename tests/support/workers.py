@@ -57,7 +57,7 @@ def run(worker, mode, **options) -> int:
 
 
 def create(store, agent: Agent, *names: str, **options) -> None:
-    """Begin runs that nobody has driven yet."""
+    """Begin runs that have not been driven."""
     kept = replace(agent, store=store)
     for name in names:
         header = kept.prepare(options.pop("task", "Refund order A-17."), run_id=name, **options).journal.header
@@ -86,7 +86,7 @@ class Patient(Script):
 
 @contextmanager
 def working(worker, **options):
-    """A worker under asyncio in a thread of its own, stopped at the end; gives a list of how it ended."""
+    """Run a worker under asyncio in a separate thread, and stop it at the end.  Yield a list of how it ended."""
     ended = []
     main = worker.arun if "tasks" in options else worker.run
 

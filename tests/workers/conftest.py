@@ -30,7 +30,7 @@ def looks_often(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
-    """No thread of a worker outlasts what it was begun for."""
+    """No thread of a worker outlives its purpose."""
     yield
     left = [thread.name for thread in threading.enumerate()]
     assert [name for name in left if name.startswith(("fsm_agent worker", "fsm_agent prune"))] == []
