@@ -1,4 +1,4 @@
-"""A flow of flows, three deep, with every kind of state, and outcomes by hand for whatever it waits for."""
+"""A flow of flows, three deep, with every kind of state, and handmade outcomes for everything that it waits for."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ shop = Flow(
 
 
 def outcome_for(effect: Any) -> Any:
-    """Return what somebody answers to an effect."""
+    """Return a person's answer to an effect."""
     match effect.prefix:
         case "begin":
             return Begun(at_s=1.0, id="r")
@@ -206,7 +206,7 @@ def outcome_for(effect: Any) -> Any:
 
 
 def wanted(run: FlowRun[Any]) -> list[Any]:
-    """Return what it waits for; the end of a time only if it waits for nothing else."""
+    """Return the effects that the run waits for, with the end of a time only if there is nothing else."""
     return [e for e in run.effects if e.prefix != "sleep"] or list(run.effects)
 
 

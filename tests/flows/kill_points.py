@@ -34,7 +34,9 @@ class KillPoints:
         store.append = appended
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with a point before its effect, and one when that is on disk and nobody was told."""
+        """Return the function with a kill point before its effect, and one when the effect is on disk but not yet
+        reported.
+        """
 
         def around(*args: Any, **options: Any) -> Any:
             self.point("before an effect")

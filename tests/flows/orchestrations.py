@@ -44,7 +44,7 @@ def ended(do: Callable[[], OrchestrationResult]) -> OrchestrationResult:
 
 
 class Ones:
-    """The scripts of a planner, a validator and workers, and the orchestrator of them."""
+    """The scripts of a planner, a validator and workers, and their orchestrator."""
 
     def __init__(
         self,

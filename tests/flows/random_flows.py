@@ -1,7 +1,7 @@
-"""Random flows, on the system's clock or on one of their own, each with what it must come to, by no driver.
+"""Random flows, on the system's clock or on a fake clock, each with its expected end, computed without a driver.
 
-What ends takes no time or a short one, and any other time around it is far away; what never ends has a short time
-around it.  So it is never a matter of speed what comes first, on however busy a machine.
+Everything that ends takes no time or a short time, and any other time around it is far away.  Everything that never
+ends has a short time around it.  So speed never decides what comes first, even on a busy machine.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def at_the_second_attempt(log: Log, context: Context[Any]) -> str:
 
 @dataclass
 class Part:
-    """A state, and what must come of it.
+    """A state, and its expected result.
 
     Attributes:
-        make: Returns it, with a ``within_s`` of its own or without.
+        make: Returns the state, with or without ``within_s``.
         event: "done", "failed", "elapsed" or "never".
-        least_s: How long it takes at least.
+        least_s: How long the state takes at least.
     """
 
     make: Callable[..., Any]
@@ -138,11 +138,11 @@ FAR: list[dict[str, Any]] = [
 
 
 class RandomFlows:
-    """What draws the flow of a seed.
+    """Draws the flow of a seed.
 
     Args:
         seed: The seed.
-        clock: What all of it waits by, in place of the system's clock; nothing that it runs takes real time then.
+        clock: A clock in place of the system's clock.  Nothing in the flow then takes real time.
     """
 
     def __init__(self, seed: int, clock: Clock | None = None) -> None:
@@ -152,9 +152,9 @@ class RandomFlows:
         self._environment: Any = REAL if clock is None else {"clock": clock}
 
     def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
-        """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes.
+        """Return a flow, its expected end, its notes (if they are certain) and how long it takes.
 
-        The deps of its runs are a function that cancels the run, which a state of some flows calls.
+        The deps of its runs are a function that cancels the run.  A state of some flows calls it.
         """
         if self._chance.random() < 0.3:
             return self._cancelled_flow()
@@ -186,7 +186,7 @@ class RandomFlows:
         return made, "over", (*entries, "cancelled", "tidied"), sum(part.least_s for part in parts) + SHORT_S
 
     def _sequence(self, depth: int) -> tuple[Flow[Log], str, tuple[str, ...], float]:
-        """Return a flow of states in a row, and what comes of it: "done", or "never" if one of them never ends."""
+        """Return a flow of states in a row, and its result: "done", or "never" if one of them never ends."""
         parts = [self._part(depth) for _ in range(self._chance.randint(1, 3))]
         states = [part.make() for part in parts]
         entries = [f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True)]
@@ -197,7 +197,7 @@ class RandomFlows:
         return flow, event, tuple(entries), sum(part.least_s for part in parts)
 
     def _part(self, depth: int) -> Part:
-        """Return a state of a flow: a pause, a question, or work, which may have a time of its own."""
+        """Return a state of a flow: a pause, a question, or work, perhaps with a time limit."""
         kind = self._chance.randrange(8)
         if kind == 0:
             name, delay_s = self._name("nap"), self._chance.choice([SHORT_S, short_s])
@@ -215,7 +215,7 @@ class RandomFlows:
         return work
 
     def _work(self, depth: int) -> Part:
-        """Return work that may be a member, as it has no time of its own."""
+        """Return work that may be a member, because it has no time limit."""
         works = [self._function, self._call, *([self._round, self._late] if self._is_real else [self._silence])]
         if depth:
             works += [self._subflow, self._gathered, self._raced, self._repeated]
@@ -269,7 +269,7 @@ class RandomFlows:
         return Part(make, "done", max(member.least_s for member in members))
 
     def _raced(self, depth: int) -> Part:
-        """The first that are done end it, or the first failure with which too few are left."""
+        """The first members that are done end it, or the first failure that leaves too few."""
         members = self._members(depth)
         enough = self._chance.randint(1, len(members))
         states = [member.make() for member in members]
@@ -284,7 +284,7 @@ class RandomFlows:
         return Part(make, "never")
 
     def _repeated(self, depth: int) -> Part:
-        """One after another, or beside each other, until one fails, or all are settled, or enough are done."""
+        """One after another, or at once, until one fails, or all are settled, or enough are done."""
         member, items = self._work(depth - 1), self._chance.randint(1, 3)
         settled, parallel = self._chance.choice([False, True]), self._chance.choice([None, 1, 2])
         enough = None if settled else self._chance.choice([None, 0.5, self._chance.randint(1, items)])

@@ -67,7 +67,7 @@ other = wait(str, name="other")(lambda d: "?")
 
 
 def around(how: str, state: Any) -> Any:
-    """Return a state that may be abandoned, with another inside of it."""
+    """Return a state that may be abandoned, around another state."""
     inner = Flow("inner", Data, start=state, rows=[state.done(over)])
     made: dict[str, Callable[[], Any]] = {
         "race": lambda: race("state", state, other),

@@ -1,4 +1,4 @@
-"""Can a question be answered from the moment it is asked, while the run goes on, or waits for its time?"""
+"""Can a question be answered from the moment it is asked, while the run continues or waits for its time?"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def driven(flow: Flow[Note], by_asyncio: bool) -> Any:
 
 
 def told(kind: type[Any], *arguments: Any) -> tuple[Any, threading.Event]:
-    """A store, and what is set when a run that is driven has asked in it."""
+    """A store, and an event that is set when a running driver has asked there."""
     asked = threading.Event()
 
     class Told(kind):  # type: ignore[misc]
@@ -54,7 +54,7 @@ def told(kind: type[Any], *arguments: Any) -> tuple[Any, threading.Event]:
 
 
 class Beside:
-    """What runs in a thread beside the test."""
+    """A thread that runs during the test."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._result: Any = None
@@ -111,7 +111,7 @@ def test_a_question_beside_a_long_function_is_answered_meanwhile(by_asyncio: boo
 
 
 class PostsLate(FakeClock):
-    """A clock on which somebody answers just before a time is over, and tells the driver nothing."""
+    """A clock on which an answer comes just before a time is over, without a message to the driver."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Does an advance tell rightly what it has changed, and does a driver heed what came in another way?"""
+"""Does an advance report its changes correctly, and does a driver notice outside changes?"""
 
 from __future__ import annotations
 

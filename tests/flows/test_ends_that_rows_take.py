@@ -1,4 +1,4 @@
-"""Can a flow react to its deadline, to a cancellation, and to the end of what is inside of it, without losing data?"""
+"""Can a flow react to its deadline, to a cancellation, and to the end of an inner run, without losing data?"""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_cancellation_from_a_thread_interrupts_a_function_and_the_run_reacts(d
 
 @everywhere
 def test_a_second_cancellation_ends_the_run(driven: Any) -> None:
-    """Even one that comes while the first is told, and if the row leads to where it was."""
+    """Even if it comes while the first is reported, and if the row leads back to the same state."""
     stubborn = wait(int, name="stubborn")(person)
     flow = trip(
         asking.done(over), asking.cancelled(stubborn), stubborn.done(undoing), stubborn.cancelled(undoing), start=asking
@@ -394,7 +394,7 @@ def test_it_does_not_stand_in_what_only_another_end_leads_to() -> None:
 
 @pytest.mark.parametrize("how", ["failure", "cancellation"])
 def test_a_compensation_is_not_begun_anew(how: str) -> None:
-    """Whatever ends the run in the middle of it, once; its deadline passes, too."""
+    """Whatever ends the run in the middle of it, once, including its deadline."""
     work = wait(int, name="work")(person)
     hold = wait(int, name="hold")(person)
     flow = trip(
@@ -509,7 +509,7 @@ LINES = Order(("begun", "tea", "milk"))
 
 @pytest.mark.parametrize("trigger", ["cancelled", "expired"])
 def test_a_row_around_a_flow_gets_what_it_had_come_to(trigger: str) -> None:
-    """Its own rows are not taken then: it ends with what is around it."""
+    """The rows of the inner flow are not taken, because it ends with the outer run."""
 
     def take(t: Trip, why: Failure) -> Trip:
         assert why.data == LINES
@@ -662,7 +662,7 @@ def charge_trip(**options: Any) -> Flow[Trip]:
 
 @pytest.mark.parametrize("how", ["done", "failed", "doubt", "again"])
 def test_a_cancellation_waits_until_the_result_of_a_running_function_is_known(how: str) -> None:
-    """The row is that of the state that follows; the data have what has happened."""
+    """The row of the next state is taken, with data that include the result."""
     flow = charge_trip()
     run = begun(flow)
     run.advance("start:charging#1", Started(at_s=101))

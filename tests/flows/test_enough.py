@@ -1,4 +1,4 @@
-"""Does a state that has enough members give what the first of them gave, and abandon the others?"""
+"""Does a state with enough members give the values of the first of them, and abandon the others?"""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def numbered(n: int) -> int:
 
 
 def model(needed: int, coming: list[tuple[str, bool]]) -> tuple[str, Any]:
-    """Return where a state of members ends, and what it gives, if they end in this order."""
+    """Return where a state of members ends, and its value, if the members end in this order."""
     count, gave, broke = len(NAMES), list[str](), list[str]()
     for name, is_well in coming:
         (gave if is_well else broke).append(name)

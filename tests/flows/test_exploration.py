@@ -1,4 +1,4 @@
-"""Does the model checker find what is wrong with a flow, and say how to get there?"""
+"""Does the model checker find the mistakes in a flow, and say how to get there?"""
 
 from __future__ import annotations
 

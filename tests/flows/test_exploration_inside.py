@@ -1,4 +1,4 @@
-"""Does the model checker walk what is inside of a state, call what is pure twice, and find loops without an end?"""
+"""Does the model checker explore inner states, call pure functions twice, and find endless loops?"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def look_up(name: str) -> str:
 
 
 def letters(*replies: Any, hooks: Any = (), agent_hooks: Any = (), **options: Any) -> Flow[Letter]:
-    """Return a flow of two agents at once, of which one asks for approval; then of a person, and a function."""
+    """Return a flow of two agents at once (one asks for approval), then of a person, and a function."""
     replies = replies or (function_call("look_up", name="it"), "Dear friend")
     clerk = Agent(Script(*replies), name="clerk", functions=[look_up], hooks=agent_hooks)
     terse = Agent(Script("Hi.", "Hi."), name="terse")

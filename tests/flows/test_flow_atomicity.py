@@ -1,4 +1,4 @@
-"""Is an advance of a flow all or nothing, whatever raises in it, at whatever level, and whatever is answered?"""
+"""Is an advance of a flow all or nothing, whatever raises an exception, at every level, and for every answer?"""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def changes_nothing(flow: Flow[Any], error: type[Exception]) -> None:
 
 @everywhere
 def test_a_driver_leaves_it_where_it_was_when_an_action_raises(driven: Driver) -> None:
-    """The answer is not lost: it is asked for again, and an action that is mended goes on."""
+    """The answer is not lost: it is asked for again, and a repaired action continues."""
     mended = False
 
     def keep(o: Order, a: str) -> Order:
@@ -265,7 +265,7 @@ def test_a_member_alone_is_cancelled_and_its_row_taken() -> None:
 
 
 def test_a_group_of_members_that_is_cancelled_says_why() -> None:
-    """And an answer of one of them that is an error is refused: it is somebody's, who may try again."""
+    """An error as a person's answer to a member is refused, because the person may try again."""
     members = [wait(str, name=name)(lambda o: "?") for name in "ab"]
     both = gather("both", *members)  # type: ignore[call-overload]
     run = Flow("f", Order, start=both, rows=[both.done(over)]).prepare(Order())
@@ -280,7 +280,7 @@ def test_a_group_of_members_that_is_cancelled_says_why() -> None:
 
 
 def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
-    """It is as it was, with its listeners and its environment, whatever came of it first."""
+    """It is unchanged, with its listeners and its environment, whatever happened first."""
     failures = iter([LookupError("not now")])
 
     def keep(o: Order, answer: str) -> Order:

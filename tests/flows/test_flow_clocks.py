@@ -1,4 +1,4 @@
-"""Does a flow end when its clock says so, and rest when a time lies beyond the patience of whoever drives it?"""
+"""Does a flow end when its clock says so, and rest when a time is beyond the patience of its driver?"""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class TestEarlierDeadline:
     @pytest.mark.system
     @everywhere
     def test_the_deadline_of_one_member_leaves_what_another_waits_for(self, driven: Driver) -> None:
-        """A lone request goes on, and is not sent again, when the time of somebody else is up."""
+        """A lone request continues, and is not sent again, when the time of another member is over."""
         person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
         brief = subflow("brief", Flow("f", int, start=person, rows=[person.done(over)], limits=limits), lambda n: n)
         model = Slow("fine", took_s=0.1)
@@ -177,7 +177,7 @@ class TestEarlierDeadline:
 
 
 class TestFakeClock:
-    """A clock for tests stands still as long as anything runs: only a sleep beside nothing else moves it."""
+    """A clock for tests stands still while anything runs.  Only a lone sleep moves it."""
 
     @in_both_worlds
     def test_members_that_run_again_and_again_inside_of_a_time(self, driven: Driver) -> None:
@@ -224,7 +224,7 @@ class TestFakeClock:
     @pytest.mark.parametrize("is_first", [True, False])
     @pytest.mark.parametrize("driven", [by_threads, by_call, by_arun])
     def test_a_delay_that_another_member_waits_for_passes(self, is_first: bool, driven: Driver) -> None:
-        """A clock that stands still while a function runs goes on when the delay has passed in real time."""
+        """A clock that stands still during a function continues when the delay has passed in real time."""
         clock, again = FakeClock(), threading.Event()
         model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
         asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")

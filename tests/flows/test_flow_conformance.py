@@ -1,4 +1,4 @@
-"""Is each step of a flow a row of the table at its level, whatever the order, and is any other noticed?"""
+"""Is each step of a flow a row of the table at its level, in every order, and is any other step noticed?"""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_outcomes_alone_give_the_same_record_and_steps_again() -> None:
 
 
 class TestMachine:
-    """The machine of a flow has the rows of its table, each of which can be taken."""
+    """The machine of a flow has the rows of its table, and each of them can be taken."""
 
     DATA = (
         s.Ticket("x"),

@@ -1,4 +1,4 @@
-"""Do steps, members and what a store keeps of them grow no faster than what is done?"""
+"""Do steps, members and their stored data grow only in proportion to the work?"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def doubled(n: int) -> int:
 
 
 class Same(Script):
-    """A model that gives one answer for ever."""
+    """A model that always gives the same answer."""
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
         return self._make_reply("hello", request, timeout_s)

@@ -1,4 +1,4 @@
-"""Are the data that actions make of the types of their fields, and does a step look at what it changes alone?"""
+"""Do the data from actions have the types of their fields, and does a step check only its changes?"""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class Placed(pydantic.BaseModel):
 
 
 def test_validators_of_the_data_are_given_no_context() -> None:
-    """It is the user's, and whether a value of `Any` is looked at is no matter of it."""
+    """The context is the user's, and does not depend on whether a value of `Any` is checked."""
     asking = wait(int, name="asking")(lambda d: "?")
     flow = Flow("f", Placed, start=asking, rows=[asking.done(end("over"), do=into("n"))])
     flow.data_check.check(Placed(anything=object(), n=1))

@@ -1,4 +1,4 @@
-"""Can a run be read as it was, and forked from there, without a trace of it in the run itself?"""
+"""Can a run be read as it was, and forked from there, without a trace in the run itself?"""
 
 from __future__ import annotations
 

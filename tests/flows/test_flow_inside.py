@@ -1,4 +1,4 @@
-"""Do members and flows inside have the depth, the approvers, the policies and the bill of what is around them?"""
+"""Do members and inner flows have the depth, the approvers, the policies and the usage of the outer run?"""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ class TestInside:
 
     @pytest.mark.parametrize("is_async", [False, True])
     def test_hooks_of_the_flow_and_of_its_agents(self, is_async: bool, tmp_path: Path) -> None:
-        """Also of what has ended by the time at which they are told, when it is written."""
+        """They hear of processes that have ended before the events are written, too."""
 
         class Hook:
             def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Is a flow left at rest, wherever its driver is stopped or it is cancelled, with whichever driver?"""
+"""Is a flow left at rest, wherever it is stopped or cancelled, with every driver?"""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
 
 @pytest.mark.parametrize("turn", [0, *[pytest.param(turn, marks=pytest.mark.nightly) for turn in (1, 2)]])
 def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
-    """Through JSON at each; who stops and who goes on from there takes turns."""
+    """Through JSON at each stop.  Different drivers take turns."""
     stops, drivers = (stopped, astopped, raised), DRIVERS
     whole = to_its_end(by_run, (flow := support()), flow.prepare(s.Ticket("x"), clients=models()))
     count = len(by_drive(flow, flow.prepare(s.Ticket("x"), clients=models())))

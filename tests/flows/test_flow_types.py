@@ -1,4 +1,4 @@
-"""Are values that JSON would change, and types that nobody can tell apart, refused before they do harm?"""
+"""Are values that JSON would change, and types that look the same in JSON, refused before they do harm?"""
 
 from __future__ import annotations
 

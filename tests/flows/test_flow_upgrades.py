@@ -1,4 +1,4 @@
-"""Does a run under a flow with other names and fields come to what it would have come to?"""
+"""Does a run in a flow with other names and fields have the same result?"""
 
 from __future__ import annotations
 

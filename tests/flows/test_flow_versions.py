@@ -351,7 +351,9 @@ class TestDamaged:
                     shop.restore(text[:length])
 
     def test_each_part_of_a_document_in_another_ones_place_is_refused_or_read(self) -> None:
-        """No error but a `SnapshotError`, and what is read has effects, and can be saved or says that it cannot."""
+        """The only error is a `SnapshotError`.  Everything that is read has effects, and can be saved or says that it
+        cannot.
+        """
         chosen = random.Random(3)
         values = (None, "x", -1, 10**30, 1.5, True, [], {}, [1], {"x": 1}, "\ud800", float("nan"))
         read = refused = 0

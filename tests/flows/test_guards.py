@@ -1,4 +1,6 @@
-"""Is a guard given what it takes, the data and what came or the data alone, however it is written and driven?"""
+"""Does a guard receive its parameters, the data and the answer or the data alone, in every form and under every
+driver?
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def begun(flow: Flow[Data], **options: Any) -> Any:
 
 
 def work(run: Any) -> None:
-    """Do what is to be done, if there is anything."""
+    """Do the work, if there is any."""
     for effect in run.effects:
         if effect.prefix == "run":
             run.advance(effect.key, Returned(text='"ready"'))
@@ -596,9 +596,9 @@ def test_a_flow_that_is_a_function_of_an_agent_has_an_inbox_too() -> None:
 
 
 class RandomInboxes:
-    """A flow of functions and of waits with an inbox, what each function's time brings, and what comes of it.
+    """A flow of functions and of waits with an inbox, with the answers during each function, and the expected result.
 
-    Odd answers let a wait be entered again, an even one leaves it; what is over stays in the inbox.
+    Odd answers let a wait be entered again, and an even answer leaves it.  The remaining answers stay in the inbox.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Does what came go into a field, whatever the data are, and is a field refused that cannot take it?"""
+"""Does an answer go into a field, for all kinds of data, and is an unsuitable field refused?"""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def about(n: int) -> str:
     ids=["gather", "race", "each", "each, settled"],
 )
 def test_the_deadline_of_the_flow_ends_what_its_members_wait_for(members: Any, answered: int) -> None:
-    """Before the first has answered, and afterwards; also a deadline around a flow that has none of its own."""
+    """Before the first answer, and afterwards; also with an outer deadline for an inner flow without one."""
     inner = Flow("inner", Batch, start=members, rows=[members.done(over)])
     limited = replace(inner, limits=FlowLimits(deadline_s=5))
     around = subflow("around", inner, lambda d: d)

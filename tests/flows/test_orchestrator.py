@@ -452,7 +452,7 @@ def test_steps_have_a_time_limit_and_are_cancelled() -> None:
 
 
 def _at_work(ones: Ones) -> Any:
-    """Return a run whose agent has been asked, and has not answered."""
+    """Return a run whose agent has been asked, but has not answered."""
     run = ones.orchestrator.prepare("x")
     for _ in ones.orchestrator.stream(run):
         if any("working" in effect.key for effect in run.effects):

@@ -1,4 +1,4 @@
-"""May any agent, function, flow or object take part in an orchestrator, and does it do what it says?"""
+"""Can every agent, function, flow or object take part in an orchestrator, and do its work?"""
 
 from __future__ import annotations
 

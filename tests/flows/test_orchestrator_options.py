@@ -1,4 +1,4 @@
-"""Does the orchestrator ask models and people where its options say so, and is it bounded whatever models say?"""
+"""Does the orchestrator ask models and people where its options say so, within its limits, whatever models say?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each model of an orchestrator told what it needs to know, and is what it is told data?"""
+"""Does each model of an orchestrator get the information that it needs, and is that information data?"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = ["freed"]
 
 
 class Cancel:
-    """Cancels the run that is driven, from a function of it, which may run again after the driver was stopped."""
+    """Cancels the running run from one of its functions, which may run again after a stop of the driver."""
 
     run: Any
 

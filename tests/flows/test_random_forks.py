@@ -43,7 +43,7 @@ def driven(flow: Flow[Log], run_id: str, by_asyncio: bool) -> Any:
 
 
 def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> list[str]:
-    """Fork a run at a step, with the same data and with others; return what is wrong with the forks."""
+    """Fork a run at a step, with the same data and with others.  Return the mistakes in the forks."""
     past = flow.runs.at("one", step)
     wrong = []
     state, entries = end
@@ -64,7 +64,7 @@ def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> l
 
 
 def forks_of(seed: int, store: Any = None, *, at_most: int | None = None, clock: Any = None) -> list[str]:
-    """Run the flow of a seed, and fork it at every step, or so many of them; return what is wrong with the forks."""
+    """Run the flow of a seed, and fork it at all or some of its steps.  Return the mistakes in the forks."""
     made, state, entries, _ = RandomFlows(seed, clock).flow()
     limits = FlowLimits(deadline_s=DEADLINE_S) if made.limits.deadline_s == FAR_S else made.limits
     flow = replace(made, store=store or MemoryStore(), limits=limits)

@@ -23,7 +23,7 @@ LATER_S = 4e9  # by a clock that is ahead of the store's, which says when a run 
 
 
 def states_in(record: Any, path: str = "") -> dict[str, str]:
-    """Return the states of a process and of those inside of it, by path."""
+    """Return the states of a process and its inner processes, by path."""
     found = {path: str(record.state)}
     for name, child in record.children.items():
         found |= states_in(getattr(child, "record", child), f"{path}/{name}" if path else name)

@@ -1,8 +1,8 @@
-"""Does time pass as it should by the system's clock: two timers in a row, whatever is around them, whoever drives?
+"""Does time pass correctly on the system's clock: two timers in a row, in every surrounding, under every driver?
 
-Every feature that concerns time stands twice in a row in a flow, which is driven alone, under a deadline, in a subflow
-and among members.  Its way and its data must be the same under all drivers, and no timer may fire before its time, as
-one does that takes the end of the timer before for its own.
+Every feature of time appears twice in a row in a flow, which is driven alone, under a deadline, in a subflow and among
+members.  The path and the data must be the same under all drivers.  No timer may fire early, as happens if it takes the
+end of the timer before it for its own.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ WAYS = [*[(drive, False) for drive in DRIVERS], (by_call, True), (by_acall, True
 
 
 def by_turns(timed: str, number: int) -> list[Any]:
-    """Return one of the ways: each comes up for each flow, and with whatever is around it."""
+    """Return one of the drivers, so that each is used for each flow, in every surrounding."""
     return [WAYS[([*TIMED].index(timed) + number) % len(WAYS)]]
 
 

@@ -1,4 +1,4 @@
-"""Does an answer that is given again under its id count once, whatever became of the run meanwhile?"""
+"""Does an answer that is sent again under its id count once, whatever happened to the run meanwhile?"""
 
 from __future__ import annotations
 

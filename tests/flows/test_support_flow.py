@@ -1,4 +1,4 @@
-"""Does the support flow go the same way, whoever drives it, wherever it is interrupted?"""
+"""Does the support flow take the same path under every driver and with every interruption?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the data decide how long a state may take, once, wherever the run goes on?"""
+"""Do the data decide how long a state may take, once, wherever the run continues?"""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_member_has_no_time_of_its_own_and_what_must_be_known_none_at_all(time
 def test_the_time_is_decided_when_the_state_is_entered_and_kept(
     options: Any, value: Any, due_s: float | None, times: list[Any]
 ) -> None:
-    """Whatever the function says by then, and in another version of the code."""
+    """Whatever the function returns later, and in another version of the code."""
     times[:] = [value]
     flow = flow_of(asked(**options))
     run = begun(flow)
@@ -211,7 +211,7 @@ def test_the_time_is_decided_when_the_state_is_entered_and_kept(
 
 @pytest.mark.parametrize("option", ["within_s", "until"])
 def test_a_state_that_is_entered_again_keeps_its_first_moment(option: str, times: list[Any]) -> None:
-    """The first that there was, through snapshots and in a replay; with restart, the time starts anew."""
+    """Through snapshots and in a replay.  With restart, the time starts again."""
     for restart, dues in ((False, [None, 150.0, 150.0]), (True, [None, 150.0, 200.0 if option == "until" else 180.0])):
         times[:] = [None, *([50, 70] if option == "within_s" else [150, 200]), -1]
         flow = flow_of(asked(**{option: given_time}, restart=restart))

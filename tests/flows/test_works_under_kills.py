@@ -1,6 +1,6 @@
 """Do a support flow, a coding agent of 60 rounds and an orchestrator end alike on each store, while workers die?
 
-And whatever says which run is due: the store's own claim, DBOS or Temporal.
+And with every scheduler: the store's claims, DBOS and Temporal.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def answered(runs: Runs, made: dict[str, Any], folder: Path) -> int:
 
 
 def undisturbed(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Return how each work ends, and what it has done then, if nobody is killed."""
+    """Return the end and the effects of each work without kills."""
     runs = Runs(MemoryStore())
     made = works(runs)
     for name, work in made.items():

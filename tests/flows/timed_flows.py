@@ -33,10 +33,10 @@ class Log:
 
 
 class Stopwatch:
-    """Measures from its making how long a flow has taken: by the clock that tells more.
+    """Measures how long a flow takes, by the clock that shows more.
 
-    Timers are set by the system's time, and waits by a clock that nobody sets.  When the system's time is corrected
-    meanwhile, one of the two clocks shows less than what a flow of both has waited.
+    Timers use the system's time, and waits use a clock that is never set.  If the system's time is corrected meanwhile,
+    one of the two clocks shows less than a flow of both has waited.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def asking(
 
 
 def flow_of(*states: Any, name: str = "timed", environment: Any = REAL, **options: Any) -> Flow[Log]:
-    """Return a flow of states in a row, each of which notes how it ended."""
+    """Return a flow of states in a row, each of which notes its end."""
     rows = []
     for state, following in zip(states, [*states[1:], over], strict=True):
         events = ["done"] * hasattr(state, "done") + ["failed"] * hasattr(state, "failed")

@@ -66,7 +66,7 @@ def note(context: Context[Any], text: str) -> str:
 
 
 def works(runs: Runs) -> dict[str, Any]:
-    """Return what is driven, by name."""
+    """Return the runnables by name."""
     model = orchestrator_kill_worker.Model()
     worker = Agent(model, name="worker", functions=[replace(noting, name="note")])
     return {

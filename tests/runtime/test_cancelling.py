@@ -1,6 +1,6 @@
-"""Does a call end at once when it is called off, stopped or out of time, whatever it waits for and whoever drives?
+"""Does a call end at once when it is cancelled, stopped or out of time, in every wait and under every driver?
 
-"At once" is an order here: its driver has ended before what it waited for is set free.
+"At once" is an order here: the driver has ended before its awaited work is released.
 """
 
 from __future__ import annotations

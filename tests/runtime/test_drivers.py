@@ -515,7 +515,7 @@ class TestReturnedWhenStopped:
 @everywhere
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, driven: Driver):
-    """Those that wait for room go on when others have gone, whatever became of their events."""
+    """Streams that wait for room continue when others have gone, whatever happened to their events."""
     text = " ".join(["x"] * 3 * MAX_BACKLOG)
 
     class Cut(Script):

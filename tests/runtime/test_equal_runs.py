@@ -206,7 +206,7 @@ def lines_of(store: MemoryStore) -> list[Any]:
 
 
 def assert_equal_when_recorded(done: Callable[[], Any], **options: Any) -> None:
-    """Do something twice: all that comes of it is equal where it is recorded, and each span has ended."""
+    """Do something twice, with and without recording: the results are equal, and each span has ended."""
     without = done()
     traces = Traces()
     with traces.recording(**options):
@@ -367,7 +367,7 @@ def test_a_broken_exporter(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Raising:
-    """A probe of which one method raises."""
+    """A probe in which one method raises an exception."""
 
     def __init__(self, method: str) -> None:
         self._method = method

@@ -1,4 +1,4 @@
-"""Can a call be followed in the log, under every driver, and is every line of it fit to be written anywhere?"""
+"""Can a call be followed in the log, under every driver, and is every line fit to be written anywhere?"""
 
 from __future__ import annotations
 

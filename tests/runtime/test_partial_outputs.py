@@ -1,4 +1,4 @@
-"""Do listeners hear of the output while it arrives, alike under every driver, and does nobody else pay for it?"""
+"""Do listeners get the output while it arrives, alike under every driver, at no cost to other calls?"""
 
 from __future__ import annotations
 

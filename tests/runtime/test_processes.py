@@ -1,4 +1,4 @@
-"""Is a process with children driven as an agent call is, by every driver and whoever listens?"""
+"""Is a process with children driven like an agent call, by every driver and with every listener?"""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LONG_S = 30.0
 
 
 def solo(*entries: Any, functions: Any = (), limits: Limits = Limits(), **environment: Any) -> Solo:
-    """A member with a model of its own."""
+    """A member with its own model."""
     return Solo(
         prompt=Prompt("x", path="p", functions=functions),
         limits=limits,

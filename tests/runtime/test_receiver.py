@@ -66,7 +66,7 @@ provider.shutdown()
 
 
 def test_one_trace_of_two_processes(tmp_path: Path) -> None:
-    """The first asks for an approval, and ends; the second gives it, and goes on."""
+    """The first asks for an approval and ends; the second gives it and continues."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     with Receiver() as receiver:
         for what in ("asks", "answers"):
@@ -161,7 +161,7 @@ OF_THE_ENVIRONMENT = {
 
 @pytest.mark.parametrize("options", [IN_THE_CLIENT, {"headers": {"x-session": "secret-in-a-header"}}])
 def test_secrets_are_in_no_span(options: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirteen, each at a place of its own; what the model was asked and answered is not there either."""
+    """Thirteen secrets, each in another place.  The requests and answers of the model are not there either."""
     for name, value in OF_THE_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     seen: list[str] = []

@@ -170,7 +170,9 @@ def _quote(*args: str) -> str:
 
 
 class TestAStepThatFails:
-    """The step may be there to redact, so the model must not see what it failed on, nor an exception that quotes it."""
+    """The step may be there to redact, so the model must see neither the failed value nor an exception that quotes
+    it.
+    """
 
     SECRET = "iban=AT61 1904"
     TOLD = "The function account was run, but its result could not be prepared"

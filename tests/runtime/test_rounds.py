@@ -57,17 +57,17 @@ def stuck() -> Iterator[Callable[[str], Any]]:
     over = threading.Event()
 
     def plain() -> str:
-        """Wait for ever."""
+        """Wait forever."""
         over.wait(LONG_S)
         return "never heard"
 
     async def waiting() -> str:
-        """Wait for ever."""
+        """Wait forever."""
         await asyncio.Event().wait()
         return "never heard"
 
     async def stubborn() -> str:
-        """Wait for ever, also when it is cancelled."""
+        """Wait forever, also when it is cancelled."""
         while not over.is_set():
             try:
                 await asyncio.Event().wait()
@@ -226,14 +226,14 @@ class TestAtOnce:
 
 
 class TestStopping:
-    """A driver that is stopped keeps what has come, and tells what it leaves behind."""
+    """A stopped driver keeps the outcomes that have come, and reports the abandoned effects."""
 
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_functions_that_are_left_behind_are_told(self, driven: Driver):
         begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
 
         def work(context: Context, n: int) -> None:
-            """Work until nobody waits any more."""
+            """Work until the last waiter has gone."""
             begun.wait(10)
             for _ in range(2000):
                 if context.is_cancelled():
@@ -364,7 +364,7 @@ class TestTimeouts:
         began, cancelled = threading.Event(), threading.Event()
 
         async def work() -> None:
-            """Wait for ever."""
+            """Wait forever."""
             began.set()
             try:
                 await asyncio.Event().wait()
@@ -385,7 +385,7 @@ class TestTimeouts:
 
         @function(timeout_s=0.1)
         def work(context: Context) -> None:
-            """Work until nobody waits any more."""
+            """Work until the last waiter has gone."""
             context.emit("begun")
             while not context.is_cancelled():
                 over.wait(0.001)
@@ -499,7 +499,7 @@ class TestDeadline:
     def test_a_wait_that_ends_ends_what_was_waited_for(
         self, deadline_s: float | None, timeout_s: float | None, is_over: bool, driven: Driver
     ):
-        """The clock stands still, but the wait has lasted: what it lasted until is over, and nothing else."""
+        """The clock stands still, but the wait has lasted its time, so only its timer is over."""
         free = threading.Event()
         work = Function(name="work", call=lambda: free.wait(LONG_S), timeout_s=timeout_s)
         one = seed(prompt(work), limits=Limits(deadline_s=deadline_s))
@@ -518,13 +518,13 @@ class TestProgress:
         seen = threading.Event()
 
         def plain(context: Context, n: int) -> str:
-            """Go on only when somebody has seen how far it is."""
+            """Continue only after the progress has been seen."""
             context.emit({"step": n})
             assert seen.wait(20)
             return "seen"
 
         async def waiting(context: Context, n: int) -> str:
-            """Go on only when somebody has seen how far it is."""
+            """Continue only after the progress has been seen."""
             context.emit({"step": n})
             assert await asyncio.to_thread(seen.wait, 20)
             return "seen"

@@ -33,7 +33,7 @@ def forked() -> Any:
 
 
 def assert_journal(lines: Any) -> None:
-    """One ending, no fence that falls, and nothing that was started twice without somebody's word."""
+    """Assert one ending, intact fences, and that nothing was started twice without a person's word."""
     assert_fences(lines)
     entries = [json.loads(line) for line in lines]
     assert sum(entry["steps"][-1][1] == "answered" for entry in entries) == 1
@@ -62,16 +62,16 @@ class Often:
 
 
 class Crowd:
-    """Workers of a store in OS processes of their own, which are begun anew when they die.
+    """Workers of a store in separate OS processes, which are started again when they die.
 
     Args:
-        forks: What makes OS processes; see `forked`.
-        address: Of the store, undisturbed.
-        folder: Where effects are noted.
+        forks: Makes OS processes; see `forked`.
+        address: The address of the undisturbed store.
+        folder: The folder for notes of effects.
         workers: The address of the store for each worker, and by how many seconds its clock is ahead.
         runs: How many runs there are at first.
-        lease_s: Of the workers.
-        doubt_s: How long a doubt is looked at before it is answered, as who is doubted may still be alive.
+        lease_s: The lease of the workers.
+        doubt_s: How long a doubt waits for an answer, because the doubted process may still be alive.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Crowd:
                     self.doubts += sum(key.startswith("reconcile") for key in told)
 
     def assert_ended_once(self) -> str:
-        """Assert that each run has ended and was paid once; return what is to be said of them."""
+        """Assert that each run has ended and was paid once, and return a summary."""
         effects = Counter(self._notes.read_text().splitlines())
         highest = 0
         for name in self.names:

@@ -122,7 +122,7 @@ class Kill:
 
 
 def begin(path: str, notes_path: str, at: int) -> None:
-    """Drive the run until it waits, if nobody kills the OS process before."""
+    """Drive the run until it waits, unless the OS process is killed before."""
     _driven(path, notes_path, at, lambda agent, sink: agent.run(_seeded(agent), sink))
 
 
@@ -148,7 +148,7 @@ def _driven(path: str, notes_path: str, at: int, act: Callable[[Any, Any], Any])
 
 
 def answer(path: str, notes_path: str, at: int) -> None:
-    """Answer what is asked, as somebody who can see what was paid."""
+    """Answer the questions like a person who can see the payments."""
     notes = Notes(notes_path)
     store = opened(path)
     kill = Kill(at, notes)
@@ -177,9 +177,9 @@ def answers(run: Any, effects: str) -> dict[str, Outcome]:
 
 
 def work(address: str, notes_path: str, lease_s: float = LEASE_S, ahead_s: float = 0.0) -> None:
-    """Advance whatever is due, until somebody kills the OS process, whose clock is ahead of others by ``ahead_s``.
+    """Advance due runs until the OS process is killed.  Its clock is ahead by ``ahead_s``.
 
-    With such a clock its model never asks for patience: a wait that it began would end an hour too late for others.
+    With a clock ahead, its model never asks for patience: such a wait would end an hour too late for others.
     """
     if ahead_s:
         real = time.time

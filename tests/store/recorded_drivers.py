@@ -58,7 +58,7 @@ def by_adrive(process: Any, environment: Environment, recorder: Any, sink: Sink)
 
 
 def journaled(team: Team) -> Team:
-    """Begin the journal of a run of it."""
+    """Begin the journal of a run."""
     team.journal = Journal(team.record, "r1", team_header())
     return team
 

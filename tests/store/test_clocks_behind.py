@@ -1,4 +1,4 @@
-"""Is a run in backoff left in peace by a driver whose clock is behind that of the store?"""
+"""Is a run in backoff left alone by a driver whose clock is behind the store's clock?"""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_it_is_claimed_twice(store: Any, clock: FakeClock) -> None:
 
 
 def test_who_claims_it_too_early_gives_it_back_for_as_long_as_it_waits(store: Any, clock: FakeClock) -> None:
-    """As one does that an engine tells of it, or that does not know yet that its clock is behind."""
+    """For example, a worker that an engine notifies, or that does not know yet that its clock is behind."""
     agent = in_backoff(store, clock)
     worker = Worker([agent], agent.runs.all, patience_s=1.0)
     assert worker.drive("r")
@@ -91,7 +91,7 @@ def test_who_claims_it_too_early_gives_it_back_for_as_long_as_it_waits(store: An
 
 
 def test_others_whose_clocks_are_right_take_it_in_time(store: Any, clock: FakeClock) -> None:
-    """One that has learned that its clock is behind leaves to them what it does not think to be due."""
+    """A worker that knows that its clock is behind leaves them the runs that it considers not due."""
     behind = Runs(store)
     store.create("first", "{}", agent="a")
     lease = behind.claims.claim_due(["a"])

@@ -1,4 +1,4 @@
-"""When is a run that has no name yet created, and what becomes of it if that fails, or its call ends before?"""
+"""When is a run without a name created, and what happens if that fails, or if its call ends before?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Drive = Callable[..., Any]
 
 
 class Model(Script):
-    """A model whose runs have random names, as those of all but a `Script` have."""
+    """A model whose runs have random names, as with every model but a `Script`."""
 
     environment_defaults: ClassVar[dict[str, Any]] = {}
 

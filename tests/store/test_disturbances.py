@@ -1,4 +1,4 @@
-"""Does every run in Postgres end once, whatever dies, freezes, is cut off, or has a clock that is wrong?"""
+"""Does every run in Postgres end once, whatever dies, freezes, is cut off, or has a wrong clock?"""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_server_is_killed_and_started_again(
 
 
 def test_the_network_is_cut(server: PostgresServer, crowded: Callable[..., Crowd], say: Callable[[str], None]):
-    """It carries nothing for a while, or nothing back, or ends connections, some of them in the midst of a commit."""
+    """It carries nothing for a while, or nothing back, or ends connections, sometimes in the middle of a commit."""
     cuts = {"stalls": 0, "halves": 0, "resets": 0}
     with closing(Network(server.port)) as network, closing(Network(server.port)) as other:
         crowd = crowded(

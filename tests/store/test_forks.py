@@ -60,7 +60,7 @@ def test_a_script_of_a_journal_in_memory_is_that_of_its_lines():
 
 
 def test_what_the_model_of_a_process_inside_said_is_repeated_too():
-    """Keys have a path before them there; other effects are left out, whatever their paths are called."""
+    """Keys have a path there.  Other effects are left out, whatever their paths are called."""
 
     def entry(key: str, text: str) -> str:
         outcome = {"kind": "replied", "reply": as_json(Reply.of(text))}
@@ -255,7 +255,7 @@ def test_nothing_is_undone_that_a_store_has():
 
 
 class Unfinished(MemoryStore):
-    """A store in which whoever copies a run dies just after the copy was created, and the lease is over."""
+    """A store whose process dies just after a copy was created.  The lease is over."""
 
     is_dying = False
 

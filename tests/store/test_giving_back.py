@@ -1,4 +1,4 @@
-"""Is a run given back, and the error that ended its driver told, whatever else goes wrong at that moment?"""
+"""Is a run released, and the error that ended its driver raised, whatever else fails at that moment?"""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def test_a_forked_process_does_not_give_back_the_run_that_its_parent_drives(tmp_
 def test_a_stream_that_was_left_half_way_is_closed_without_an_error(
     is_collected: bool, taken: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """All async generators that are left are closed beside each other, each by a task of its own."""
+    """All abandoned async generators are closed at once, each by a separate task."""
     store = SqliteStore(tmp_path / "runs.db")
     left: list[Any] = []
 

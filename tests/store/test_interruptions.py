@@ -122,7 +122,7 @@ def interrupted(at: int) -> tuple[MemoryStore, Effects, Trap]:
 
 
 def assert_whole(store: Store, effects: Effects, place: str) -> None:
-    """The run goes on elsewhere to its end, and its journal is that of its record."""
+    """Assert that the run continues elsewhere to its end, and that its journal matches its record."""
     held = store.list()
     if not held or held[0].holder is not None:
         if not held:
@@ -182,7 +182,7 @@ class Stop(Exception):
 
 
 def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
-    """Drive a run until its event number ``at``; return whether it came, what ran, and how much had by then."""
+    """Drive a run until its event number ``at``.  Return whether it came, what ran, and what had returned."""
     effects, heard = Effects(), 0
     agent = clerk(store, *effects.functions, approve=lambda f: True)
     one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), definition_of(agent))
@@ -203,7 +203,7 @@ def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
 @pytest.mark.parametrize("way", HEARD, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("every", [len(HEARD), pytest.param(1, marks=pytest.mark.nightly)])
 def test_what_had_returned_is_not_run_again_wherever_the_driver_was_stopped(every: int, way: Way):
-    """At each event by one of the ways, or by each of them; in the stores by turns."""
+    """At each event, by one of the ways or by all of them.  The stores take turns."""
     at, stops = 1 + HEARD.index(way) % every, 0
     while True:
         store = (MemoryStore, LastingStore)[(at + HEARD.index(way)) % 2]()

@@ -188,7 +188,7 @@ def test_a_forked_process_renews_its_own_leases() -> None:
 
 
 def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_told_now() -> None:
-    """Who heard of the failure answered again, and was told that it had been answered before."""
+    """After a failure, people would answer again, and hear that it had been answered before."""
 
     class Away(Renewed):
         def fetch(self) -> None:

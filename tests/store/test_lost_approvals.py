@@ -155,7 +155,7 @@ def test_an_approval_that_the_journal_has_already_is_kept_as_well(make: Make):
 
 @pytest.mark.parametrize(("make", "code"), [(plain, GONE), (plain, OTHER), (outer, GONE), (flow, OTHER)])
 def test_nobody_approves_of_what_the_code_cannot_run(make: Make, code: Any):
-    """As long as nobody has, it goes on asking, and a refusal is one."""
+    """Until it can, the run keeps asking.  A refusal is accepted."""
     store = MemoryStore()
     path = begun(make, store)
     with pytest.raises((CallSuspended, FlowSuspended)):

@@ -1,4 +1,4 @@
-"""Does a function with once=True run once, and is somebody asked where nobody knows what became of it?"""
+"""Does a function with once=True run once, and is a person asked if its outcome is unknown?"""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_it_does_not_begin_when_the_store_has_told_of_its_start_after_the_lease(way: Way, monkeypatch: Any):
-    """The network was cut between the commit and its answer, and meanwhile somebody let another holder run it."""
+    """The network was cut between the commit and its answer, and meanwhile another holder was allowed to run it."""
     monkeypatch.setattr(RENEWER, "hold", lambda recorder: None)  # it is cut off as well
     shop = Shop()
     shop.free.set()
@@ -270,7 +270,7 @@ def test_reconcile_that_returns_something_else_is_the_users_mistake_and_the_run_
 
 
 def test_what_came_at_the_moment_of_the_loss_is_posted():
-    """The function has returned, and its entry meets a lease that is lost: nobody has noticed before."""
+    """The function has returned, and its entry meets a lost lease, which was not noticed before."""
     shop = Shop()
     driver, came = lost_in_the_function(shop, is_async=False)
     agent = shop.next_holder()

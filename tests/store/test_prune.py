@@ -1,4 +1,4 @@
-"""Does retention delete what it says, and nothing that goes on?"""
+"""Does retention delete what it promises, and no run in progress?"""
 
 from __future__ import annotations
 

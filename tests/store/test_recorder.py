@@ -19,7 +19,7 @@ RUN = "r1"
 
 
 class Driver:
-    """What a recorder asks of its driver: it is told to look for letters, or to let go of a request as well."""
+    """The part of a driver that a recorder needs: it is told to look for letters, or to release a request as well."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""Is a record the fold of its journal, whoever drives; and is a journal written before anything follows from it?"""
+"""Is a record the fold of its journal, under every driver, and is a journal written before anything follows from it?"""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def assert_same_traces(one: Any, other: Any) -> None:
 
 
 class Order:
-    """What happened, in order: appends, with what they comprise; what was performed; and what was told."""
+    """The events in order: appends with their content, performed effects, and reports."""
 
     def __init__(self, **options: Any) -> None:
         self.store = Noting(**options)

@@ -314,7 +314,7 @@ class Timed:
         self.world.broken = set()
 
     def retry(self, flow: Flow[Order], *, later_s: float = 3600.0) -> float:
-        """Retry the run; return the time of it."""
+        """Retry the run and return the time of the retry."""
         self.clock.advance(later_s)
         flow.runs.all.retry("f", at_s=self.clock.now())
         return float(self.clock.now())

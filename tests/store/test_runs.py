@@ -1,4 +1,4 @@
-"""Do runs rest, wake, change hands and end as they should, whatever was deployed in between?"""
+"""Do runs rest, wake, change hands and end correctly, whatever was deployed in between?"""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def resume(agent: Agent[Any, Any], told: Any = None) -> Any:
 
 
 def create(agent: Agent[Any, Any]) -> None:
-    """Begin a run that nobody has driven yet."""
+    """Begin a run that has not been driven."""
     header = agent.prepare("Go.", run_id="r1").journal.header
     assert agent.runs.all.store.create("r1", header, agent=agent.name) is True
 
 
 class Crowded(MemoryStore):
-    """A store in which a worker claims what is due as soon as a run was created."""
+    """A store in which a worker claims due runs as soon as a run is created."""
 
     def create(self, *args: Any, **options: Any) -> Lease | bool:
         made = super().create(*args, **options)
@@ -119,7 +119,7 @@ def test_a_run_rests_with_its_question_and_goes_on_with_the_answer(store: Any):
 
 
 def test_an_answer_has_the_time_of_the_clock_that_drives_the_run(store: Any):
-    """Also where another model, with a clock of its own, is given for now."""
+    """Even if another model, with its own clock, is given for now."""
     agent = Agent("openai:m", functions=[wipe], name="clerk", store=store)
     with pytest.raises(CallSuspended):
         agent.call("Wipe.", run_id="r", model=Script(function_call("wipe", path="x")))
@@ -589,7 +589,7 @@ def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str):
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(is_heard: bool):
-    """The first comes while the driver waits for the stream, or while a listener has an event of it."""
+    """The first comes while the driver waits for the stream, or while a listener handles one of its events."""
 
     class SlowToClose(Script):
         async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
@@ -646,7 +646,7 @@ def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
 
 
 def test_arguments_that_do_not_fit_are_refused_before_they_are_posted(store: Any):
-    """Else the model would be told of a person's mistake, and the question be over."""
+    """Otherwise the model would hear of a person's mistake, and the question would be closed."""
 
     @function(needs_approval=True)
     def refund(cents: int) -> str:

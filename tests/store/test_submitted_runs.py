@@ -73,7 +73,7 @@ def agent_of(store: Any, *replies: Any, **options: Any) -> Agent[Any, str]:
 
 
 class Working:
-    """A worker in a thread of its own."""
+    """A worker in a separate thread."""
 
     def __init__(self, agent: Any, threads: int = 1, **options: Any) -> None:
         self.worker = Worker([agent], agent.runs.all, **options)

@@ -1,4 +1,4 @@
-"""Are conversations kept as they were, whoever answers at once, and whatever becomes of a turn?"""
+"""Are conversations kept intact when several answer at once, and whatever happens to a turn?"""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class TestTurns:
         assert len(agent.conversation("c").read()) == 7
 
     def test_a_turn_that_somebody_gave_up_is_left_out(self, store):
-        """It has ended, and its snapshot is that of a call which had not."""
+        """It has ended, but its snapshot shows a call that has not."""
         agent = agent_of(store, "one", function_call("add", a=1, b=2), function_call("wipe", path="x"), "three")
         agent.conversation("c").call("First.")
         with pytest.raises(CallSuspended):

@@ -1,7 +1,8 @@
-"""What workers drive in the tests of engines: an agent, a flow and an orchestrator that need nothing of an OS process.
+"""The runnables of workers in the tests of engines: an agent, a flow and an orchestrator that need no state of a
+process.
 
-Their models know from the dialog what to say, so that any worker goes on with any run.  Their effects are lines in
-files of the folder in which the worker runs.
+Their models reply according to the dialog, so that any worker can continue any run.  Their effects are lines in files
+of the folder in which the worker runs.
 """
 
 from __future__ import annotations

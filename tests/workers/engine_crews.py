@@ -1,4 +1,4 @@
-"""Workers in OS processes of their own, the runs that they are given, and the person who answers them."""
+"""Workers in separate OS processes, the runs that they get, and the person who answers them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ EFFECTS = ("paid.txt", "outbox.txt", "noted.txt")  # a line each, which begins w
 def worker(
     folder: Path, url: str, *options: str, temporal: str = "", turn_s: float = 0.0, before: str = ""
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a worker in its own OS process, which is killed at the end if it is still there.
+    """Yield a worker in a separate OS process, which is killed at the end if it is still there.
 
     Args:
-        folder: Where it runs.
+        folder: The folder in which it runs.
         url: The address of its store.
-        options: Of the command.
+        options: The options of the command.
         temporal: The address of Temporal's server.
         turn_s: See `engine_agents`.
-        before: Python that is run before the command.
+        before: Python code that runs before the command.
     """
     path = os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])
     with (folder / "workers.log").open("a") as log:
@@ -70,7 +70,7 @@ def worker(
 
 
 def begin(runs: Runs, what: Any, name: str, task: Any) -> None:
-    """Put a run into the store, for whoever drives it."""
+    """Put a run into the store."""
     kept = what.changed(store=runs) if what is orchestrator else replace(what, store=runs)
     assert runs.store.create(name, kept.prepare(task, run_id=name).journal.header, agent=what.name)
 
@@ -108,7 +108,7 @@ def lines(file: Path) -> list[str]:
 def answered_until_all_end(
     folder: Path, runs: Runs, names: list[str], within_s: float, meanwhile: Callable[[], None] = lambda: None
 ) -> int:
-    """Answer what is asked until all runs have ended; return how many doubts there were."""
+    """Answer questions until all runs have ended.  Return how many doubts there were."""
     ends_s, doubts = time.monotonic() + within_s, 0
     while not all_ended(runs, names):
         log = folder / "workers.log"

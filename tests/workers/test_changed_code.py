@@ -24,7 +24,7 @@ class Order:
 
 
 def orders(store, name="review"):
-    """A flow that waits for somebody in a state of this name."""
+    """A flow that waits for a person in a state of this name."""
 
     def shown(o: Order) -> str:
         return "Is it right?"
@@ -40,7 +40,7 @@ class TestStuck:
 
     @pytest.fixture
     def stuck(self, store):
-        """A run that waits, and was touched by code without the state that it is in; returned as it was before."""
+        """Return a waiting run that code without its present state has tried to drive, as it was before."""
         with pytest.raises(FlowSuspended):
             orders(store).call(Order(), run_id="one")
         before = rows(store)["one"]
@@ -235,7 +235,7 @@ class TestChangedCode:
 
 
 class TestVersionsSideBySide:
-    """Each takes the runs that were begun by its own code."""
+    """Each worker takes the runs that its own code began."""
 
     def test_each_leaves_those_of_the_other_alone(self, store):
         create(store, shop.shop(), "old")

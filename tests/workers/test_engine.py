@@ -1,4 +1,4 @@
-"""What a store tells an engine, and what an engine does with what it is told; no engine is needed for that."""
+"""What a store tells an engine, and how the engine reacts, without a real engine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Told:
         self.store = PostgresStore(url, self.clock, on_due=lambda c, run, due_s: self.all.append((run, due_s)))
 
     def now(self) -> list[tuple[str, float]]:
-        """Return what it was told since the last time."""
+        """Return the messages to the hook since the last time."""
         told, self.all[:] = [*self.all], []
         return told
 

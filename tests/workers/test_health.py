@@ -1,4 +1,4 @@
-"""Does a worker say truly how it is, to its program, to probes and to Prometheus, and to nobody more than that?"""
+"""Does a worker report its health correctly, to its program, to probes and to Prometheus, and nothing more?"""
 
 from __future__ import annotations
 

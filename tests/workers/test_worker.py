@@ -1,4 +1,4 @@
-"""Do workers advance what is due, all of it and nothing else, and outlast what fails?"""
+"""Do workers advance all due runs and no others, and survive failures?"""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class TestFailing:
         assert rows(store)["one"].waits == before
 
     def test_one_that_was_answered_is_tried_until_it_can_be_driven(self):
-        """However long that takes, and whatever the clock of the worker says: its code is not at fault."""
+        """However long that takes, whatever the clock of the worker says, because its code is not at fault."""
         now_s = [1000.0]  # behind all other clocks
         store = MemoryStore(lambda: now_s[0])
         agent = shop.shop(store=store)

@@ -115,7 +115,7 @@ def test_what_a_killed_worker_had_is_taken_by_another(runs: Runs, tmp_path: Path
 @pytest.mark.system
 @pytest.mark.parametrize("mode", [("--tasks", "100"), pytest.param(("--threads", "8"), marks=pytest.mark.nightly)])
 def test_sigterm_gives_back_what_does_not_end_in_time(runs: Runs, tmp_path: Path, mode: tuple[str, str]) -> None:
-    """With exit status 0, no later than it was told; the next worker need not wait for leases."""
+    """With exit status 0, within its time.  The next worker need not wait for leases."""
     create(runs, 20)
     with started(str(tmp_path / "runs.db"), *mode, "--drain-s", "0.5", model_s=600.0) as first:
         until(lambda: held(runs) == (20 if "--tasks" in mode else 8))

@@ -43,13 +43,13 @@ class Day:
 
 @dataclass(frozen=True)
 class Port:
-    """A published graph, written anew.
+    """A published graph, ported to this package.
 
     Attributes:
         flow: The flow.
-        start: What it works on.
+        start: The first data.
         days: The script.
-        check: Asserts what its authors mean, of the data it ends with and of the lines that its functions logged.
+        check: Asserts what the authors mean, of the last data and of the lines that the functions logged.
         gives: The answers of each state, for `explore`.
     """
 

@@ -1,6 +1,6 @@
 """Do graphs that others have published do here what their authors mean?
 
-Each module `p…` of this folder is one, written anew.  Its docstring names the source, and says what differs.
+Each module `p…` of this folder is a port of one graph.  Its docstring names the source and the differences.
 """
 
 from __future__ import annotations

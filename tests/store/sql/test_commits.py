@@ -1,4 +1,4 @@
-"""Does what many write at a time become few commits, and does each get its own outcome?"""
+"""Do many writes become few commits, and does each get its own outcome?"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class TestMemoryStore(StoreConformance):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_can_use_its_copy_whatever_other_threads_did_at_that_moment():
-    """A thread that it does not have held the lock, for ever."""
+    """Otherwise a thread that does not exist there would hold the lock forever."""
     is_writing = threading.Event()
 
     def slow() -> float:

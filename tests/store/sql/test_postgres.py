@@ -149,7 +149,7 @@ def test_a_session_that_was_cut_begins_anew_under_its_number(store: PostgresStor
 
 @pytest.mark.system
 def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: str):
-    """A lock would be that of a connection of the pooler, whose end would be taken for the death of the process."""
+    """A lock would belong to a connection of the pooler, whose end would look like the death of the process."""
     with closing(PostgresStore(f"{url}&pooled=yes")) as pooled, closing(PostgresStore(url)) as other:
         pooled.create("r", "header", agent="a")
         lease = pooled.claim("w", for_s=LONG_S, run="r")
@@ -224,7 +224,7 @@ def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(store: Po
 
 
 class Losing:
-    """Work whose connection is ended by the server, before it goes on or when it is to be committed."""
+    """Work whose connection the server ends, before it continues or at its commit."""
 
     def __init__(self, store: PostgresStore, *, goes_on: bool) -> None:
         self._store = store
@@ -461,7 +461,7 @@ def test_a_clock_that_is_not_the_servers_is_told(
 
 @pytest.mark.system
 def test_no_claim_and_no_page_goes_through_all_runs(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
-    """Among 30,000, of which some are due; how they are found depends on what ANALYZE has found."""
+    """Among 30,000 runs, some of them due.  The query plan depends on the results of ANALYZE."""
     for name in ("a", "b", "c"):
         lease = store.create(name, "header", agent=name, holder="w", for_s=LONG_S)
         store.append(lease, 0, ["one"], Suspension(state="S", due_s=0.0 if name == "c" else 1e10))  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 class Other:
-    """Another OS process with a store, which says what it has done and then waits for a line."""
+    """Another OS process with a store.  It reports its work and then waits for a line."""
 
     def __init__(self, path: Path, code: str) -> None:
         command = [sys.executable, "-W", "error", "-c", OTHER + code, str(path)]
@@ -320,7 +320,7 @@ def test_a_transaction_that_breaks_leaves_nothing_of_its_group(store: SqliteStor
 
 
 def test_what_is_promised_is_forced_to_the_disk_and_a_claim_alone_is_not(store: SqliteStore):
-    """What a lease is good for begins with an entry, and whoever holds one dies with the machine."""
+    """A lease matters only with the first entry, and its holder dies with the machine."""
     commits = list[int]()
 
     def watched(connections: Any) -> None:

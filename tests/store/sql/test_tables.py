@@ -1,4 +1,4 @@
-"""Are the tables of an older release brought up to date, and those of a newer one refused?"""
+"""Are the tables of an older release upgraded, and the tables of a newer release refused?"""
 
 from __future__ import annotations
 
