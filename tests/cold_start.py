@@ -1,7 +1,7 @@
 """A program in which many threads use everything for the first time at once: ``python cold_start.py runs.db``.
 
-Each thread begins with another part, so that each part is first used beside each of the others.  It prints what is not
-as it should be, and ends with 1 then.
+Each thread begins with another part, so that each part is first used together with each of the others.  The program
+prints every deviation, and then exits with 1.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_the_package_itself_loads_no_library_before_it_is_needed():
 
 
 def test_an_import_of_the_package_stays_small():
-    """As the first statement of a program; what is imported inside of functions comes later, if at all."""
+    """As the first statement of a program.  Imports inside functions come later, if at all."""
     loaded, left = set[str](), [""]
     while left:
         module = left.pop()

@@ -47,7 +47,7 @@ def words_of(command: str) -> list[str]:
 
 
 def problem(words: list[str]) -> str:
-    """Return what is wrong with the names of a command and of its options; empty: nothing."""
+    """Return what is wrong with the names of a command and of its options, or empty."""
     found: Any = get_command(app)
     while hasattr(found, "commands") and words and not words[0].startswith("-"):
         if words[0] not in found.commands:
@@ -190,7 +190,7 @@ def test_the_agent_of_the_page_on_services_is_served_by_its_command(
 def test_the_commands_of_the_page_on_runs_do_a_task_over_postgres(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As a reader does it, each command in an OS process of its own."""
+    """As a reader does it, each command in a separate OS process."""
     ((code, shown),) = re.findall(
         r"^```python\n([^`]*?Three bills[^`]*?)^```\n(?:(?!^## ).)*?^```console\n(.*?)^```",
         TEXTS["docs/runs.md"].partition("## Many machines")[2],

@@ -1,8 +1,8 @@
-"""Does what a call costs grow as it should?
+"""Does the cost of a call grow as it should?
 
-Work is counted where it can be (calls of functions, items that are looked at, bytes): that knows no noise, and its
-bounds are close.  Where time is told, it is beside the same work by hand in the same process, as the least of many
-short batches, and a bound that is missed is measured again before it is believed.
+Work is counted where possible (calls of functions, visited items, bytes), because counts have no noise and allow close
+bounds.  Times are compared with the same work by hand in the same process, as the least of many short batches.  A
+missed bound is measured again before it is believed.
 """
 
 from __future__ import annotations

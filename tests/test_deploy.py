@@ -141,7 +141,9 @@ def server() -> Iterator[PostgresServer]:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_ticket_is_done_by_workers_one_of_which_dies(server: PostgresServer, tmp_path: Path) -> None:
-    """Asked and answered over the service, with the secrets in files; all leave well when they are told to."""
+    """Asked and answered over the service, with the secrets in files.  All processes leave well when they are told
+    to.
+    """
     pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
     for name, secret in SECRETS.items():
         (tmp_path / name).write_text(f"{secret}\n")

@@ -45,7 +45,7 @@ def title(example):
 
 @pytest.fixture
 def run(request, monkeypatch, tmp_path):
-    """Runs an example as a program of its own, in an empty folder at first; a real one may ask a model over HTTP."""
+    """Run an example as a separate program, in an empty folder at first.  A real model may be asked over HTTP."""
 
     def run(name, code):
         with registries():
@@ -63,7 +63,7 @@ def run(request, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("example", MARKED, ids=title)
 def test_every_example_runs_and_prints_what_it_is_said_to_print(example, run, capsys, tmp_path):
-    """Run again where it has left something, it goes on from that, or says it again."""
+    """A second run continues from the files of the first, or prints the same again."""
     name, code, output = example
     run(name, code)
     if output:

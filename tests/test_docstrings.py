@@ -1,7 +1,7 @@
 """Does each public name have an example in its docstring, and is it true?
 
-An example knows the names at the top of the package, those of its own sub-package, and `Script`,
-`function_call`, `Pieces` and `token_reply`.
+An example knows the names at the top of the package, the names of its sub-package, and `Script`, `function_call`,
+`Pieces` and `token_reply`.
 """
 
 from __future__ import annotations

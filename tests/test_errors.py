@@ -1,4 +1,6 @@
-"""Is every error somebody's fault, and can it be stored, sent to another process, and retried when that may help?"""
+"""Does every error say whose fault it is, and can it be stored, sent to another process, and retried when that may
+help?
+"""
 
 from __future__ import annotations
 

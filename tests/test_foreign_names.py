@@ -1,4 +1,4 @@
-"""Is a word of another library, or a misspelt one, refused by name, with what is right here?"""
+"""Is a word of another library, or a misspelt word, refused by name, with the right word?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Does the heart of the suite pass under the newest other Python that is supported and is on this machine?
+"""Does the core of the suite pass under the newest other supported Python on this machine?
 
-The workflows test those between: here, three of them would take too long for a night.
+The workflows test the versions in between.  Here, three of them would take too long for a night.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def full_version(python: Path) -> tuple[int, ...]:
 
 
 def interpreter(version: str) -> Path | None:
-    """Return the newest Python of a version that is on the PATH or among those of pyenv; None: there is none."""
+    """Return the newest Python of a version on the PATH or in pyenv, or None."""
     on_path = shutil.which(f"python{version}")
     candidates = [*([Path(on_path)] if on_path else []), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
     found = {full_version(python): python for python in candidates}

@@ -1,4 +1,4 @@
-"""Are the libraries that the package promises at work in an ordinary call, and not beside it?"""
+"""Are the libraries that the package promises used in an ordinary call?"""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def make_call(way: str) -> dict[str, Any]:
 @pytest.mark.system
 @pytest.mark.parametrize("way", ["call", pytest.param("acall", marks=pytest.mark.nightly)])
 def test_one_call_uses_them_all(way: str) -> None:
-    """In an OS process of its own: a thread that is there already would not be watched."""
+    """In a separate OS process, because an existing thread would not be watched."""
     done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, timeout=60, check=True)
     seen = json.loads(done.stdout)
     assert (seen["total"], seen["results"], seen["requests"]) == (42, ["42"], 3)

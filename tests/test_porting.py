@@ -29,7 +29,7 @@ VERSIONS = (
 
 
 def theirs(text: str) -> tuple[str, str]:
-    """The program of the other library in a text, and what it prints."""
+    """Return the program of the other library in a text, and its output."""
     blocks = BLOCK.findall(text)
     ((program,), (said,)) = ([code for of, code in blocks if of == kind] for kind in ("py", "text"))
     return program, said

@@ -1,4 +1,4 @@
-"""Does the site build, strictly and without the network, and does every link of it lead somewhere?"""
+"""Does the site build, strictly and without the network, and does every link lead somewhere?"""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TestBuilt:
             assert [asset for asset in page.assets if "//" in asset and not asset.startswith("data:")] == [], address
 
     def test_no_page_asks_for_the_stars_of_the_repository(self, site):
-        """The script of the theme does for each element that is such a component."""
+        """The script of the theme asks for each element of this component."""
         texts = [file.read_text("utf-8") for file in site.rglob("*.html")]
         assert all("md-source__repository" in text for text in texts)
         assert not any('data-md-component="source"' in text for text in texts)

@@ -1,4 +1,4 @@
-"""Does the gate refuse what is not deterministic, and leave it to the other tiers?"""
+"""Does the gate refuse tests that are not deterministic, and leave them to the other tiers?"""
 
 from __future__ import annotations
 

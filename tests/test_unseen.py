@@ -1,4 +1,4 @@
-"""Is no secret to be seen in anything that is written, though the server quotes all of them?"""
+"""Is no secret visible in anything that is written, even if the server quotes all of them?"""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
 @pytest.mark.parametrize("http2", [False, True])
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
 def test_addresses_in_the_logs_of_httpx(way: str, http2: bool, written: Any) -> None:
-    """It writes each, with its query, at INFO; those of others in the process stay as they are."""
+    """It writes each address, with its query, at INFO.  Addresses of other code in the process stay unchanged."""
     pytest.importorskip("h2")
     script: list[Step] = [http({"error": {"message": SAID}}, status=400, set_cookie=SAID)]
     with FaultServer(script, [http("")]) as server:

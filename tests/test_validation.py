@@ -1,6 +1,6 @@
-"""Is a mistake named at once, with its value and with what would be right?
+"""Is a mistake named at once, with its value and with the right one?
 
-Each is what somebody writes who has not read on; each is run.
+Each case is what a new user might write, and each is run.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Run it over any folder of recorded cases (the format is described in the README 
 
     python tests/wire_check.py DIR [--api openai_chat]
 
-Each case is decoded whole, in pieces of 7 bytes and, if it is short, byte by byte, and compared with what is
-`expected`.  Each difference is a line; a summary per provider follows; the exit code is 1 when there is a difference.
+Each case is decoded whole, in pieces of 7 bytes and, if it is short, byte by byte, and compared with `expected`. Each
+difference is a line.  A summary per provider follows.  The exit code is 1 if there is a difference.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def test_a_task_that_outlives_its_block_sees_the_block_around_it(volume: ScopedV
 
 
 def test_a_block_may_be_closed_in_another_context(volume: ScopedValue[int]):
-    """As that of a fixture which is torn down in a task of its own."""
+    """For example, pytest may tear down a fixture in another task."""
     block = volume.set(1)
     contextvars.copy_context().run(block.__enter__)
     assert volume.get() == 1

@@ -1,4 +1,4 @@
-"""Locks on files: who gets them, who waits, what is left when a process is killed, and what Windows does instead."""
+"""Locks on files: who gets them, who waits, what remains when a process is killed, and the substitute on Windows."""
 
 from __future__ import annotations
 

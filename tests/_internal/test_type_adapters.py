@@ -1,4 +1,4 @@
-"""Is an adapter made once for each type, and never taken for that of another?"""
+"""Is an adapter made once for each type, and never confused with the adapter of another type?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_type_without_json_is_refused_each_time() -> None:
 
 
 def test_types_made_by_code_are_let_go_of() -> None:
-    """A program that makes types for ever does not keep them."""
+    """A program that keeps making types does not keep them in memory."""
     made = dataclass(frozen=True)(type("Made", (), {"__annotations__": {"x": int}}))
     type_adapters.type_adapter(made)
     seen = weakref.ref(made)

@@ -18,7 +18,7 @@ from fsm_agent._internal.vector import GrowingMap, Vector
 
 
 class Versions(RuleBasedStateMachine):
-    """Every version ever made, old ones appended to again and again, beside a plain tuple each."""
+    """Every version ever made, with a plain tuple for each.  Old versions are appended to again and again."""
 
     versions = Bundle("versions")
 
@@ -76,7 +76,7 @@ TestVersions.settings = settings(max_examples=10, stateful_step_count=20, deadli
 
 
 class Raced(list[Any]):
-    """A list to which somebody else appends first."""
+    """A list to which another thread appends first."""
 
     def extend(self, items: Any) -> None:
         super().extend([1, *items])

@@ -1,7 +1,7 @@
-"""Random agents whose models, functions, approvers and checks are functions of what they are given, and of a seed.
+"""Random agents whose models, functions, approvers and checks are functions of their input and of a seed.
 
-A call of such an agent comes to the same whatever drives it, however often it was stopped, and whoever continues it.
-No id and no time is shown to a model, and functions that may fail the call run one at a time.
+A call of these agents has the same result under every driver, however often it is stopped and resumed.  No id and no
+time is shown to a model.  Functions that may fail the call run one at a time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CONTEXTS: list[Any] = [
 
 
 class Lab:
-    """What one way of driving has led to beside its record: what models were asked, and what was run and told."""
+    """The effects of one way of driving: the requests to models, the functions that ran, and the events."""
 
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
@@ -103,10 +103,10 @@ class Replying(Script):
     """A model whose reply depends on the request alone.
 
     Args:
-        lab: Where its requests are counted.
-        name: That of its agent.
+        lab: Counts the requests.
+        name: The name of the agent.
         seed: The seed.
-        output: The type of what it is asked for.
+        output: The output type of the requests.
     """
 
     def __init__(self, lab: Lab, name: str, seed: int, output: Any) -> None:
@@ -157,7 +157,7 @@ class RandomAgents:
         self.seed = seed
 
     def agent(self, lab: Lab, **options: Any) -> Agent[Any, Any]:
-        """Return the agent, anew each time; its name is "top"."""
+        """Return a new agent with the name "top"."""
         self._chance = Random(self.seed)
         return self._agent(lab, "top", self._chance.choice([*ANSWERS]), depth=2, may_wait=True, **options)
 

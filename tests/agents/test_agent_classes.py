@@ -1,4 +1,4 @@
-"""Is an agent what its class says of it, without a call of its own?"""
+"""Is an agent what its class says, without an explicit call of the constructor?"""
 
 from __future__ import annotations
 

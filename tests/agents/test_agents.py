@@ -595,7 +595,7 @@ class TestNested:
         asked: list[int] = []
 
         def model(request):
-            """Goes deeper once, and says then what came of it."""
+            """Call an inner agent once, and then report its result."""
             last = request.messages[-1]
             if last.role == "user":
                 asked.append(1)

@@ -1,4 +1,4 @@
-"""Do the budgets of a call hold for the agents inside of it, whoever drives?"""
+"""Do the budgets of a call hold for inner agents, under every driver?"""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def by_acall(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
 
 
 def assert_named(text: str, *facts: str) -> None:
-    """Who has used how much of which limit is in the text."""
+    """Assert that the text names the agent, the amount and the limit."""
     assert [fact for fact in facts if fact not in text] == [], text
 
 

@@ -754,7 +754,7 @@ def test_an_agent_with_a_store_of_its_own_uses_that_of_the_outer_call():
 @pytest.mark.system
 @both
 def test_a_run_that_another_drives_is_waited_for(asking: Ask):
-    """Until its lease has run out, as that of a dead holder does."""
+    """It waits until the lease has expired, as after the death of a holder."""
     store, model, lease = MemoryStore(), Stuck(), None
     stopped_when_asked(outer(asking(Agent(model, name="inner")), store=store), model)
     while lease is None:  # a thread that was left behind gives its run back a moment later

@@ -1,7 +1,7 @@
-"""Do calls with agents inside take the steps, and write the journals and snapshots, that they did when recorded?
+"""Do calls with inner agents still take the recorded steps, and write the recorded journals and snapshots?
 
 Every scene is walked step by step, in several orders and to several ends, and each walk is compared byte by byte with
-`delegation_walks.json`.  After a change that is meant to show there, write it anew, and read the difference:
+`delegation_walks.json`.  After an intended change, write the file again and read the difference:
 
     PYTHONPATH=tests python tests/agents/test_delegation_walks.py
 """
@@ -176,7 +176,7 @@ ENDS = {"cancelled": Cancelled(reason="Enough."), "stopped": Stop(reason="Enough
 
 
 class Walk:
-    """A call on its way, and what is seen of it.
+    """A call in progress, with a record of everything visible.
 
     Args:
         scene: Makes the agent.
@@ -305,7 +305,7 @@ def walks_of(scene: str) -> dict[str, Walk]:
 
 
 def steps_of(whole: Walk) -> list[str]:
-    """What is kept of a walk: each step, and a digest of what is seen of it."""
+    """Return each step of a walk, with a digest of everything visible."""
     return [f"{'; '.join(map(str, step[:3]))} [{_digest(json.dumps(step))}]" for step in whole.seen]
 
 

@@ -1,4 +1,4 @@
-"""Are deps, wherever they are given, a value or a function of (agent, extra, user), and what is made of them right?"""
+"""Are deps, and functions of (agent, extra, user) that make deps, used correctly wherever they are given?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are forks of calls their own, at every step, with all that is inside of them?"""
+"""Are forks of calls independent, at every step, including everything inside them?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is everybody told who asked to be, in order, and nobody else?"""
+"""Does every hook receive its events, in order, and no others?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fsm_agent.testing import Script, function_call
 
 
 class Notes:
-    """Notes what it is told."""
+    """Notes the events that it receives."""
 
     def __init__(self, name: str, log: list[tuple[str, Any]]) -> None:
         self.name = name

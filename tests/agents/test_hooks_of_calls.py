@@ -35,7 +35,7 @@ class OfOneCall:
 
     @property
     def texts(self) -> set[str]:
-        """The texts of all replies that it was told of."""
+        """Return the texts of all replies that the hook received."""
         events = [event.event if isinstance(event, Inside) else event for event in self.told]
         return {event.text for event in events if type(event).__name__ == "ReplyCompleted"}  # type: ignore[union-attr]
 
@@ -59,7 +59,7 @@ class Shared:
 
 
 class Waiting(Script):
-    """A model whose requests wait for one another, so that the calls are at once."""
+    """A model whose requests wait for each other, so that the calls run at the same time."""
 
     def __init__(self, calls: int) -> None:
         super().__init__()

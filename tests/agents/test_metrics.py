@@ -1,4 +1,4 @@
-"""Are the numbers right, whoever drives, and do they add up?"""
+"""Are the numbers right under every driver, and do they add up?"""
 
 from __future__ import annotations
 

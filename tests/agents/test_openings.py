@@ -77,7 +77,7 @@ class TestAlways:
         assert systems(script) == [["Be kind."]] * 4
 
     def test_so_it_is_after_a_call_was_pickled_resumed_or_restored(self, tmp_path):
-        """Whose system message it was is known in all of them but the last, where it counts as an agent's."""
+        """All of them keep the origin of the system message, except the last, where it counts as an agent's."""
         for system, expected in (("Be terse.", []), ("", ["Be kind."])):
             agent = Agent(Script("a"), system=system, name="clerk", store=tmp_path / f"{len(system)}.db")
             task = "hi" if system else [KIND, HI]

@@ -1,4 +1,4 @@
-"""Is it told when a call goes on with another prompt than it began with?"""
+"""Is it reported when a call continues with another prompt than it began with?"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def look(where: str) -> str:
 
 @function
 def ask(question: str) -> str:
-    """Ask somebody."""
+    """Ask a person."""
     return question
 
 

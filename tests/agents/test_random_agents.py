@@ -28,11 +28,11 @@ MOST_DRIVES = 100
 
 
 class Way:
-    """A way to drive the call of a seed to its end, and what it has led to.
+    """A way to drive the call of a seed to its end, and the results.
 
     Args:
         seed: The seed.
-        store: Where the call is kept; None: nowhere.
+        store: The store of the call, or None.
     """
 
     is_stopped = False  # requests and functions may be begun again

@@ -1,4 +1,4 @@
-"""Does a run go on as it was begun, when code that says less resumes it?"""
+"""Does a run continue as it began if the resuming code gives fewer options?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def store() -> Any:
 
 @function
 def pay(cents: int) -> str:
-    """Pay, without a policy of its own: whoever approves is asked."""
+    """Pay.  The function has no policy, so every approver is asked."""
     paid.append(cents)
     return "paid"
 

@@ -40,7 +40,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def is_final(text: str) -> bool:
-    """Return whether a model is told here that its rounds are used up."""
+    """Return whether a request says that the rounds are used up."""
     return "final answer" in text
 
 

@@ -1,7 +1,8 @@
-"""All that can happen to an agent call within small limits, breadth-first, and what has to become of it.
+"""Explores every possible course of an agent call within small limits, breadth-first, and checks the results.
 
-A configuration is what decides what may happen next, so two calls of one configuration are explored once.  `Model`s
-differ in their limits, prompts and in what the model may reply: many small ones reach more than a large one would.
+A configuration is everything that decides what may happen next, so two calls with the same configuration are explored
+once.  `Model`s differ in their limits, their prompts and the possible replies.  Many small models reach more than a
+large one.
 """
 
 from __future__ import annotations
@@ -120,17 +121,17 @@ REPLIES: dict[str, Reply] = {
 
 @dataclass(frozen=True)
 class Model:
-    """A corner of what can happen.
+    """A part of all possible courses.
 
     Attributes:
-        limits: Of the call.
-        replies: What the model may reply, by their names in `REPLIES`.
-        prompt: The task's.
-        depth: How many calls this one is inside of.
-        delays_s: How long may have to be waited before a recall; empty: the transport never fails.
-        is_injected: Whether somebody may inject a message, once.
-        context: What is done with the requests; None: they show all.
-        summaries: What the model may reply to the request for a summary, by their names in `SUMMARIES`.
+        limits: The limits of the call.
+        replies: The possible replies of the model, by their names in `REPLIES`.
+        prompt: The prompt of the task.
+        depth: How many calls are around this call.
+        delays_s: The possible waits before a recall; empty if the transport never fails.
+        is_injected: Whether a message may be injected once.
+        context: The context plan of the requests, or None to show everything.
+        summaries: The possible replies to the request for a summary, by their names in `SUMMARIES`.
         is_too_long: Whether the provider may refuse a request as too long.
         is_checked: Whether answers are checked.
     """
@@ -355,7 +356,7 @@ def _check_words_behind_results(r: CallRecord) -> None:
 
 
 def _check_words_behind_the_dialog(told: Sequence[Message], r: CallRecord, prompt: Prompt) -> None:
-    """That it is the last request, unless it is the draft's or goes on after a pause; then the exception branch."""
+    """Check that the last request follows the dialog, except after a draft or a pause; then the exception branch."""
     is_drafted = any(step.trigger == "drafted" for step in r.trace)
     is_told = _is_final(r, prompt) and not is_drafted and bool(r.function_calls) and r.dialog[-1].role != "assistant"
     assert [m.text.startswith("You have reached") for m in told[: len(told) - len(r.branch)]] == [True] * is_told
@@ -428,7 +429,7 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -
 
 
 def _summarized(before: CallRecord, outcome: Outcome) -> tuple[State, Reason | None]:
-    """The call goes on, with a summary or without: only its budget ends it."""
+    """The call continues, with or without a summary.  Only its budget ends it."""
     if isinstance(outcome, Replied):
         over = _is_over_budget(before, outcome.reply.usage)
         return (State.FAILED, Reason.OVER_BUDGET) if over else (before.state, None)
@@ -515,7 +516,7 @@ def _is_used_up(name: str, r: CallRecord) -> bool:
 
 
 def _runs(call: FunctionCall, calls: tuple[FunctionCall, ...], before: CallRecord) -> bool:
-    """Whether a call that was asked for is run, now or when somebody approves; others are answered at once."""
+    """Return whether a requested call runs, now or after an approval.  Other calls are answered at once."""
     is_invalid = call.name in ("nosuch", ANSWER) or REPLIES["invalid"].message.function_calls.count(call) > 0
     if is_invalid or _is_used_up(call.name, before):
         return False
@@ -530,7 +531,7 @@ def _succeeded(r: CallRecord, name: str) -> bool:
 
 
 def _stands(r: CallRecord) -> tuple[str, dict[str, Any]] | None:
-    """The call whose result stands, since nothing has run after it or beside it."""
+    """Return the call whose result is current, because nothing has run since then."""
     ran = [f for f in r.function_calls if f.was_run]
     newest = [f for f in ran if f.id.partition(".")[0] == ran[-1].id.partition(".")[0]]
     distinct = {(f.name, f.arguments_json) for f in newest}

@@ -173,7 +173,7 @@ def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
 
 
 class TestRepetition:
-    """A call is repeated in vain only as long as nothing else has run that could have changed what it finds."""
+    """A repeated call counts as useless only if nothing has run that could change its result."""
 
     A, B = function_call("add", a=1, b=2), function_call("add", a=3, b=4)
 
@@ -594,7 +594,7 @@ def test_an_older_snapshot_knows_none_of_it():
 
 
 class Odd(Exception):
-    """Of the user's own, and not even able to say what is wrong."""
+    """A user's exception that cannot even be formatted."""
 
     def __str__(self) -> str:
         raise LookupError
@@ -681,7 +681,6 @@ def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
 def test_handlers_are_told_the_attempt_and_the_results():
     @function
     def half(n: int) -> int:
-        """Half of it."""
         return n // 2
 
     prompt = Prompt(

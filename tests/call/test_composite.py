@@ -1,4 +1,4 @@
-"""Does a parent that is interrupted anywhere know what it waits for afterwards?"""
+"""Does an interrupted parent still know what it waits for?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def boss() -> Agent[Any, Any]:
 
 
 def halfway(agent: Agent[Any, Any]) -> AgentCall[Any]:
-    """A call with two agents inside, each of which waits for two functions."""
+    """A call with two inner agents, each of which waits for two functions."""
     one = agent.prepare("Go.")
     one.advance("begin", Begun(at_s=1.0, id="c"))
     one.advance(

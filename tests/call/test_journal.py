@@ -66,7 +66,7 @@ def digest(before: str, body: bytes, signing_key: bytes | None) -> str:
 
 
 def sealed(header: str, lines: list[str], signing_key: bytes | None = None) -> list[str]:
-    """The lines with digests that were computed anew."""
+    """Return the lines with new digests."""
     before, made = digest("", header.encode(), signing_key), []
     for line in lines:
         body = line.encode().rpartition(b',"digest":"')[0]
@@ -445,7 +445,7 @@ def kept_call(agent: Agent[Any, Any]) -> AgentCall[Any]:
 
 
 class Interrupted(Journal):
-    """A journal after whose entry number ``at`` somebody presses Ctrl-C, before the step is committed."""
+    """A journal in which Ctrl-C comes after the entry number ``at``, before the step is committed."""
 
     at = 0
 

@@ -1,4 +1,4 @@
-"""Does all that can happen within small limits happen as it is documented, and is every row of the table taken?"""
+"""Does everything that can happen within small limits happen as documented, and is every row of the table taken?"""
 
 from __future__ import annotations
 

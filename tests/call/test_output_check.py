@@ -1,4 +1,4 @@
-"""Is an answer checked before it is the output, under every driver, once, and by whoever comes after a crash?"""
+"""Is an answer checked once before it becomes the output, under every driver and after a crash?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the phase of an agent's work told from the sequence of what it did, and not from the last name alone?"""
+"""Is the phase of an agent's work recognised from the sequence of its steps, and not only from the last name?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has each question a form, of whatever types, and is what was filled in its outcome?"""
+"""Does each question have a form, for every type, and does the filled form become the outcome?"""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class TestFormsBySchema:
          Annotated[str | None, Field(title="X")]],
     )  # fmt: skip
     def test_a_field_that_is_left_empty_is_null_if_it_may_be(self, kind):
-        """The state has to have it, whatever the answer is: what is left out would be refused."""
+        """The state needs a value for the field, because a missing field would be refused."""
         runs = Runs(MemoryStore())
         run = waiting(runs, create_model("Holder", held=(kind, ...), note=(str | None, None)))
         (question,) = runs.store.get("r").waits
@@ -288,7 +288,9 @@ class TestFormsBySchema:
         assert json.loads(left_out.arguments_json) == {"to": given["to"], "text": given["text"]}
 
     def test_a_field_of_text_has_no_hidden_characters(self):
-        """They would have a person approve another text than is read; a browser would send some of them otherwise."""
+        """With them, a person would approve a text other than the one they read, and a browser would send some of them
+        changed.
+        """
         given = {"order": "A-17\u202e71-B\x00"}
         about = json.dumps({"function": "f", "arguments": json.dumps(given)})
         schema = json.dumps({"properties": {"order": {"type": "string"}}})

@@ -1,4 +1,4 @@
-"""Is nobody helped silently: do repairs stand in the trace, the record and the result, and stay in every fold?"""
+"""Are all repairs visible in the trace, the record and the result, and do they stay in every fold?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a signed snapshot taken as it was written, and in no other way?"""
+"""Is a signed snapshot accepted exactly as it was written, and in no other form?"""
 
 from __future__ import annotations
 

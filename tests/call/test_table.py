@@ -61,7 +61,7 @@ def test_the_last_row_of_each_trigger_and_source_takes_all_that_those_above_it_l
 
 
 def at_limit(on_limit: str, rounds: int = 3) -> AgentCall:
-    """A model that asks for functions again and again, as long as it is asked."""
+    """A model that always asks for functions."""
     call = begun(Limits(rounds=rounds, on_limit=on_limit))
     while call.state is State.CALLING and request(call).functions:
         returned(say(call, f"so far {call.record.rounds}", function_call("tick")), "now")

@@ -34,7 +34,7 @@ def refused(*words: str, code: int = 1) -> str:
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, answers: Sequence[str]) -> str:
-    """Run a command at a terminal whose person types these answers, and return what it has told there."""
+    """Run a command at a terminal where a person types these answers, and return its output."""
     typed, terminal = os.openpty()
     left = [*answers]
 

@@ -1,4 +1,4 @@
-"""Does the demo show what it should, and does it say so when a model does not?"""
+"""Does the demo show what it promises, and does it say so if a model does not comply?"""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_one_label_may_be_wrong(wrong: int, is_forgiven: bool, model: Callable[.
 
 
 class Elsewhere:
-    """An OS process of the demo, as far as one is: the command, in its own folder, in this one."""
+    """A substitute for another OS process of the demo: the command, in a separate folder, in this process."""
 
     pid = 12345
 
@@ -126,7 +126,7 @@ class Elsewhere:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is left of it."""
+        """Remove everything."""
 
 
 ERASE = [function_call("erase", path="notes.txt"), "It is gone."]

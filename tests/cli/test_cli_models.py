@@ -1,4 +1,4 @@
-"""Do the commands of models list and find what the Hub's cache has, and say how to fetch what it lacks?"""
+"""Do the commands of models list and find the contents of the Hub's cache, and say how to fetch the rest?"""
 
 from __future__ import annotations
 

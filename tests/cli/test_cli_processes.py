@@ -1,4 +1,4 @@
-"""The commands in OS processes of their own: pipes, signals, servers, and calls that go on elsewhere."""
+"""The commands in separate OS processes: pipes, signals, servers, and calls that continue elsewhere."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ while True:
 
 
 def test_a_backup_is_whole_while_another_process_writes(here: Path):
-    """Each copy has all that was told to be written before it, and each run up to an entry."""
+    """Each copy has everything that was reported as written before it, and each run up to an entry."""
     store = here / "runs.db"
     with closing(Runs(store)) as runs, pytest.raises(CallSuspended):
         shop.shop(store=runs).call("Refund A-17.", run_id="asks")

@@ -1,4 +1,4 @@
-"""At a terminal: is what is asked about shown whole, is Ctrl-C one line, and is the terminal left in order?"""
+"""At a terminal, is each question shown whole, is Ctrl-C one line, and is the terminal left in order?"""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class OverHttp:
 
 
 def turn_of(answer: str | Endless) -> Turn:
-    """A turn in two pieces, of which an endless answer is the first."""
+    """A turn in two pieces.  An endless answer has only the first."""
     if isinstance(answer, Endless):
         return Turn([TurnPart("text", [answer.text, "never"])])
     return Turn([TurnPart("text", [answer[:3], answer[3:]])])

@@ -26,7 +26,7 @@ class TestChat(OverHttp, ClientConformance): ...
     ids=["openai", "anthropic", "google"],
 )
 class TestOtherWires(OverHttp):
-    """What of it is the wire's own."""
+    """The parts that differ by wire format."""
 
     def test_it_is_one_reply_however_it_is_asked_for(self, provider: str, dialect: Any) -> None:
         self.provider, self.dialect = provider, dialect

@@ -31,7 +31,7 @@ TURN = Turn([TurnPart("text", ["hel", "lo", ", you"])])
 def asked(
     server: FaultServer, way: str, provider: str = "openai-chat", network: Network = ROOMY
 ) -> tuple[list[Delta], Reply | ProviderError]:
-    """The deltas that somebody who listens is given, and what comes behind them."""
+    """The deltas that a listener receives, and what follows them."""
     client = HttpClient(provider, "m", base_url=server.base_url, api_key=KEY, network=network)
     deltas = list[Delta]()
 

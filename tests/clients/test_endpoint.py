@@ -1,4 +1,4 @@
-"""Does a request go to the right address with the right key, and does nobody else get to see that key?"""
+"""Does a request go to the right address with the right key, and does the key go nowhere else?"""
 
 from __future__ import annotations
 

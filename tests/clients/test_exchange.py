@@ -1,4 +1,4 @@
-"""Does a provider get back what it said itself, and nothing opaque that another one said?"""
+"""Does a provider get back its own content, and nothing opaque from another provider?"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Breaking(Script):
 
 
 class Closing(Script):
-    """Notes that it was closed; fails at it when it is told to."""
+    """Notes that it was closed, and fails to close if told to."""
 
     def __init__(self, *, fails: bool = False) -> None:
         super().__init__()

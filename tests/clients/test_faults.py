@@ -1,6 +1,6 @@
-"""What becomes of an agent call when the server fails: how often is it asked, how long is waited, what is said?
+"""What happens to an agent call when the server fails: how often is it asked, how long is the wait, what is the error?
 
-Over every wire, on a clock that does not really wait.
+Over every wire format, with a clock that does not really wait.
 """
 
 from __future__ import annotations

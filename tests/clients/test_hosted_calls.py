@@ -164,7 +164,7 @@ def answered(agent: Agent[Any], way: str) -> CallResult[Any]:
 
 
 def computer(performed: list[Any], *screens: Any) -> Function:
-    """The agent's own computer, which takes whatever is asked of it."""
+    """The agent's computer, which does everything that it is asked to do."""
 
     def perform(**action: Any) -> Any:
         performed.append(action)

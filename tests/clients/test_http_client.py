@@ -1,4 +1,6 @@
-"""Is whatever the network does either a reply or one clear error, within its time and with nothing left open?"""
+"""Does everything that the network does end in a reply or one clear error, within its time and with nothing left
+open?
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def test_a_reply_comes(way: str) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, and what it must become."""
+    """A fault, and the expected error."""
 
     script: list[Step]
     error: type[ProviderError]
@@ -347,7 +349,7 @@ def test_neither_a_bomb_nor_a_long_stream_is_kept() -> None:
 @pytest.mark.usefixtures("over")
 @pytest.mark.parametrize("way", STREAMED)
 def test_comments_keep_a_stream_alive(way: str) -> None:
-    """All of them take longer than the stream may idle, but none does."""
+    """Together they take longer than the stream may idle, but no single one does."""
     pauses: list[Step] = [lambda _: time.sleep(0.4), b": wait\n\n"] * 8
     with FaultServer([OPEN_HEAD, *pauses, PIECES, CLOSE]) as server, client_of(server, Network(idle_s=3.0)) as client:
         assert text(ask(client, way)[-1]) == "hello"

@@ -103,7 +103,7 @@ class Model:
 
 
 class Captured(NamedTuple):
-    """What a request says of its output, whatever the wire."""
+    """The description of the output in a request, in every wire format."""
 
     schema: Any  # in the wire's own field
     functions: tuple[str, ...]

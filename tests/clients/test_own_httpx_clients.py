@@ -153,7 +153,7 @@ class TestMocks:
 
 @each_way
 def test_vcrpy_records_and_plays_our_own(way: str, tmp_path: Path) -> None:
-    """Also what is sent in pieces."""
+    """This includes requests that are sent in pieces."""
     tape = {"path": str(tmp_path / "tape.yaml"), "match_on": ["method", "uri", "body"]}
     with FaultServer(good(way)) as server:
         for _ in range(2):
@@ -229,7 +229,7 @@ class TestWhoseItIs:
 
 @each_way
 def test_what_it_logs_of_a_reply_is_masked(way: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It quotes what it cannot read, and this server quotes the key."""
+    """It quotes replies that it cannot read, and this server quotes the key."""
     caplog.set_level(logging.DEBUG)
     with FaultServer([SSE_HEAD, f"{KEY}\r\n".encode(), CLOSE]) as server, client_of(server, network_of()) as client:
         assert isinstance(outcomes(client, way, None)[0], BadReply)

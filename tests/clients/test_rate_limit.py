@@ -379,7 +379,7 @@ def test_a_loop_that_died_does_not_hold_up_the_others() -> None:
 
 
 def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
-    """A request that somebody dropped may be closed at any moment, in the middle of our own work as well."""
+    """An abandoned request may be closed at any moment, even in the middle of our own work."""
     limit = RateLimit(max_concurrent=1)
 
     async def hold() -> None:
@@ -403,7 +403,7 @@ def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
 
 @pytest.mark.parametrize("waits_for", ["its minute", "the others"])
 def test_a_call_that_is_cancelled_leaves_the_queue_at_once(waits_for: str) -> None:
-    """From another thread, whatever it waits for there."""
+    """The cancellation comes from another thread."""
     limit = RateLimit(**{"max_concurrent" if waits_for == "the others" else "requests_per_minute": 1}, clock=Held())
     script = Script("never")
     agent = Agent(RateLimitedClient(script, limit))

@@ -25,7 +25,7 @@ WITHIN_S = 30
 
 
 class Own(SyncVerbs):
-    """Its replies name the tenant; asked to wait, it waits for ever."""
+    """Its replies name the tenant.  When asked to wait, it never returns."""
 
     name = "own:model"
 

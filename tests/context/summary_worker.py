@@ -28,11 +28,11 @@ def is_for_summary(request: Request) -> bool:
 
 
 class Model(Script):
-    """A model that knows from the messages what to say, and notes each request.
+    """A model that derives its reply from the messages, and notes each request.
 
     Args:
-        notes: A file; each request is a line of it.
-        dies_at: It kills its OS process at the request after so many summaries; 0: never.
+        notes: A file with one line for each request.
+        dies_at: The number of summaries after which a request kills the OS process, or 0 for never.
     """
 
     def __init__(self, notes: str, dies_at: int = 0) -> None:

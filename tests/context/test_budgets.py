@@ -214,7 +214,7 @@ class TestWhatIsCounted:
 
     @pytest.mark.parametrize("where", ["question", "result"])
     def test_a_long_text_file_is_counted_by_default(self, where):
-        """Without it, a request of a known window would be sent whatever it holds."""
+        """Otherwise a request to a model with a known window would be sent at any length."""
         file = Document.of(b"word " * 20_000, name="a.txt")
 
         @function
@@ -441,7 +441,7 @@ class TestByDefault:
     @anyhow
     @pytest.mark.parametrize("limit", ["window", "hard"])
     def test_a_round_of_many_results_has_as_much_of_each_as_fits(self, driven: Driver, limit: str):
-        """No pass can leave out a part of a round: what it read is shown shorter, and no shorter than need be."""
+        """No pass can leave out part of a round, so results are shortened, but no more than necessary."""
         script = Script([function_call("read", words=900 + n) for n in range(12)], "done")
         plan = ContextPlan(budget=Budget(hard=8_192)) if limit == "hard" else ContextPlan(budget=Budget(), window=8_192)
         one = seed(PROMPT, view=View(plan))
@@ -459,7 +459,7 @@ class TestByDefault:
     @anyhow
     @pytest.mark.parametrize("hard", [8_192, 20_000])
     def test_long_refused_answers_do_not_end_the_call(self, driven: Driver, hard: int):
-        """They are in the exception branch, while the model is asked again; it is told whole what was wrong."""
+        """They are in the exception branch while the model is asked again.  The model sees the whole mistake."""
         answers = [f"{n} " + "word " * (hard // 4) for n in range(3)]
         script = Script(*answers, "42")
         prompt = Prompt("x", output=int, on_exception="{{ error_message }} " + "Mind this. " * (hard // 20))
@@ -500,7 +500,7 @@ class TestByDefault:
             assert all(use.estimated is None for use in result.record.requests)
 
     def test_the_smallest_window_counts_where_one_of_several_models_may_reply(self):
-        """What one of them cannot take would end the call there, where the fallback is needed."""
+        """A longer request would end the call at that model, exactly when the fallback is needed."""
 
         def named(*names: str) -> Any:
             clients = [Script(function_call("read", words=9_000), "done", name=name) for name in names]

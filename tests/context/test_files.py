@@ -1,4 +1,4 @@
-"""Can a file be in a message, whatever it is and however it got there?"""
+"""Can every kind of file be in a message, whatever its origin?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Does a long coding session fit its budget on each wire, with few summaries, and is most of it in provider caches?
+"""Does a long coding session fit its budget in each wire format, with few summaries, and mostly from provider caches?
 
-What is measured is what is sent: the bodies that an HTTP client hands to its transport.
+The measured bodies are those that an HTTP client passes to its transport.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LIMITS = Limits(rounds=None, identical_rounds=None)
 
 
 class Service:
-    """The model of a session behind a wire.
+    """The model of a session behind a wire format.
 
     Attributes:
-        bodies: The tokens of each whole body as it is sent, its JSON and the requests for summaries included.
+        bodies: The tokens of each whole body, including its JSON and the requests for summaries.
     """
 
     def __init__(self, played: Session, dialect: Any, *, tells_usage: bool = True) -> None:

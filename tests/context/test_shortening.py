@@ -1,4 +1,4 @@
-"""Are results and arguments shortened in requests alone, and told from one another?"""
+"""Are results and arguments shortened only in requests, and can they be told apart?"""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class TestArguments:
 
     @given(st.text('abc\n"é', min_size=80, max_size=900), st.integers(60, 700))
     def test_as_much_of_a_long_text_as_fits_is_shown(self, text, characters):
-        """One character more of it, and the arguments were too long."""
+        """With one more character, the arguments would be too long."""
         whole = json.dumps({"path": "a.txt", "text": text}, ensure_ascii=False, separators=(",", ":"))
         short = short_arguments(whole, characters)
         assert len(short) <= characters or short == whole

@@ -1,4 +1,4 @@
-"""Is a request shown what it should be, while the dialog stays whole, and is a pass that breaks the rules named?"""
+"""Does a request show the right part, while the dialog stays whole, and is a pass that breaks the rules named?"""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class TestPassesThatBreakTheRules:
 
 
 class TestTooLong:
-    """A provider refuses a request as too long, whatever was counted."""
+    """A provider refuses a request as too long, despite the count."""
 
     @anyhow
     def test_it_is_asked_once_more_and_shorter(self, driven: Driver):

@@ -1,10 +1,11 @@
-"""Do the diagrams show what the table does, and nothing that anybody smuggled in?
+"""Do the diagrams show the table, and nothing that was injected?
 
-After a change of `ROWS` the committed pictures are drawn anew by
+After a change of `ROWS`, draw the committed pictures again with
 ``python -c "from fsm_agent.diagrams.diagram import write_call_diagram; write_call_diagram('diagrams')"``, with `dot`
 installed.
-The Mermaid and DOT texts have to be the same to the byte.  An SVG differs from one version of `dot` to the next in
-its coordinates, so of the committed one the states, edges, labels and dashes are compared, which needs no `dot`.
+
+The Mermaid and DOT texts have to be equal to the byte.  The coordinates of an SVG differ between versions of `dot`, so
+only the states, edges, labels and dashes of the committed SVG are compared, which needs no `dot`.
 """
 
 from __future__ import annotations
@@ -435,12 +436,12 @@ MERMAID = re.compile(
 
 
 def mermaid_frame(mermaid: str) -> list[str]:
-    """Mermaid without its title and what is in labels."""
+    """Mermaid without its title and without the text of labels."""
     return [re.sub(LABEL, '""', line) for line in mermaid.splitlines()[2:]]
 
 
 def dot_frame(dot: str) -> str:
-    """DOT without what is in quotes, or between the tags of a label."""
+    """DOT without quoted text, and without the text between the tags of a label."""
     dot = re.sub(r'"(?:\\.|[^"\\])*"', '""', dot, flags=re.S)
     return re.sub(r">[^<>]+<|(?<=label=<)[^<>]+<", "><", dot)
 

@@ -1,4 +1,4 @@
-"""Is a Python function described as it is, and are a model's arguments taken or refused in words?"""
+"""Is a Python function described correctly, and are a model's arguments accepted, or refused in words?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are arguments checked against a JSON Schema as far as it is read?"""
+"""Are arguments checked against the supported part of a JSON Schema?"""
 
 from __future__ import annotations
 

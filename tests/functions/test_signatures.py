@@ -1,4 +1,4 @@
-"""Is a Python callable described to a model as it is?"""
+"""Is a Python callable described correctly to a model?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def properties(call: Any, **options: Any) -> dict[str, Any]:
 
 
 def schema(**properties: Any) -> dict[str, Any]:
-    """Of an object with these properties, all of them required."""
+    """Return the schema of an object with these properties, all required."""
     return {
         "type": "object",
         "properties": {name: {"title": name.title(), **given} for name, given in properties.items()},
@@ -369,7 +369,7 @@ class TestAnnotations:
 
 
 def test_a_function_whose_docstring_python_has_removed_is_no_secret(monkeypatch: pytest.MonkeyPatch):
-    """No model is told what it is for, and nothing else would say so."""
+    """The model would not know its purpose, and nothing else would say so."""
 
     def add(a: int, b: int) -> int:
         return a + b

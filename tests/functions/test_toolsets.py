@@ -1,4 +1,4 @@
-"""Is just what is meant offered: these names, that version, for this caller?"""
+"""Are exactly the intended functions offered: these names, that version, for this caller?"""
 
 from __future__ import annotations
 

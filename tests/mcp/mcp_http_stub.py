@@ -28,18 +28,19 @@ class _Chunks(httpx2.AsyncByteStream):
 
 
 class HttpStub:
-    """One tool, ``ask``; ``answer`` says what comes of a call of it, and ``tools`` what of a call of others.
+    """An MCP server with one tool, ``ask``.  ``answer`` is the answer to its calls, and ``tools`` answers calls of
+    other tools.
 
     Attributes:
-        heard: Every request: its method on HTTP, its method in MCP, its headers.
-        sessions: The ids of those that are known.
+        heard: Every request: its HTTP method, its MCP method, its headers.
+        sessions: The ids of the known sessions.
         answer: The body of the answer to a call.
-        tools: By the name of a tool, what makes its result of its arguments; it may wait.
-        pages: The pages of its tools.
-        status: That of all answers, if it is no 200.
+        tools: Functions by tool, which make the result from the arguments; they may wait.
+        pages: The pages of the list of tools.
+        status: The status of all answers, if it is not 200.
         kind: The type of all bodies: JSON, or a stream of one event.
-        chunk_bytes: In how many bytes at a time a body comes.
-        is_away: Whether nobody listens.
+        chunk_bytes: How many bytes of a body are sent at a time.
+        is_away: Whether the server does not listen.
     """
 
     url = "http://127.0.0.1:9/mcp"

@@ -60,7 +60,7 @@ def fail() -> str:
 
 @server.tool()
 async def wait() -> str:
-    """Wait for ever."""
+    """Wait forever."""
     await anyio.sleep_forever()
     return "never"
 

@@ -1,7 +1,7 @@
-"""An MCP server of the protocol of 2025-06-18, written by hand: it can do what no good server does.
+"""A handwritten MCP server of the protocol of 2025-06-18, which can do what no good server does.
 
-Pages of its tools, notices of changes that nobody asked for, names that no provider takes, requests of its own,
-calls that it never answers, an end between two calls, bytes that are no text, half a character.
+It lists tools in pages, sends unrequested notices of changes, uses names that no provider accepts, makes requests,
+never answers some calls, ends between two calls, and sends bytes that are not text, or half a character.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Shop:
 
         @function
         async def hang() -> str:
-            """Wait for ever."""
+            """Wait forever."""
             self.begun.set()
             try:
                 await asyncio.Event().wait()

@@ -1,6 +1,6 @@
 """Are the tools of an MCP server functions like others, whatever the server and its callers do?
 
-Against a server of a registry, one made with the official package, and one of an older protocol made by hand.
+The servers are one from a registry, one made with the official package, and a handmade one with an older protocol.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def names(server: MCPServer) -> list[str]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait for what travels beside an answer."""
+    """Wait for a message that travels next to an answer."""
     ends_s = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < ends_s
@@ -115,7 +115,7 @@ def is_gone(pid: int) -> bool:
 
 
 def has_ended(child: int) -> bool:
-    """Whether a child has ended, and so closed its pipes, also if nothing has heard of it yet."""
+    """Return whether a child has ended and closed its pipes, even if it was not waited for yet."""
     try:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Are functions, agents and flows tools of an MCP server, whatever the protocol, the client and its user do?"""
+"""Are functions, agents and flows tools of an MCP server, for every protocol, client and user?"""
 
 from __future__ import annotations
 

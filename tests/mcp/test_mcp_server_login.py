@@ -36,7 +36,7 @@ async def accept(context: Any, params: Any) -> types.ElicitResult:
 
 
 class Tokens:
-    """Knows tokens of the form ``client issuer subject``, of which the subject may be missing."""
+    """Knows tokens of the form ``client issuer subject``.  The subject may be missing."""
 
     async def verify_token(self, token: str) -> AccessToken:
         client, issuer, *subject = token.split()

@@ -1,4 +1,6 @@
-"""Do other OS processes use the tools of a server, over stdio and HTTP, and can none of them answer one state twice?"""
+"""Can other OS processes use the tools of a server, over stdio and HTTP, and can none of them answer one state
+twice?
+"""
 
 from __future__ import annotations
 

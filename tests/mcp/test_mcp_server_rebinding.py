@@ -1,4 +1,4 @@
-"""Does an MCP server over HTTP answer to nobody but this machine, at whatever address of it?"""
+"""Does an MCP server over HTTP answer only this machine, at every address?"""
 
 from __future__ import annotations
 

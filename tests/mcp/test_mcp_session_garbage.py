@@ -1,6 +1,6 @@
-"""Is nothing of ours in a reference cycle when the session with a server has ended?
+"""Are none of our objects in a reference cycle when the session with a server has ended?
 
-The packages anyio and mcp leave cycles of their own for each session: what of ours these hold must be small.
+The packages anyio and mcp leave cycles for each session.  Our part in them must be small.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is what an MCP server lists bounded and plain, whatever it says, and read again when it changed meanwhile?"""
+"""Is the list of an MCP server bounded and plain, whatever it says, and read again when it has changed?"""
 
 from __future__ import annotations
 

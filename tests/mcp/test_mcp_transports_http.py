@@ -47,7 +47,7 @@ def test_headers_go_with_every_request_and_the_session_is_ended(stub):
     ids=["no result", "no content", "an error", "a failure", "no JSON"],
 )
 def test_nothing_secret_is_logged_or_raised(stub, body, caplog):
-    """The package's HTTP client writes every URL at INFO, and keys may be in it; pydantic quotes what it refuses."""
+    """The package's HTTP client logs every URL at INFO, and URLs may contain keys.  Pydantic quotes refused values."""
     caplog.set_level(logging.DEBUG)
     stub.answer = lambda id: (body % SECRET.encode()).replace(b'"id": 3', b'"id": %d' % id)
     server = MCPServer.http(f"{stub.url}/{SECRET}?k={SECRET}", headers={"X-Key": SECRET})

@@ -1,4 +1,4 @@
-"""Does a transcript say who said what, and can nobody speak for another?"""
+"""Does a transcript say who said what, and can no speaker pose as another?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are dialogs kept by name, with what is a fork of what?"""
+"""Are dialogs kept by name, with the origin of each fork?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAID = Dialog([Message.of("system", "Be terse."), *[Message.of("user", text) for
 
 
 def some() -> Dialogs:
-    """A draft with two forks, one of which has a fork of its own, and a dialog beside them."""
+    """A draft with two forks, one of them forked again, and an unrelated dialog."""
     dialogs = Dialogs({"draft": SAID}).fork("draft", "critic", last_n=1).fork("draft", "editor")
     return dialogs.fork("critic", "second critic", last_n=0, first_k=1).put("notes", Dialog())
 

@@ -1,4 +1,4 @@
-"""Is an intent read from its tag, and does a user's text stay in its own?"""
+"""Is an intent read from its tag, and does a user's text stay in its tag?"""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ ATTEMPTS = {
 
 
 def seen(text: str) -> str:
-    """Return what is left of a text when all is decoded, folded and taken away that may hide a tag.
+    """Return the rest of a text after decoding, folding and removing everything that may hide a tag.
 
-    It shares nothing with the code.
+    It shares no code with the package.
     """
     for _ in range(4):
         text = re.sub(r"\\+u\{?(?:0000)?([0-9a-fA-F]{2,4})\}?", lambda m: chr(int(m[1], 16)), text)

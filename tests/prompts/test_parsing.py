@@ -1,4 +1,4 @@
-"""Does a model's text become just what it says, in bounded time, or an error that says what is wrong?"""
+"""Does a model's text become exactly its value, in bounded time, or an error that names the mistake?"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Plan(BaseModel):
 
 
 def arrived(reader: PartialReader, pieces: Sequence[str]) -> list[Any]:
-    """Return what is given while the pieces of a text arrive, as it was then."""
+    """Return the values that are given while the pieces of a text arrive, as they were then."""
     found: list[Any] = []
     for piece in pieces:
         with suppress(LookupError):  # of a validator that cannot take a part

@@ -36,7 +36,7 @@ class inner:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of prompts, and beside it the module ``promptshop``, which they may name."""
+    """A folder of prompts, next to the module ``promptshop``, which they may name."""
     (tmp_path / "promptshop.py").write_text(SHOP)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path / "prompts"

@@ -20,7 +20,7 @@ def _forget():
 
 @pytest.fixture
 def library(tmp_path):
-    """A directory with the roots ``demo`` and ``deep/er``; what is beside it is out of bounds."""
+    """A directory with the roots ``demo`` and ``deep/er``.  Its neighbours are out of bounds."""
     directory = tmp_path / "library"
     for name, text in {
         "demo/task.jinja": "What is {{ a }} + {{ b }}?\n",

@@ -1,4 +1,4 @@
-"""Does a template say its variables and nothing else, whatever is in them?"""
+"""Does a template contain its variables and nothing else, whatever their values are?"""
 
 from __future__ import annotations
 

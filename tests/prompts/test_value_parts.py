@@ -1,4 +1,4 @@
-"""Are the pictures of a value parts of their own, before its text?"""
+"""Are the pictures of a value separate parts, before its text?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what a message, or a function's result, carries beside words said on every wire as its provider documents it?"""
+"""Are attachments of a message, or of a function's result, written in every wire format as its provider documents?"""
 
 from __future__ import annotations
 

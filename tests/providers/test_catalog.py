@@ -1,4 +1,4 @@
-"""Is every provider's entry of use, and is a name that is none refused with help?"""
+"""Is every provider's entry useful, and is an unknown name refused with help?"""
 
 from __future__ import annotations
 

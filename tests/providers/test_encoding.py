@@ -1,4 +1,4 @@
-"""Is the request of a dialog that grew the same as one that is made anew?"""
+"""Is the request of a dialog that grew equal to a request made from scratch?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it known on every wire where an answer ends, and what is a failure, in whatever shape it comes?"""
+"""Is it known in every wire format where an answer ends, and what is a failure, in every shape?"""
 
 from __future__ import annotations
 

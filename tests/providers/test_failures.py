@@ -1,4 +1,4 @@
-"""Does every error body become the right error, and is it known what is worth asking again?"""
+"""Does every error body become the right error, and is it known which errors are worth a retry?"""
 
 from __future__ import annotations
 

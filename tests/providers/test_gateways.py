@@ -1,4 +1,4 @@
-"""Is a reply read as it is meant, as real gateways send it, and does it go back so that the next request is taken?"""
+"""Is a reply from a real gateway read as it was meant, and sent back so that the next request is accepted?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what real services sent read as it was meant, and is what they were sent said as well?"""
+"""Are replies of real services read as they were meant, and are requests to them written like the recorded ones?"""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_what_anthropic_said_goes_back_unchanged() -> None:
 
 @needs_recorded
 def test_what_gemini_said_goes_back_complete() -> None:
-    """Every part that the service sent is sent back as it was; only thoughts without a signature are not wanted."""
+    """Every part from the service is sent back unchanged, except thoughts without a signature."""
     for case, reply in replies(GEMINI):
         if case["stream"] or not reply.message.parts:
             continue
@@ -215,7 +215,7 @@ def output_of(case: Case) -> list[Any]:
 
 
 def taken(item: Any) -> Any:
-    """An item without what is only given."""
+    """Return an item without its read-only fields."""
     left = {key: value for key, value in item.items() if key not in GIVEN_ONLY.get(item["type"], ())}
     if item["type"] == "reasoning" and not item.get("content"):
         left.pop("content", None)

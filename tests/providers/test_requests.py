@@ -73,7 +73,7 @@ class Loose(BaseModel):
 
 
 def adapted(wire: str, changes: dict[str, Any] | None = None, **request: Any) -> tuple[tuple[str, ...], str]:
-    """What is named, and what is sent."""
+    """Return what is named, and what is sent."""
     codec, profile, _ = CODECS[wire]
     profile = replace(profile, **changes or {})
     asked = Request(messages=(USER,), **request)

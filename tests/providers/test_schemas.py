@@ -185,7 +185,7 @@ class Review(BaseModel):
 
 
 class Celsius:
-    """A temperature whose JSON only its own code knows."""
+    """A temperature whose JSON only its code knows."""
 
     def __init__(self, degrees: float) -> None:
         self.degrees = degrees
@@ -284,7 +284,7 @@ def test_objects_that_take_more_stay_open(output: Any) -> None:
     "codec", [OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()], ids=lambda codec: codec.name
 )
 def test_a_constraint_in_a_lone_all_of_is_told_beside_the_description(codec: Codec) -> None:
-    """No wire enforces it, and all of them tell it, wherever the description stands."""
+    """No wire format enforces it, so all of them describe it in words, wherever the description stands."""
     inner = {"type": "string", "minLength": 9}
     for town in ({"allOf": [inner], "description": "Where"}, {"description": "Where", "allOf": [inner]}):
         parameters = {"type": "object", "properties": {"town": town}, "required": ["town"]}

@@ -1,4 +1,4 @@
-"""Is a result of a call that nobody made like one of a call that a model has answered?"""
+"""Is a handmade result like the result of a call that a model has answered?"""
 
 from __future__ import annotations
 

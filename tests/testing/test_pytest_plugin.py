@@ -1,4 +1,4 @@
-"""Does the plugin do its part in somebody else's tests?"""
+"""Does the plugin do its part in other people's tests?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers take, and what they make of it; never run."""
+"""Code that type checkers accept, with the types that they infer; never run."""
 
 from __future__ import annotations
 

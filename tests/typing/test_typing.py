@@ -1,4 +1,4 @@
-"""Do type checkers take what is right, and find what is wrong?"""
+"""Do type checkers accept right code, and find the mistakes?"""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ NOTHING = [(module.__name__, "Nothing") for module in PUBLIC if module.__name__ 
 
 @cache
 def found_by(check: Callable[[Iterable[Path]], list[Finding]]) -> dict[str, set[Finding]]:
-    """What a checker finds, by file: it reads all of them in one run, as most of its time goes into the package.
+    """Return what a checker finds, by file.  It reads all files in one run, because most of its time goes into the
+    package.
 
-    The package itself is strictly typed for mypy alone.
+    Only mypy checks the package strictly.
     """
     found: dict[str, set[Finding]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +87,7 @@ class TestCheckers:
 
 
 def place_of(line: int) -> str:
-    """Return the name of the planted mistake on a line; empty: there is none."""
+    """Return the name of the planted mistake on a line, or empty."""
     for mistake, _, _ in planted_flows.MISTAKES:
         lines, first = inspect.getsourcelines(mistake)
         if first <= line < first + len(lines):
@@ -102,7 +103,7 @@ def place_of(line: int) -> str:
 def test_planted_mistakes_are_found_before_anything_runs(
     mistake: Callable[[], object], finders: str, says: str
 ) -> None:
-    """By type checkers, see above, or by the definition, whose errors name what is at fault."""
+    """By type checkers, see above, or by the definition, whose errors name the wrong part."""
     assert finders
     if "definition" not in finders:
         assert isinstance(mistake(), Flow)

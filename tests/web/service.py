@@ -26,7 +26,7 @@ END = "data: [DONE]\n\n"
 
 
 class Slow:
-    """A function that runs until it is let go, and what became of it."""
+    """A function that runs until it is released, and its outcome."""
 
     def __init__(self) -> None:
         self.began, self.go, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()

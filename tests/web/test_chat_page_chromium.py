@@ -53,7 +53,7 @@ class Order(BaseModel, title="Order"):
 
 
 class Tab:
-    """A page of a browser, and what it has complained about."""
+    """A page of a browser, and its complaints."""
 
     def __init__(self, browser: Any, address: str, **options: Any) -> None:
         self.page = browser.new_context(**options).new_page()

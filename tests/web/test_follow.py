@@ -138,7 +138,7 @@ def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal
 
 
 def known_without_code(items: list[Item]) -> list[Any]:
-    """Return the steps, replies and results that a journal has, without what only the code knows of them."""
+    """Return the steps, replies and results of a journal that can be read without the code."""
     found = []
     for steps, event in items:
         path, inner = unwrapped(event)
@@ -726,7 +726,7 @@ def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any) -
 
 
 class TestTheQueueOfWorkers:
-    """A service goes on with what it has begun, and with nothing else."""
+    """A service continues the runs that it has begun, and no others."""
 
     def test_it_takes_up_what_it_has_left_behind_alone(self, each_store: Any) -> None:
         agent = Agent(Script(*["Done."] * 9), name="desk", store=each_store)
@@ -788,7 +788,7 @@ class TestTheQueueOfWorkers:
 
 
 class TestMemory:
-    """Without a store, what is kept is bounded: the conversations that have rested longest are forgotten."""
+    """Without a store, memory is bounded: the conversations that have rested longest are forgotten."""
 
     @pytest.mark.parametrize(("limit", "most"), [("kept_runs", 6), ("kept_bytes", 20_000)])
     def test_runs_and_turns(self, limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Do the pages show what is in a store, of each kind?"""
+"""Do the pages show the contents of every kind of store?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each kind of question answered from its form, and is what is wrong told beside its field?"""
+"""Is each kind of question answered from its form, and is a mistake shown next to its field?"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 
 
 class Tab:
-    """A page of a browser, and what it has complained about."""
+    """A page of a browser, and its complaints."""
 
     def __init__(self, browser: Any, server: Any, **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)

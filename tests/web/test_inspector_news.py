@@ -76,7 +76,7 @@ class TestMarks:
         assert Inspector(Runs(store)).news.mark("r") == AWAY
 
     def test_a_file_in_place_of_another(self, tmp_path: Path):
-        """The store goes on reading the one that it has opened, which is at no path any more."""
+        """The store continues to read the file that it opened, which no longer has a path."""
         path = tmp_path / "runs.db"
         with closing(SqliteStore(path)) as store:
             news = Inspector(Runs(store), file=path).news

@@ -1,4 +1,4 @@
-"""500 clients at once, half of them slow, some going away: is nothing lost, and does memory stay flat?"""
+"""With 500 clients at once, some slow and some leaving, is nothing lost, and does memory stay flat?"""
 
 from __future__ import annotations
 

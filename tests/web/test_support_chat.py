@@ -1,4 +1,4 @@
-"""Does the support chat of the examples do what it says, with a script for a model?"""
+"""Does the support chat of the examples do what it promises, with a script for a model?"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def folded(fold: EventTranslator, events: list[Event]) -> list[dict[str, Any]]:
 
 
 async def events_of(task: str) -> tuple[list[Event], list[Event]]:
-    """Return what a listener hears, and what the journal has of it."""
+    """Return the events that a listener receives, and the events in the journal."""
     async with RunFollower(letters(MemoryStore()) if task == "letter" else desk(MemoryStore())) as live:
         run = await live.begin(Letter("x") if task == "letter" else task)
         first = [event async for _, event in live.follow(run)]
@@ -403,7 +403,7 @@ def test_what_was_refused_has_no_start(translator: Any) -> None:
 
 
 def test_events_of_ones_own_front_end_are_json_with_the_path_of_what_is_inside() -> None:
-    """They are those of the run, in their order; a stream that fails ends with an error."""
+    """They are the events of the run, in order.  A stream that fails ends with an error."""
 
     async def main() -> tuple[list[Event], list[str]]:
         events, _ = await events_of("translate")

@@ -217,7 +217,7 @@ async def last_of(live: RunFollower, run: str) -> Any:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: str) -> None:
-    """The words would be the result of the function: an operator looks what it was."""
+    """The words would be the result of the function.  An operator has to look for the outcome."""
     store, model = MemoryStore(), Script(function_call("withdraw", euros=5), "You have it.")
     agent = Agent(model, functions=[withdraw], name="bank", store=store)
 

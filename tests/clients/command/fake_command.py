@@ -1,6 +1,6 @@
-"""A fake command for `CommandClient`: it takes the next file of a folder as what it is to do.
+"""A fake command for `CommandClient`, which follows the next script in a folder.
 
-Run as a script it imports nothing of the package.
+When it runs as a script, it imports nothing from the package.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _ends: dict[int, int] = {}  # a file that is readable once the program has ended
 class FakeProcess:
     """Stands in for `subprocess.Popen` of ``python … -c code *arguments``.
 
-    The code has ``sys``, ``os``, ``json``, ``time.sleep`` and ``print`` of its own, as far as tests need them.
+    The code has its own ``sys``, ``os``, ``json``, ``time.sleep`` and ``print``, as far as tests need them.
     """
 
     def __init__(

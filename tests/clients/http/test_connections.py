@@ -222,7 +222,7 @@ class TestUploads:
     @our_own
     @each_way
     def test_a_refusal_before_it_is_over_is_heard(self, way: str) -> None:
-        """And what is left of the request is in nobody's way: httpx reads nothing while it sends."""
+        """The rest of the request disturbs nothing.  httpx reads nothing while it sends."""
         with FaultServer([*refused(413), HOLD], good(way), is_early=True) as server, client_of(server) as client:
             with pytest.raises(ProviderError) as caught:
                 ask(client, way, None, BIG)

@@ -43,7 +43,7 @@ def tls(authority: trustme.CA) -> ssl.SSLContext:
 
 @contextmanager
 def http2_server(tls: ssl.SSLContext) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """A server of HTTP/2: its base URL, and the headers of what it was asked, over which connection."""
+    """Yield the base URL of an HTTP/2 server, and the headers of its requests, by connection."""
     seen: list[dict[str, str]] = []
 
     def serve() -> None:
@@ -132,7 +132,7 @@ class TestTLS:
     @pytest.mark.parametrize("way", TWO_WAYS)
     @pytest.mark.parametrize("shares", ["a path", "a context"])
     def test_who_speaks_http_2_changes_nothing_for_others(self, shares: str, way: str, authority: trustme.CA) -> None:
-        """Every client says for itself what it speaks, though they trust the same."""
+        """Every client chooses its protocol, though all share the same trust settings."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(tls)
         tls.set_alpn_protocols(["h2", "http/1.1"])
@@ -175,7 +175,7 @@ class TestTLS:
     def test_a_url_without_a_port_is_as_secure(
         self, way: str, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As those of all providers are; here its name and port lead to the server of the test."""
+        """Like the URLs of all providers.  Here its name and port lead to the server of the test."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("api.localhost").configure_cert(tls)
         look_up, asked = socket.getaddrinfo, []

@@ -66,7 +66,7 @@ def until(is_true: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process has ended; one that nobody has waited for yet has."""
+    """Return whether the process has ended.  A zombie counts as ended."""
     with contextlib.suppress(FileNotFoundError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     try:
@@ -111,7 +111,7 @@ def gguf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def python() -> Iterator[Run]:
-    """Runs code in another Python, in a session of its own; ended with the test, or after half a minute."""
+    """Run code in another Python, in a separate session.  It ends with the test, or after half a minute."""
     running: list[subprocess.Popen[str]] = []
     timers: list[threading.Timer] = []
 
@@ -358,7 +358,7 @@ def fetches_nothing(line: str) -> None:
 
 
 class TestWhichModelIsServed:
-    """Servers are stood in for, which are OS processes; those of `TestLocalServer` are real."""
+    """Fake servers stand in for OS processes.  `TestLocalServer` uses real ones."""
 
     def test_none_is_fetched_without_the_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its gigabytes would be fetched in vain."""

@@ -211,5 +211,5 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, reasoning: Any) -
 
 
 def known(body: dict[str, Any]) -> dict[str, Any]:
-    """A request but for its functions' schemas, of which the SDK names three keys only."""
+    """Return a request without its functions' schemas, of which the SDK names only three keys."""
     return {**body, "tools": [{**tool, "input_schema": tool["input_schema"]["type"]} for tool in body["tools"]]}

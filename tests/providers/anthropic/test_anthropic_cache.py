@@ -1,4 +1,4 @@
-"""Does Anthropic get its breakpoints where they serve, and never more of them, or elsewhere, than it takes?"""
+"""Does Anthropic get its breakpoints where they are useful, and never more than it accepts or in other places?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a dialog said in turns that Anthropic's wire takes, whoever spoke in it?"""
+"""Is a dialog written in turns that Anthropic's wire format accepts, whoever spoke in it?"""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_result_that_only_this_wire_knows_stands_first_too() -> None:
 
 
 def paired(*calls: FunctionCall) -> list[str]:
-    """The ids of the calls, after a look at those of the results."""
+    """Return the ids of the calls, after checking the ids of the results."""
     results = [result(part.id, provider_id=part.provider_id) for part in calls]
     messages = [USER]
     for part, answer in zip(calls, results, strict=True):

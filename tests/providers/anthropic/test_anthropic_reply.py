@@ -1,4 +1,4 @@
-"""Is a message of Anthropic's wire read as it was meant, whole and event by event?"""
+"""Is a message in Anthropic's wire format read as it was meant, whole and event by event?"""
 
 from __future__ import annotations
 

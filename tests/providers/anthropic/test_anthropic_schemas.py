@@ -26,7 +26,7 @@ def obj(**properties: Any) -> dict[str, Any]:
 
 
 def enforced(*schemas: Any, output: Any = None) -> list[Any]:
-    """For each schema of a function, and for that of the output, what of it is enforced; None: nothing is."""
+    """Return the enforced part of each schema of a function and of the output, or None if nothing is enforced."""
     functions = [Function(name=f"f{n}", parameters=schema) for n, schema in enumerate(schemas)]
     kind: Any = Annotated[Any, WithJsonSchema(output)] if isinstance(output, dict) else output or str
     request = Request(messages=(USER,), functions=tuple(functions), output=Output(kind))
@@ -38,7 +38,7 @@ def enforced(*schemas: Any, output: Any = None) -> list[Any]:
 
 
 def closed_schema(schema: dict[str, Any]) -> Any:
-    """A schema as that of a property, with its definitions."""
+    """Return a schema as the schema of a property, with its definitions."""
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     (said,) = enforced({**obj(p=inner), **{key: schema[key] for key in schema if key == "$defs"}})
     return said and said["properties"]["p"]
@@ -168,7 +168,7 @@ def test_request_has_room_for_so_much() -> None:
 
 
 def test_unions_are_counted() -> None:
-    """In all schemas of a request together: those of the output first."""
+    """Over all schemas of a request together, beginning with the schemas of the output."""
     union, listed, single = {"anyOf": [TEXT]}, {"type": ["string", "null"]}, {"type": ["string"]}
     functions = [obj(a=union), obj(a=single), obj(a=listed), obj(a=union), obj(a=single)]
     many = obj(**{f"p{n}": union for n in range(14)})

@@ -1,4 +1,4 @@
-"""Is a dialog said in contents that Gemini takes, whoever spoke in it?"""
+"""Is a dialog written in contents that Gemini accepts, whoever spoke in it?"""
 
 from __future__ import annotations
 

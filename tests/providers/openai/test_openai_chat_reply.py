@@ -1,4 +1,4 @@
-"""Is a chat completion read as it was meant, whole and in pieces, whatever a service makes of the format?"""
+"""Is a chat completion read as it was meant, whole and in pieces, in every service's variant of the format?"""
 
 from __future__ import annotations
 

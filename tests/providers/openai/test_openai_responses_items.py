@@ -263,7 +263,7 @@ def test_reasoning_in_words_goes_back_to_who_does_not_encrypt_it() -> None:
 
 
 def changed(output: list[Any], *parts: Part | str) -> list[Any]:
-    """What goes back when somebody has put other parts behind the opaque ones."""
+    """Return what is sent back after other parts were put behind the opaque ones."""
     message = whole(body(*output)).message
     kept = [part for part in message.parts if isinstance(part, Opaque)]
     return items(Message.of("assistant", *kept, *parts))

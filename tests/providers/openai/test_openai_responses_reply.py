@@ -1,4 +1,4 @@
-"""Is a response read as it was meant, whole and event by event, whatever a service makes of the format?"""
+"""Is a response read as it was meant, whole and event by event, in every service's variant of the format?"""
 
 from __future__ import annotations
 

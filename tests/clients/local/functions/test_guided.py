@@ -1,7 +1,7 @@
-"""Do several requests make one reply: its calls, its usage, its errors, and its end when nobody wants it any more?
+"""Do several requests make one reply, with its calls, its usage, its errors, and its end when it is cancelled?
 
-A small server stands in for llama.cpp's: it finds a question likelier behind a description with the same word.  The
-tests of `TestRealModel` ask the embedded model.
+A small server stands in for llama.cpp's server.  It prefers a question whose description has the same word.  The tests
+of `TestRealModel` ask the embedded model.
 """
 
 from __future__ import annotations

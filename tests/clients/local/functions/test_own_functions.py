@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[3]
 
 
 def came_out_right(asked: Asked) -> str:
-    """Ask at the command line; return what is wrong with the call and the answer, '' if nothing is."""
+    """Ask at the command line.  Return the mistakes in the call and the answer, or empty."""
     offered = [word for f in asked.functions for word in ("--function", f"support.own_functions:{f.__name__}")]
     command = [sys.executable, "-m", "fsm_agent", "ask", asked.question, *offered, "--approve", "--json"]
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])

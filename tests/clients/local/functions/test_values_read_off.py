@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def finished(steps: Generator[Any, Reply, T], *texts: str) -> T:
-    """Return what the steps return when the model answers with these texts, all of them."""
+    """Return the result of the steps when the model answers with all of these texts."""
     replies = iter(texts)
     try:
         next(steps)
