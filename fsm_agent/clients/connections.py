@@ -2,8 +2,7 @@
 
 Requests through a proxy or over HTTP/2 use httpx's own transport; all others use aiohttp.  A client is closed with its
 event loop: an asynchronous generator references it, and `asyncio.run` closes all generators before the loop.  After
-`os.fork` the child makes new clients and leaves the inherited ones alone, because their connections belong to the
-parent.
+`os.fork` the child makes new clients and leaves the parent's connections alone.
 """
 
 from __future__ import annotations
@@ -142,8 +141,8 @@ class LoopClient:
     ) -> T:
         """Return the result of one step of a request.
 
-        The step ends at the deadline, or after ``limit_s`` seconds, when ``late`` is raised.  An upload extends the
-        limit, and has its own error.
+        The step has ``limit_s`` seconds, unless the deadline is earlier; after that, ``late`` is raised.  An upload
+        extends the limit, and names its own error.
 
         Raises:
             httpx.TransportError: If the step fails or is late, or `aclose` was called.
@@ -209,7 +208,7 @@ class _Upload(httpx.AsyncByteStream):
     """The content of a request in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
 
     Attributes:
-        timeout: The wait for the response, which each piece extends; None once the wait is over.
+        timeout: The wait for the response; None once it is over.
         late: The error to raise when it expires.
     """
 

@@ -31,8 +31,7 @@ class Activity:
     means that this driver cannot answer.
 
     Attributes:
-        key: The key of the effect in the driven process.
-        effect: The effect, with its key in its own process.
+        key: The key of the effect in the driven process; ``effect`` has the one in its own process.
         process: The process that owns the effect, perhaps a nested one.
         path: The path of that process; "" for the driven one.
         environment: The environment of that process.

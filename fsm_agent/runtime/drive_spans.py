@@ -126,9 +126,7 @@ _TOKEN_TYPES = (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS))
 
 
 class SpanProbe:
-    """The probe of the drivers: records the spans and metrics of all drives.
-
-    See `instrument` for the arguments.
+    """The probe that records the spans and metrics of all drives; see `instrument` for the arguments.
 
     Attributes:
         is_metered: True if metrics are recorded, as of the last drive that began.

@@ -11,8 +11,8 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
   activity may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The driver
   takes them one at a time, so only the driver advances the process, and only in `step`.
 - *Cancellation.*  Before an effect starts and before an outcome is taken, the loop checks for a request to end the
-  process and for the deadline; after either, no later outcome counts.  Activities that the process no longer waits for
-  are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.threads`) and left behind.
+  process and for the deadline; after a request, no later outcome counts.  Activities that the process no longer waits
+  for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.threads`) and left behind.
   Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the process at
   rest.  The results that functions have returned by then are kept, or those functions would run twice.
 - *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see

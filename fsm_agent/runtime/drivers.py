@@ -291,8 +291,8 @@ class SyncDriver(Driver):
 
     Args:
         is_shared: True if code other than the caller may cancel the process.
-        may_rest: Returns True to leave the process at rest if the function around this driver is left behind.  By
-            default the process is cancelled.
+        may_rest: Returns True to leave the process at rest, instead of cancelling it, if the function around this
+            driver is left behind.
     """
 
     is_sync = True

@@ -384,8 +384,7 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
 def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
     """Call a plain function with its middleware, in any thread.
 
-    Returns:
-        The outcome; the seconds until the next attempt; or an awaitable of the function's value.
+    Return the outcome, the seconds until the next attempt, or an awaitable of the function's value.
     """
     try:
         value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)

@@ -1,8 +1,8 @@
 """The program of the child process that serves the embedded model.
 
-`fsm_agent.clients.local.server` starts it by the path of this file; it imports nothing from the package.  It reads one
-line of JSON from stdin (`model`, `alias`, `api_key`, `context_tokens`, and `chat_template` or null).  It writes one to
-stdout: `base_url`, or `error` and `detail`.  It serves until the parent closes its stdin or dies.
+It imports nothing from the package, which starts it by the path of this file.  It reads one line of JSON from stdin
+(`model`, `alias`, `api_key`, `context_tokens`, and `chat_template` or null), and writes one to stdout: `base_url`, or
+`error` and `detail`.  It serves until the parent closes its stdin or dies.
 """
 
 from __future__ import annotations

