@@ -58,7 +58,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
-    """Check that a text fits in the index of a database: at most ``limit`` bytes, without lone surrogates."""
+    """Check that a text can be stored in an index: at most ``limit`` bytes, without lone surrogates."""
     check_text(what, name)
     if len(name) * 4 > limit and (size := len(name.encode())) > limit:
         raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {safe_repr(name)}; name it by its hash")
@@ -163,7 +163,7 @@ def check_run(run: str) -> None:
 
 
 def check_after(after: int | None) -> None:
-    """Check the number of an entry, or None."""
+    """Check that ``after`` is None or the number of an entry."""
     is_right = after is None or (isinstance(after, int) and after >= 0)
     require("after", after, is_right, "a whole number from 0 on, or None")
 
@@ -228,16 +228,10 @@ def check_signal_id(signal_id: str) -> None:
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return whether a signal repeats an earlier one with the same id.
-
-    Args:
-        run: The name of the run.
-        signal_id: The id.
-        there: The content of the earlier signal, or None if there is none.
-        content: The content of the new signal.
+    """Return whether an earlier signal has this id, given its content or None.
 
     Raises:
-        SignalExists: If the contents differ.
+        SignalExists: If the earlier content differs.
     """
     if there is not None and there != content:
         raise SignalExists(run, signal_id)
@@ -258,7 +252,7 @@ def other_header(run: str) -> RunExists:
 
 
 def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
-    """Return the error for a run that exists and was begun with other values of the named arguments."""
+    """Return the error for a run that exists but was begun with other arguments."""
     others = " and ".join([f"{'other' if name in _WITHOUT_ARTICLE else 'another'} {name}" for name in differs])
     return RunExists(
         f"the run {run!r} exists already, and it began with {others}; choose another run_id, or call"
@@ -326,11 +320,10 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
     Args:
         answers: Outcomes by the keys of questions.
         run: The run.
-        typed: Keys of answers that the types of their states have already encoded.  Their schemas are not checked.
+        typed: Keys of answers whose schemas are not checked, since the types of their states have already encoded them.
 
     Raises:
-        UsageError: If an answer is of the wrong kind, or a state of a flow expects JSON and the answer is an error or
-            not JSON.
+        UsageError: If an answer is of the wrong kind, or is not the JSON that a state of a flow expects.
         OutcomeError: If an answer does not fit the schema of its question.
     """
     for question in run.waits:

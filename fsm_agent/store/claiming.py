@@ -51,7 +51,7 @@ from fsm_agent.store.turns import head_before, messages_before
 
 MAX_TRIES = 5  # claims in a row without a new entry before the run is stuck
 MAX_PROBLEM_CHARS = 2000  # longest exception text in the question about a stuck run
-BEHIND_S = 1.0  # a clock that is less than this behind the store's counts as right
+BEHIND_S = 1.0  # a clock that lags the store's by less than this counts as right
 STUCK_STATE = "Stuck"  # the state of a stuck run
 _holders = count(1)
 
@@ -103,11 +103,7 @@ Taken = TypeVar("Taken", bound=Claimed | None)
 class Claims:
     """Claims runs, makes their processes, and gives back runs that cannot be driven.
 
-    Args:
-        journals: The journals of the runs.
-        redact: See `Runs`.
-        lease_s: How long a lease lasts, in seconds.
-        patience_s: How long a driver waits idly before it gives the run back, in seconds.
+    See `Runs` for the arguments.
     """
 
     def __init__(
@@ -134,7 +130,7 @@ class Claims:
         Raises:
             RunExists: If another run has this name.
             RunBusy: If another holder drives the run.
-            UsageError: If the process is for reading only (`Runs.at`), or uses the clock of a test although the store
+            UsageError: If the process is for reading only (`Runs.at`), or uses a test's clock with a store that
                 outlives this OS process.
         """
         journal = process.journal
@@ -233,7 +229,6 @@ class Claims:
         return lease or None
 
     def _create_named(self, journal: Journal, factory: ProcessFactory) -> Lease | None:
-        """Create and claim a run under the name in its journal.  Return None if it already exists."""
         try:
             return self.create_claimed(journal.run, journal.header, factory.agent, _head_before(journal))
         except RunExists:
@@ -287,7 +282,7 @@ class Claims:
     def load_claimed(self, lease: Lease, factory: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
         """Make the process and the recorder of a claimed run.
 
-        On one of these errors, the run is given back with a question, and is not due until it is answered.
+        If that fails, as in `resume`, the run is given back with a question, and is not due until it is answered.
 
         Args:
             lease: The lease.
@@ -295,10 +290,6 @@ class Claims:
             on_change: What a worker does if the code has changed since the run last rested.  "report" continues.
                 "rest" raises `ReplayError`.  "stop" gives a run that fails back unchanged.  None if a person resumes
                 the run.
-
-        Raises:
-            JournalError: See `resume`.
-            ReplayError: See `resume`.
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [signal for signal in loaded.signals if signal.key == STUCK]
@@ -335,7 +326,6 @@ class Claims:
     def _fail(
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], factory: ProcessFactory
     ) -> None:
-        """Give back a run whose process could not be made.  If the failure is permanent, ask about it."""
         is_cancelled = any(map(_read_cancellation, answers))
         if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may lie with this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
@@ -374,14 +364,7 @@ class Claims:
         self.store.append(lease, lease.n, (), rest)
 
     def give_up(self, lease: Lease, loaded: Loaded, error: Exception, factory: ProcessFactory) -> None:
-        """Give back a run after too many drivers have failed, with a question that says why.
-
-        Args:
-            lease: The lease.
-            loaded: The run, as it is now.
-            error: The error of the last driver.
-            factory: How its process is made.
-        """
+        """Give back a run after too many drivers have failed, with a question that quotes the last error."""
         problem = (
             f"{lease.tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
         )
@@ -391,7 +374,7 @@ class Claims:
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
         """Give back a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
 
-        Other signals stay in the store for a driver that can read them, and do not make the run due.
+        Other signals stay in the store and do not make the run due.
         """
         took = [signal.id for signal in answers]
         is_ended = any(map(_read_cancellation, answers))
@@ -410,12 +393,7 @@ class Claims:
         return ""
 
     def claim(self, run: str) -> Lease:
-        """Claim a run by name.
-
-        Raises:
-            RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.
-        """
+        """Claim a run by name."""
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
@@ -423,8 +401,8 @@ class Claims:
     def claim_due(self, agents: list[str], fingerprints: Sequence[str] | None = None) -> Lease | None:
         """Claim the next due run of these agents, or return None if no run is due.
 
-        If this machine's clock is behind the store's, a run that rests until a time is left to others until that time
-        has come on this machine.
+        If this machine's clock is behind the store's, a run that waits for a time is left to others until that time
+        comes here.
         """
         now_s = time.time() if self._is_behind else None
         lease = self.store.claim(
@@ -461,7 +439,7 @@ class Claims:
         )
 
     def clock_of(self, factory: ProcessFactory) -> Clock:
-        """Return the clock for a run: the drivers' clock, but never a test's clock if the run outlives the OS process.
+        """Return the clock for a run: the drivers' clock, but not a test's clock if the run outlives the OS process.
 
         Raises:
             UsageError: If a test requires its own clock for this run.
@@ -470,7 +448,7 @@ class Claims:
 
 
 def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
-    """Yield a new name for a run, then the same name with numbers."""
+    """Yield a new name for a run, then variants of this name with numbers."""
     name = factory.new_id()
     if head is not None:
         name = f"{head.conversation}:{head.version + 1}-{name}"
@@ -528,7 +506,7 @@ def _stuck(run: Run) -> Stuck | None:
 
 
 def _read_cancellation(answer: Signal) -> Signal | None:
-    """Turn the answer about a stuck run into a cancellation of the run, or return None if it is none."""
+    """Turn the answer about a stuck run into a cancellation of the run, or return None if it is a different answer."""
     with suppress(ValueError):
         posted = from_json(answer.body, Posted)
         if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
@@ -575,7 +553,7 @@ async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) ->
 
     Args:
         claim: Claims the run, if there is one.
-        threads: The executor to use, or None for that of the event loop.
+        threads: The executor to use, or None for the event loop's default.
     """
     pending = _PendingClaim(claim)
     run = partial(copy_context().run, pending.make)
@@ -597,7 +575,6 @@ class _PendingClaim(Generic[Taken]):
         self._claimed: Taken | None = None
 
     def make(self) -> Taken:
-        """Claim the run, and give it back if the claim was abandoned meanwhile."""
         claimed = self._claim()
         with self._lock:
             self._claimed = claimed

@@ -37,10 +37,6 @@ class Follower:
         run: The name of the run.
         factory: How its process is made.
         has_functions: Whether to include `FunctionEnded`, with the result that the model got.
-
-    Raises:
-        RunUnknown: If the run does not exist.
-        JournalError: If the journal is damaged, forged, or from another run.
     """
 
     def __init__(self, runs: Runs, run: str, factory: ProcessFactory, has_functions: bool = False) -> None:
@@ -53,7 +49,6 @@ class Follower:
         self._n_told = 0  # the last entry that was reported as written
 
     def _begin(self, loaded: Loaded) -> None:
-        """Start from a loaded run, at its snapshot if it has one."""
         self.process = fold_run(self._runs.journals, loaded, self._factory)
         self._chain = self.process.journal.chain
 
@@ -74,8 +69,8 @@ class Follower:
         """Yield the events of the entries that `load` returned.
 
         Entries that the current code cannot replay are reported as they were written: their steps, replies and function
-        results.  Function results inside agents and `HistoryChanged` are missing then.  If the run has rested since,
-        the current code continues after that rest, as `Runs.resume` does.
+        results.  These reports have no `HistoryChanged` and no function results from agents inside.  If the run rested
+        later, the entries after that rest are replayed again, as in `Runs.resume`.
 
         Raises:
             JournalError: If the journal is damaged, forged, or from another run.
@@ -176,10 +171,7 @@ class Follower:
 def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) -> Event | None:
     """Return the event for a function whose end a step recorded, or None if it recorded none.
 
-    Args:
-        process: The process after the step.
-        event: The step.
-        returned: The event from the entry itself, if the function is a state of a flow.
+    ``returned`` is the event from the entry itself, for a function that is a state of a flow.
     """
     path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
     if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
@@ -199,10 +191,10 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
 
 
 def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions: bool) -> Iterator[Event]:
-    """Yield the events of the entries after ``after`` up to ``end``, as they were written, without replaying them.
+    """Yield the events of the entries after ``after`` up to ``end`` without replaying them.
 
-    These are the steps that the code of that time took, the replies and, if asked for, the results of functions.  The
-    journal does not hold what an agent inside returned.
+    These are steps, replies and, if asked for, the results of functions.  The journal does not hold what an agent
+    inside returned.
 
     Raises:
         JournalError: If the journal is damaged, or the run was deleted and begun again.
@@ -235,9 +227,7 @@ def _inside(path: str, event: Event) -> Event:
 def _ended(entry: HistoryEntry, asked: Sequence[FunctionCall]) -> FunctionEnded | None:
     """Return the event for the end of a function, or None for other entries.
 
-    Args:
-        entry: The entry.
-        asked: The calls in the model's last reply.  It does not contain the states of a flow.
+    ``asked`` has the calls in the model's last reply.
     """
     outcome = entry.outcome
     if not isinstance(outcome, Returned | FunctionFailed) or prefix_of(entry.key) != RunFunction.prefix:

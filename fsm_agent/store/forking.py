@@ -129,7 +129,7 @@ def _create(
     """Create and claim a fork with its entries, in one commit.
 
     Returns:
-        The lease, or None if the fork already exists, and the digest after the last entry.
+        The lease and the digest of the last entry.  The lease is None if the fork already exists.
     """
     chain = Chain(header, claims.journals.key)
     lines = chain.written([*[_renamed(entry, name) for entry in common], *added], FIRST_FENCE)
@@ -145,12 +145,7 @@ def _renamed(line: Line, name: str) -> Entry:
 
 
 def _until(loaded: Loaded, step: int | str | None) -> Loaded:
-    """Return a loaded run without the entries after a step.
-
-    Raises:
-        UsageError: If the run has no such entry.
-        JournalError: If the store has lost entries.
-    """
+    """Return a loaded run without the entries after a step."""
     n = loaded.run.n
     if len(loaded.lines) != n:
         raise JournalError(f"the journal: expected {n} entries, as the store counts, got {len(loaded.lines)}")

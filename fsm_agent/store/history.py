@@ -100,7 +100,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a reply was refused, as the model was told, or why the call failed.  Otherwise empty."""
+        """The message to the model about a refused reply, or the reason if the call failed.  Otherwise empty."""
         return self.line.why
 
     @property
@@ -181,7 +181,7 @@ class RunHistory(NamedTuple):
         return sum([entry.usage for entry in self.entries], UNUSED)
 
     def table(self, path: str = "") -> FlowTable | None:
-        """Return the table of a flow inside the run, or None if the process is not a flow or its table is unknown."""
+        """Return the table of a flow in the run, or None for other processes and unknown tables."""
         process = self.processes[path]
         return self.tables.get(process.name) if process.kind == "flow" else None
 
@@ -318,13 +318,7 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessView]
 
 
 def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> dict[str, ProcessView]:
-    """Return the processes of a run, by path.
-
-    Args:
-        header: The header.
-        seed: The seed in the header.
-        lines: The entries and their outcomes.
-    """
+    """Return the processes of a run, by path."""
     taken: dict[str, list[Move]] = {"": []}
     begun: dict[str, tuple[int, Beginning]] = {}
     for line, data in lines:
@@ -363,7 +357,6 @@ def _kind(word: str) -> Kind:
 
 
 def _stepped(trigger: str, key: str, to: str, data: Any, about: Mapping[str, Any]) -> Stepped:
-    """Return a step without the state before it."""
     outcome, detail, usage = None, "", None
     if about:
         with suppress(ValueError, TypeError):
@@ -439,7 +432,6 @@ def _content(entry: HistoryEntry | None) -> dict[str, Any]:
 
 
 def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
-    """Return the innermost values that differ, each with its path."""
     if isinstance(a, dict) and isinstance(b, dict):
         names = [name for name in dict.fromkeys([*a, *b]) if name not in _MOMENTS | _NAMES]
         return [

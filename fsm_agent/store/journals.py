@@ -19,12 +19,7 @@ TITLE_CHARS = 160
 
 
 class Journals:
-    """The journals of a store, and the key that signs them.
-
-    Args:
-        store: The store.
-        signing_key: See `Runs`.  None if journals are not signed.
-    """
+    """The journals of a store, and the key that signs them, if any."""
 
     def __init__(self, store: Store, signing_key: str | bytes | None = None) -> None:
         self.store = store
@@ -80,11 +75,7 @@ class Journals:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
     def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
-        """Return the chain of digests up to the last entry of a run.
-
-        Args:
-            loaded: The run, with the entries after its snapshot.
-            saved: The snapshot, or None.
+        """Return the chain of digests up to the last entry of a run that was loaded from its snapshot.
 
         Raises:
             JournalError: If an entry is damaged or forged.

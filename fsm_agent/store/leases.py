@@ -134,7 +134,6 @@ class LeaseRenewer:
                 self._changed.wait(left_s)
 
     def _end_if_idle(self) -> bool:
-        """End the thread unless a lease was just added.  Return whether it ends."""
         with self._changed:
             if not self._renewals:
                 self._thread = None
@@ -176,7 +175,6 @@ def _fetch(store: Store, recorders: list[Holder]) -> None:
 
 
 def _grouped(recorders: Iterable[Holder]) -> Iterator[tuple[Store, float, list[Holder]]]:
-    """Yield recorders, grouped by store and by the length of their leases."""
     groups: dict[tuple[int, float], list[Holder]] = {}
     for recorder in recorders:
         groups.setdefault((id(recorder.store), recorder.lease_s), []).append(recorder)
@@ -190,7 +188,6 @@ def _named(recorders: list[Holder]) -> str:
 
 
 def _next_s(recorder: Holder) -> float:
-    """Return the monotonic time of the next renewal of a lease."""
     return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 
 
@@ -199,10 +196,9 @@ at_fork(after_in_child=RENEWER.forget)
 
 
 class LeaseLocks:
-    """The locks of instances in a folder, and the lock of this instance.  Thread-safe.
+    """The lock files of instances in a folder.  Thread-safe.
 
-    Args:
-        folder: The folder, which is created with the first lease.
+    The folder is created with the first lease.
     """
 
     def __init__(self, folder: Path) -> None:

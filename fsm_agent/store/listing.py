@@ -144,13 +144,7 @@ def is_undriven(run: Run, now_s: float) -> bool:
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
-    """Yield the runs of all pages of `Store.list`, the last changed first.  Pages are read as they are needed.
-
-    Args:
-        store: The store.
-        at_a_time: The largest number of runs on a page.
-        which: The conditions of `RunFilter`.
-    """
+    """Yield the runs of all pages of `Store.list`, the last changed first.  Pages are read as they are needed."""
     page = store.list(limit=at_a_time, **which)
     yield from page
     while page.next is not None:  # with a text, a page may be empty although there is a next one
@@ -184,7 +178,7 @@ def health_of(
 
     Args:
         due: Number of runs that are due and have no holder.
-        due_since_s: The Unix time since which the first of them is due, or None if no run is due.
+        due_since_s: Unix time when the first of them became due, or None.
         held: Number of runs with a holder.
         asked: Kinds of open questions as in `Group.asks`, with a number of runs each.  Kinds may repeat.
         now_s: The current Unix time.
@@ -202,10 +196,8 @@ def health_of(
 def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence[tuple[Place, Any]], str | None]:
     """Return the runs of a page, and where the next page begins.
 
-    Args:
-        found: The places of the runs of the wanted groups, the last changed first.  Each comes with its run, or with
-            None if the run does not match.
-        asked: The query.
+    ``found`` has the places of the runs of the wanted groups, the last changed first.  Each comes with its run, or with
+    None if the run does not match.
     """
     rows: list[tuple[Place, Any]] = []
     if not asked.limit:
@@ -251,11 +243,7 @@ class Watch(NamedTuple):
 
 
 class RunWatcher:
-    """Watches runs for all waiting callers.  Thread-safe, also in a forked process.
-
-    Args:
-        store: The store.
-    """
+    """Watches runs for all waiting callers.  Thread-safe, also in a forked process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -305,7 +293,6 @@ class RunWatcher:
             seen = self._rests_after(seen, max(0.0, pause_s - took_s))
 
     def _rests_after(self, seen: int, timeout_s: float) -> int:
-        """Wait until the store says that a run was given back, or the time is over."""
         try:
             return self._store.wait_for_rest(seen, timeout_s)
         except Exception:  # of the store; the next look reports it to the callers

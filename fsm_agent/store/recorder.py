@@ -98,14 +98,14 @@ class StoreRecorder:
         process: The process, with a journal that continues the run's.
         save: Returns a document from which the process can be made again.
         signals: The pending signals of the run.
-        lease_s: How long the lease lasts unless it is renewed, in seconds.
-        patience_s: See `fsm_agent.runtime.environment.Recorder`.
+        lease_s: See `Runs`.
+        patience_s: See `Runs`.
+        redact: See `Runs`.
+        signing_key: See `Runs`.
+        fingerprint: The fingerprint of the code, if the run began under other code.
         ahead_s: How far the store's clock is ahead of the driver's, in seconds.
         waits: The open questions of the run when it was claimed.
         create: Creates and claims the run with its first entries, in the first write.  None if the run is in the store.
-        redact: Applied to each outcome before the process uses it.
-        signing_key: Signs snapshots.
-        fingerprint: The fingerprint of the code, if the run began under other code.
     """
 
     def __init__(
@@ -261,7 +261,6 @@ class StoreRecorder:
             self.write()
 
     def _send(self, batch: _Batch) -> int:
-        """Write a batch.  Return the number of pending signals."""
         with self._creating:  # a closed event loop may leave a thread behind that is creating the run
             if self._create is not None:
                 self._begin(self._create, batch)
@@ -382,8 +381,8 @@ class StoreRecorder:
     def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
         """Return a suspension that lets the store wait as long as this driver would.
 
-        If the store's clock is ahead, the run was due there too early.  Given back with the same due time, it would be
-        claimed and given back again in a busy loop.
+        A store whose clock is ahead finds the run due too early.  Given back with the same due time, the run would be
+        claimed and given back in a busy loop.
         """
         is_as_it_was = self._chain.n == self.lease.n and not self._took
         if suspension.due_s and suspension.due_s <= self.lease.since_s and is_as_it_was:
@@ -396,7 +395,6 @@ class StoreRecorder:
         return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, fingerprint, before)
 
     def _before(self) -> Before | None:
-        """Return the state from which a retry of the failed process continues, or None if it cannot be retried."""
         journal = self._journal
         count = count_to_keep([(entry.key, entry.outcome) for entry in journal.entries])
         if count is None:
@@ -423,7 +421,6 @@ class StoreRecorder:
         return left > len(self._seen) - len(self._written)
 
     def _update_urgency(self) -> None:
-        """Determine whether the next write can wait for more entries."""
         with self._lock:
             if self.lost is not None:  # nothing can be written, but `write` must tell the driver
                 self._is_urgent = not self._is_reported and self._is_stopped is not True
@@ -443,7 +440,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the enclosing run, which removes the signal."""
+        """Give the driver an outcome that was posted to the enclosing run.  The enclosing run removes the signal."""
         self._seen.add(post.id)
         self.signals.append(post)
 
@@ -521,7 +518,6 @@ class StoreRecorder:
         self._signal(with_prefix(key, Reconcile.prefix), document)
 
     def _signal(self, key: str, document: str) -> None:
-        """Post an outcome for the next driver."""
         body = msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
         try:
             self.store.signal(self.run, "", body, by=f"{self.lease.holder}, late")
@@ -561,16 +557,7 @@ def packed_snapshot(
     fingerprint: str = "",
     before: Before | None = None,
 ) -> bytes:
-    """Return a compressed snapshot of a process, for `Store.append`.
-
-    Args:
-        header: The header of the journal.
-        digest: The digest of the last entry.
-        document: The saved process.
-        signing_key: Signs the snapshot, or None.
-        fingerprint: See `Saved`.
-        before: See `Saved`.
-    """
+    """Return a compressed snapshot of a process after the entry with this digest, for `Store.append`."""
     text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, fingerprint))
     data = (signed(text, signing_key) if signing_key else text).encode()
     # By default, zlib allocates 256 KB, which takes longer than compressing a short text.

@@ -415,7 +415,6 @@ def _digest(content: str) -> str:
 
 
 def _check_failed(store: Store, run: Run) -> None:
-    """Refuse to retry a run that has not failed, or whose conversation has continued."""
     if not run.is_ended:
         raise UsageError(f"the run {run.id!r} has not ended; call requeue({run.id!r}), or answer its questions")
     if not run.is_failed:
@@ -498,7 +497,6 @@ def _redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Ite
 
 
 def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
-    """Return a header with redacted messages, and without the caller's data and the summary."""
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))
     if not isinstance(dialog, Injected):
@@ -512,10 +510,7 @@ def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Head
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
     """Return a given store, or open the store at a path or a Postgres address.
 
-    Raises:
-        UsageError: If ``store`` is anything else.  The error does not quote a URL, which may hold a password.
-        ConfigError: If the store needs an extra that is not installed.
-        StoreError: If the store cannot be opened.
+    No error quotes a URL, which may hold a password.
     """
     right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):
@@ -539,5 +534,5 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
 
 def opened(store: Any) -> Runs:
     """Return the `Runs` for a store, a path, or the runs of an agent."""
-    found = getattr(store, "all", store)  # the runs of an agent have those of its whole store here
+    found = getattr(store, "all", store)  # `all` of an agent's runs are the runs of its store
     return found if isinstance(found, Runs) else Runs(found)

@@ -3,13 +3,12 @@ r"""The `Store` protocol: runs with their journals, leases and signals, and the 
 Rules
 =====
 
-- *Time never decides who may write.*  `Store.append` checks the fence and the number of the last entry: the lease must
-  be the newest, and the entries must follow the last stored entry.  A holder whose lease has expired may continue until
-  another holder claims the run.  Leases use the store's clock.  Due times are Unix time.
+- *Time never decides who may write.*  `Store.append` checks only that the lease is the newest, and that the entries
+  follow the last stored entry.  A holder whose lease has expired may continue until another holder claims the run.
+  Leases use the store's clock.  Due times are Unix time.
 - *Only the holder appends.  Everyone else sends signals.*  An answer, a cancellation, an injection or a late outcome is
-  a signal to the run.  Sending one needs neither a lease nor the agent's code.  The holder removes a signal in the
-  append that contains its entry.  The first signal under the key of an open question answers it.  A later one is
-  refused with the name of the person who answered, and the time.
+  a signal.  Sending one needs neither a lease nor the agent's code.  The holder removes a signal in the append that
+  contains its entry.  The first signal under the key of an open question answers it.  A later one is refused.
 - *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
   not given back, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  In the
   queue, a run that is due at once counts as due since it was created, posted to or given back, or since its lease
@@ -294,8 +293,8 @@ class Store(Protocol):
     ) -> Lease | bool:
         """Create a run.  With a holder, claim it in the same commit, before a worker can.
 
-        The run is on disk when this returns, with one exception: a lease without entries, here or from `claim`, may
-        reach the disk with its first entry.
+        The run is on disk when this returns.  A lease without entries, here or from `claim`, may reach the disk later,
+        with its first entry.
 
         Args:
             run: The name of the run, which must not be empty.

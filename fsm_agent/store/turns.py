@@ -85,10 +85,6 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
         run: The name of the run, or empty for the start of the conversation.
         conversation: The name of the conversation, for errors.
         known: A cache of one dialog, by its run.  It is updated with the newest dialog that can no longer change.
-
-    Raises:
-        RunUnknown: If a run of the conversation was deleted.
-        JournalError: If a run of the conversation is damaged or forged.
     """
     turns = list[StoredTurn]()
     while run and run not in known:
@@ -168,7 +164,6 @@ def check_ended(row: Run, conversation: str) -> None:
 
 
 def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
-    """Return the dialog after a turn, given the dialog before it."""
     seed, record = turn.seed, turn.record
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0
     kept = without_system(before) if seed.is_continued else seed.dialog[start : start + seed.earlier]
@@ -185,7 +180,6 @@ def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
 
 
 def _is_answered(record: CallRecord) -> bool:
-    """Return whether a call completed with a reply."""
     return record.state is State.COMPLETED and record.dialog[-1].role != "user"
 
 

@@ -25,11 +25,10 @@ class GroupCommit(Generic[W]):
     The thread starts on demand, and ends after a while without work.
 
     Args:
-        commit: Does all given work in one transaction.  Returns one result per item once everything is on disk.  The
-            result of a refused item, which has changed nothing, is its exception.  Raises if the whole transaction
-            failed.
+        commit: Does all given work in one transaction.  Returns one result per item, on disk, or its exception if the
+            item was refused.  Raises if the whole transaction failed.
         closed: Returns the error for work that is submitted after `close`.
-        idle_s: How long the thread waits for more work before it ends, in seconds.
+        idle_s: How long the thread waits for more work, in seconds.
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class GroupCommit(Generic[W]):
             return False
 
     def _commit_queue(self) -> None:
-        """Commit all submitted work that was not cancelled."""
         with self._turn:
             with self._changed:
                 queue, self._queue = self._queue, []
@@ -127,9 +125,8 @@ def _result(outcome: Any) -> Any:
 class ChangeNotifier:
     """A counter of changes that threads can wait for.  Thread-safe.
 
-    Args:
-        version: Returns a value that differs after each change by another OS process.  None if no other process makes
-            changes.
+    ``version`` returns a value that differs after each change by another OS process.  It is None if there are no
+    others.
     """
 
     def __init__(self, version: Callable[[], object] | None = None) -> None:

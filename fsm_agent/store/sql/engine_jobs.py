@@ -22,7 +22,7 @@ _MOST_NOTIFIED = 7_999  # the most bytes that a Postgres notification can hold
 
 
 def dbos_schema(schema: str) -> str:
-    """Return the schema of the DBOS tables, which only hold the jobs of this store."""
+    """Return the schema of the DBOS tables, which hold only this store's jobs."""
     return f"{schema}_dbos"
 
 

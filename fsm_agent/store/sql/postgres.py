@@ -81,14 +81,7 @@ _TYPES = {
 
 
 class PostgresSql:
-    """A transaction in Postgres.
-
-    Args:
-        connection: The connection.
-        schema: The schema of the tables.
-        now_s: Unix time, by the clock of the store.
-        on_due: See `PostgresStore`.
-    """
+    """A transaction in Postgres."""
 
     types: Mapping[str, str] = _TYPES
     for_update = "FOR UPDATE"
@@ -126,7 +119,6 @@ class PostgresSql:
 
 @lru_cache(1000)
 def _with_percents(statement: str) -> str:
-    """Return a statement with its parameters in the style of psycopg."""
     return re.sub(r"(?<!:):([a-z]\w*)", r"%(\1)s", statement)
 
 
@@ -409,7 +401,6 @@ class PostgresStore(SqlStore):
         return "the server was slow to connect"
 
     def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
-        """Do submitted work in one transaction; see `GroupCommit`."""
         import psycopg
 
         if len(works) == 1:

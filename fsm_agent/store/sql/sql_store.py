@@ -50,12 +50,7 @@ class _Vain(NamedTuple):
 
 
 class SqlStore(ABC):
-    """The methods of `Store`, without the transactions of a particular database.
-
-    Args:
-        place: The name of the store, for errors.
-        read_only: Whether writes raise `ReadOnly`.
-    """
+    """The methods of `Store`, without the transactions of a particular database."""
 
     is_volatile = False
     _changes: Changes
@@ -78,8 +73,8 @@ class SqlStore(ABC):
         Args:
             work: Reads and writes.
             may_repeat: Whether the work may be done again if it is unknown whether it was committed.
-            is_promise: If False, this may return before the work is on disk.  A crash of the machine can then undo the
-                work, unless something was written after it.
+            is_promise: If False, this may return before the work is on disk.  A crash of the machine can then undo it,
+                unless something was written after it.
         """
 
     @abstractmethod
@@ -184,7 +179,6 @@ class SqlStore(ABC):
         return find(c)
 
     def _end_leases_of_the_dead(self, c: Sql) -> bool:
-        """End the leases of instances that are known to be dead.  Return whether there were any."""
         if dead := self._find_dead(c):
             runs.end_leases(c, dead)
         return bool(dead)
@@ -345,7 +339,7 @@ class SqlStore(ABC):
                 return
 
     def _next_due_in_s(self, c: Sql, vain: _Vain | None) -> float:
-        """Return the seconds until a run is due: 0.0 if a holder has died, infinity if no run has a due time."""
+        """Return the seconds until a run is due: 0.0 if a holder has died, infinity if no due time is known."""
         if not self._is_read_only and self._find_dead(c):
             return 0.0
         agents = () if vain is None else vain.agents

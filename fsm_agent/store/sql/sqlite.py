@@ -86,8 +86,8 @@ class SqliteStore(SqlStore):
     Args:
         path: The file, on a local disk.
         clock: Returns the Unix time.
-        read_only: Whether to open the file for reading only.  It must exist, in the version of this release, and each
-            write raises `ReadOnly`.  SQLite may still create its two files next to it.
+        read_only: Whether to open the file for reading only.  It must already exist and have the version of this
+            release.  Each write raises `ReadOnly`.  SQLite may still create its two files next to it.
 
     Raises:
         StoreError: If the file is not a store, is of a newer version, or cannot be opened.
@@ -208,10 +208,7 @@ class SqliteStore(SqlStore):
             yield connection
 
     def _check_place(self) -> None:
-        """Raise `StoreError` if the file was deleted, moved or replaced since it was opened.
-
-        Others would not see what is written to it, and it would be lost.
-        """
+        """Raise `StoreError` if the file was deleted, moved or replaced since it was opened."""
         try:
             there = _identity(os.stat(self._path))
         except FileNotFoundError:
@@ -225,7 +222,6 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Raise SQLite errors as a `StoreError` that names the file."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError when it quotes a damaged file
@@ -354,7 +350,7 @@ class MemoryStore(SqlStore):
         return future
 
     def forget(self, conversation: str) -> None:
-        """Delete a conversation but keep its runs, to limit the memory that is used."""
+        """Delete a conversation but keep its runs.  This frees memory."""
         checks.check_conversation(conversation)
         self._write(lambda c: c("DELETE FROM conversation WHERE name = :name", name=conversation))
 
@@ -466,7 +462,6 @@ def _close_all(connections: list[sqlite3.Connection]) -> None:
 
 
 def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> sqlite3.Connection:
-    """Return a new connection with explicit transactions, for one thread at a time."""
     mode = ("ro&immutable=1" if _is_immutable(path) else "ro") if read_only else "rw"  # never creates a file
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
@@ -486,10 +481,9 @@ def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> 
 
 
 def _is_immutable(path: Path) -> bool:
-    """Return whether a file is complete and on a read-only disk.
+    """Return whether a file is complete and on a read-only disk, where SQLite cannot create files next to it.
 
-    SQLite then needs no files next to it, which could not be created there.  A write-ahead log means that the file
-    alone is not the whole store, or that another machine writes to it.
+    With a write-ahead log, the file alone is not the whole store, or another machine writes to it.
     """
     if not hasattr(os, "statvfs"):  # on Windows
         return False
@@ -524,7 +518,6 @@ def _make_private(path: Path) -> None:
 
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Switch the file to a write-ahead log."""
     # If another OS process uses the file, SQLite does not wait here but reports at once that the file is locked.
     import tenacity
 

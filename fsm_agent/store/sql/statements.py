@@ -79,8 +79,8 @@ class Sql(Protocol):
     Attributes:
         now_s: Unix time at the beginning of the transaction, by the clock of the store.
         types: The SQL for types and kinds of tables.
-        for_update: The clause that locks the rows that are read.
-        skip_locked: The clause that locks these rows, except rows that others have locked.
+        for_update: The clause that locks the rows that a statement reads.
+        skip_locked: The same, but it skips rows that others have locked.
         is_store: A statement that returns a row if the tables of a store exist.
         is_taken: A statement that returns a row if other tables exist.
     """
@@ -226,7 +226,7 @@ def _await(c: Sql, key: int, run: str, start: Start) -> bool:
 
 
 def end(c: Sql, key: int) -> list[tuple[str, float]]:
-    """Return the runs that waited only for the end of this one, with their due times, and make them due."""
+    """Make the runs due that waited only for this one to end.  Return them with their due times."""
     found: list[tuple[str, float]] = []
     for run, due_s in c("SELECT run, due FROM predecessor WHERE before = :key ORDER BY run", key=key):
         # If two runs end at the same time, the second waits here until the first is committed, and sees it below.
@@ -253,7 +253,7 @@ def delete(c: Sql, key: int) -> None:
 
 
 def find(c: Sql, wanted: ClaimFilter) -> int | None:
-    """Return the key of the run to claim and lock it, or return None if no unlocked run is due."""
+    """Lock the run to claim and return its key, or None if no unlocked run is due."""
     chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
     if wanted.fingerprints is not None:
         if not wanted.fingerprints:
@@ -274,7 +274,7 @@ def find(c: Sql, wanted: ClaimFilter) -> int | None:
 
 
 def _agents(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the beginning of a statement over these agents, or over all, and its values."""
+    """Return the first part of a statement over these agents, or over all, and its values."""
     if not names:
         return _AGENTS, {}
     values = {f"agent{number}": name for number, name in enumerate(dict.fromkeys(names))}
@@ -430,7 +430,6 @@ def _ask_at_rest(c: Sql, key: int, suspension: Suspension, count: int) -> None:
 
 
 def _is_woken(c: Sql, key: int, wakes_on: str | None) -> bool:
-    """Return whether one of its pending signals wakes a run."""
     return wakes_on is None or bool(
         c("SELECT 1 FROM signal WHERE run = :run AND key = :key LIMIT 1", run=key, key=wakes_on)
     )
@@ -509,7 +508,6 @@ def signal(c: Sql, new: NewSignal) -> bool:
 
 
 def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
-    """Close a question of a locked run."""
     questions = c("SELECT key, kind, answered_by, answered FROM question WHERE run = :run ORDER BY key", run=key)
     answers = {asked: (answered_by, at_s) for asked, _, answered_by, at_s in questions}
     if name not in answers:
@@ -654,7 +652,6 @@ def _lines(c: Sql, key: int, after: int, end_n: int) -> tuple[str, ...]:
 
 
 def _questions(c: Sql, key: int) -> tuple[Question, ...]:
-    """Return the open questions of a run."""
     found = c(
         "SELECT key, kind, about, answers, schema FROM question WHERE run = :run AND answered IS NULL ORDER BY key",
         run=key,

@@ -11,10 +11,10 @@ STEPS: tuple[str, ...] = ()  # the statements that migrate each version, from `F
 
 # The columns of a run:
 # - `due` and `wakes_on` are as in `Run.due_s` and `Suspension`.
-# - `wake` is when a worker may claim the run: since or from when it is due, or while it has a holder, when the lease
+# - `wake` is when a worker may claim the run: when it becomes or became due or, while it has a holder, when the lease
 #   ends.  Null if only a signal wakes it.
-# - `until` is the end of the lease, even if it has passed.  Null if the lease was given back, which the append with
-#   the `n` in `given_back` did.
+# - `until` is the end of the lease, even if it has passed.  Null if the lease was given back.
+# - `given_back` is the `n` of the append that gave the lease back.
 # - `asks` has the kinds of open questions; see `Group`.
 # - `pending` counts the signals, so that a rest and a signal at the same time change the same row.
 # - `instance` names the instance whose death ends the lease.
@@ -88,10 +88,6 @@ def newest() -> int:
 
 def prepare(c: Sql, place: str) -> None:
     """Make the tables, or migrate them to the newest version, in a writing transaction.
-
-    Args:
-        c: The transaction.
-        place: The name of the store, for errors.
 
     Raises:
         StoreError: If the tables belong to another program, or this release does not know their version.
