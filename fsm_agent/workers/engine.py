@@ -135,7 +135,7 @@ class Engine(ABC):
         return None
 
     def _look_after(self, threads: int) -> None:
-        """Look for runs whose jobs were lost: for one at a time, and for more while the worker is idle."""
+        """Look for runs whose jobs were lost.  While the worker is idle, look for several at a time."""
         self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker)
         while not self.worker.is_stopping:
             try:

@@ -285,8 +285,6 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
 
 
 class _RunsCollector:
-    """The metrics of the runs of a store, read on request."""
-
     def __init__(self, reading: RunsReading) -> None:
         self._reading = reading
 
@@ -315,8 +313,6 @@ class _RunsCollector:
 
 
 class _Collector:
-    """The metrics of a worker, read on request."""
-
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 

@@ -31,11 +31,7 @@ _log = logging.getLogger("fsm_agent")
 
 
 class StorePatience:
-    """Limits how long a failing store, such as a restarting server, is tolerated.
-
-    Args:
-        worker: The worker, which sets the limit.
-    """
+    """Limits how long a failing store, such as a restarting server, is tolerated."""
 
     def __init__(self, worker: Worker) -> None:
         self._limit_s = worker.store_patience_s
@@ -123,7 +119,6 @@ class WorkerPool:
         self._beating = loop.call_later(BEAT_S, self._beat, loop)
 
     async def _take_runs(self) -> None:
-        """Claim due runs while there is room for them."""
         patience = StorePatience(self._worker)
         while True:
             await self._room.acquire()
@@ -183,7 +178,6 @@ async def _first_failure(watch: asyncio.Task[Any], takers: Iterable[asyncio.Task
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait a while until they have ended."""
     if left := {task for task in tasks if task.cancel()}:
         _, left = await asyncio.wait(left, timeout=LEAVE_S)
     if left:

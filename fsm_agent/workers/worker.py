@@ -344,7 +344,6 @@ class Worker:
         self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:
-        """Claim a run by name, or return None if there is nothing to do."""
         run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
@@ -387,11 +386,11 @@ class Worker:
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
         """Give back a run that could not be driven, to be tried again later.  Its questions stay open.
 
-        If one driver after another fails, for example because the store refuses the entries, the run asks a person.  A
-        driver that added an entry does not count.
+        If one driver after another fails without adding an entry, the run asks a person.  This happens, for example, if
+        the store refuses its entries.
 
-        Signals that are already there do not make the run due.  Otherwise it would be due at once, and would soon count
-        as a run that no driver can drive.
+        Signals that are already there do not make the run due.  Otherwise it would be due at once, and would soon be
+        stuck.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
@@ -411,7 +410,6 @@ class Worker:
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:
-        """Return the process of a claimed run and its recorder, or None without a lease."""
         if lease is None:
             return None
         try:
@@ -432,7 +430,6 @@ class Worker:
         return process, recorder
 
     def _drive(self, claimed: Claimed) -> None:
-        """Drive a claimed run as far as possible."""
         process, recorder = claimed
         if recorder is None:
             return
@@ -512,10 +509,7 @@ class Worker:
     def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
         """Log why a run could not be driven, and give it back.
 
-        Args:
-            lease: The lease of the run.
-            error: The reason.
-            is_in_vain: Whether the run was driven and failed.  After enough failures it is stuck.
+        ``is_in_vain`` is True if the run was driven and failed.  After enough failures it is stuck.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.heartbeat.count(self.heartbeat.lost if is_lost else self.heartbeat.failures, lease.agent)
