@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from msgspec import field
@@ -463,8 +464,18 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
 
 def object_text(arguments_json: str) -> str:
-    """Return the arguments of a call, with ``{}`` for the empty text or ``null`` that some models write."""
-    return "{}" if arguments_json.strip() in ("", "null") else arguments_json
+    """Return the arguments of a call as they are meant.
+
+    For no arguments, some models write nothing, or ``null``; some services write the object as the text of a string.
+    """
+    text = arguments_json.strip()
+    if text in ("", "null"):
+        return "{}"
+    if text.startswith('"'):
+        with suppress(ValueError):
+            inner: str = from_json(text, str)
+            return inner if inner.lstrip().startswith("{") else arguments_json
+    return arguments_json
 
 
 def check_messages(messages: Sequence[Any]) -> None:

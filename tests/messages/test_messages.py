@@ -141,6 +141,7 @@ class TestFunctionCall:
     def test_arguments_are_an_object_or_empty(self) -> None:
         for text, arguments in (
             *(("", {}), ('{"a": [1, {"b": null}]}', {"a": [1, {"b": None}]}), ('{"a": 1, "a": 2}', {"a": 2})),
+            ('"{\\"a\\": 1}"', {"a": 1}),
             *[(text, {}) for text in ("[1]", "null", '"{}"', '{"a": 1', '{"a": 1} x', " ", '{"a":"\\ud800"}')],
             *[(text, {}) for text in ('{"a":"\ud800"}', '{"a":' * 10_000, '{"a":' + "9" * 5000 + "}")],
         ):
