@@ -11,6 +11,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -302,6 +303,7 @@ class TestTold:
             ({1: 2, None: 3, (4, 5): 6}, '{"1":2,"None":3,"4,5":6}'),
             ([Unshowable()], '["<Unserializable Unshowable object>"]'),
             ((i for i in range(3)), "[0,1,2]"),
+            (MappingProxyType({"a": Point(x=1)}), '{"a":{"x":1,"y":0}}'),
             (10**5000, "1" + "0" * 5000),
         ],
         ids=lambda value: type(value).__name__,
