@@ -153,6 +153,7 @@ _CHARACTERS = 4  # characters of a summary that count as a token
 _OF_CHECK = (Checked, CheckRefused)
 
 _NO_ARGS: Mapping[str, Any] = {}
+_MAX_IN_GROUP = 5  # of the errors in a group, that are told
 
 
 def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, TableEvent]:
@@ -364,9 +365,12 @@ def _problem(reply: Reply, error: Exception) -> str:
 def error_text(error: Exception) -> str:
     """Return the text of an exception, or "" if its `__str__` raises."""
     try:
-        return str(error)
+        text = str(error)
     except Exception:  # its class is user code, too
         return ""
+    if isinstance(error, ExceptionGroup):  # of an asyncio.TaskGroup, say; its text only counts what is in it
+        text += f": {'; '.join(map(typed_error_text, error.exceptions[:_MAX_IN_GROUP]))}"
+    return text
 
 
 def typed_error_text(error: Exception) -> str:

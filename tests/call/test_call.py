@@ -630,6 +630,7 @@ class Halved(BaseModel):
         (Prompt("x", parser=raiser(Odd())), "Odd"),
         (Prompt("x", parser=raiser(ValueError("too short"))), "too short"),
         (Prompt("x", parser=raiser(ValueError())), "ValueError"),
+        (Prompt("x", parser=raiser(ExceptionGroup("of tasks", [KeyError("a"), Odd()]))), "KeyError: 'a'; Odd"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -637,7 +638,7 @@ def test_whatever_a_parser_raises_is_told_to_the_model(prompt, told):
     call = say(begun(prompt=prompt), '{"n": 0}' if prompt.output is Halved else "0")
     assert call.state is State.PARSE_EXCEPTION
     assert told in texts(request(call).messages)[-1]
-    assert call.step.detail.startswith(told)
+    assert told in call.step.detail
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt])
