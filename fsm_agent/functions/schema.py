@@ -310,8 +310,11 @@ def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
         case "integer":
             return _bounded({"type": "int"}, schema, _NUMBER)
         case "number":
-            whole = _bounded({"type": "int"}, schema, _NUMBER)
-            return _union([whole, _bounded({"type": "float", "allow_inf_nan": False}, schema, _NUMBER)])
+            finite = {"type": "float", "allow_inf_nan": False}
+            real = _bounded(finite, schema, _NUMBER)
+            number = _union([_bounded({"type": "int"}, schema, _NUMBER), real])  # an int stays exact
+            # Without bounds, there is one thing to say, and not one for each of the two
+            return number | {"custom_error_type": "float_type"} if real == finite else number
         case "boolean":
             return {"type": "bool"}
         case "null":

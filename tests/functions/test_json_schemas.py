@@ -98,6 +98,11 @@ class TestSchemaOnly:
             assert made.refusal("{}").startswith("a: ")
             assert made.parameters is parameters
 
+    def test_a_wrong_number_is_one_problem_of_its_field(self):
+        for number in ({"type": "number"}, {"anyOf": [{"type": "number"}, {"type": "null"}]}):
+            made = Function(name="f", parameters={"type": "object", "properties": {"a": number}})
+            assert [line[:3] for line in made.refusal('{"a": "x"}').splitlines()] == ["a: "], number
+
     def test_what_is_not_required_may_be_null(self):
         made = Function(name="f", parameters={"properties": {"a": INTEGER}, "additionalProperties": False})
         assert made.refusal('{"a": null}') is None
