@@ -88,9 +88,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     """A model with a system prompt, functions, an output type, and limits.
 
     Type checkers see an ``Agent[Deps, Out]``, where ``Deps`` is the type of its calls' ``deps`` and ``Out`` the type of
-    its answers.  A plain ``Agent(…)`` accepts any functions and deps, and answers with text.  ``Agent(…,
-    output=Person)`` is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and approvers that
-    take ``Context[Shop]``.
+    its answers.  A plain ``Agent(…)`` accepts any functions and deps, and answers with text.  With ``output=Person``,
+    it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and approvers that take
+    ``Context[Shop]``.
 
     ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no
     state of its calls, so many threads and tasks can use it.  ``call("…", after=result)`` continues a dialog, and
@@ -105,9 +105,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
             and servers are asked for their functions at each call.
         output: The type of the answer; see `Prompt`.
-        finalizer: Text or a `Prompt` for wording the final answer, such as ``"Say it in one sentence for a child: {{
-            answer }}"``.  After an answer in text, it is sent in one more request, without functions, and the reply
-            becomes the answer.  A `Prompt` may have its own output type.
+        finalizer: Text or a `Prompt` for wording the final answer, such as ``"Say it for a child: {{ answer }}"``.
+            After an answer in text, it is sent in one more request, without functions, and the reply becomes the
+            answer.  A `Prompt` may have its own output type.
         prompt: The prompt for tasks that are plain text, with the variable ``{{ task }}``.
         name: The name in traces and snapshots.  An agent with a ``store`` needs a name, so that its runs can be found.
         limits: The limits of each call.

@@ -231,9 +231,9 @@ class FunctionMetrics:
 class Metrics:
     """A hook that counts what an agent does: ``Agent(…, hooks=[metrics])``.
 
-    For a single call, pass ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` and ``sum(many,
-    Metrics())`` return new metrics.  When a call ends, all its states are counted, even those from another process.
-    Replies and functions are counted where they happen.  Metrics are thread-safe.
+    For a single call, pass ``metrics.on_event`` as the sink of `Agent.run`.  You can add metrics: ``one + other`` and
+    ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those from another
+    process.  Replies and functions are counted where they happen.  Metrics are thread-safe.
 
     Attributes:
         prices: Prices by model name, with ``"*"`` for all others.  Without a price, the cost of a reply comes from its

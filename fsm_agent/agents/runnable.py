@@ -302,11 +302,7 @@ def check_process(runnable: Runnable, process: Any, verb: str) -> None:
 
 
 def check_sink(sink: Any) -> None:
-    """Refuse a sink that cannot be called with each event, before a run is claimed for it.
-
-    Raises:
-        UsageError: The sink is not callable, or it is a coroutine function, which is not awaited.
-    """
+    """Refuse a sink that cannot be called with events or is async, before a run is claimed for it."""
     is_right = sink is None or (callable(sink) and not inspect.iscoroutinefunction(sink))
     require("sink", sink, is_right, "a plain function of an event, such as print")
 

@@ -297,7 +297,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> CallResult[Out]:
         """Continue a stored run from where it last rested, and return its result.
 
-        An ended run just returns its result.
+        If the run has already ended, only its result is returned.
 
         Args:
             run_id: The name of the run.

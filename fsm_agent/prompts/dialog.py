@@ -47,7 +47,7 @@ class Dialog(Sequence[Message]):
             default, it uses the agent's.  It is not saved.
         system_args: The values for the agent's system prompt, which is the first message.  They are empty if it has no
             variables, and None if no agent put the first message there.  They are not saved.
-        governed_by: The path of handoffs to the agent that has taken over the dialog; empty without a handoff.
+        governed_by: The path of handoffs to the agent that has taken over the dialog, or "" without a handoff.
         summary: A summary that replaces the oldest messages in requests.  It is not saved.
 
     Examples:

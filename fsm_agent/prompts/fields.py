@@ -86,7 +86,8 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
         description: The meaning of the field.  It labels the field's line, unless ``rename`` is given, and is the
             comment in schemas.
         rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
-        skip: Whether to leave the field out of text, schemas and examples; with a target, out of text for that target.
+        skip: Whether to leave the field out of text, schemas and examples.  With a target, only text for that target
+            omits it.
         format_with: A function from the field's value to its text.
         example: A value of the field's type, for examples.
         image: Whether the value is a picture, from any source that `Image.of` accepts.

@@ -1,8 +1,8 @@
 """How values are shown to a model, as text and pictures: with their class's template, or with a line for each field.
 
 A class declares templates in ``__prompt_template__``, or in a file that ``__prompt_file__`` names.  ``__prompt_for__``
-maps target names and target types to templates.  A template for a target object may use ``{{ self.name }}``, ``{{
-target.name }}`` and ``{self:schema_only}``.
+maps target names and target types to templates.  The template for a target object may also use ``{{ self.name }}``,
+``{{ target.name }}`` and ``{self:schema_only}``.
 """
 
 from __future__ import annotations
