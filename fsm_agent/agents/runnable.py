@@ -195,7 +195,7 @@ async def arun(runnable: Runnable, claimed: Claimed, sink: Sink | None = None) -
 def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:
     """Yield the events of a process, and finally raise its failure.
 
-    It is claimed when the first event is requested.
+    The process is claimed when the first event is requested.
     """
     process, recorder = begun()
     tell = runnable._listener_to(process)

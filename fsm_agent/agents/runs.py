@@ -188,7 +188,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             model: See `Agent.call`.  It must be a name.
             extra: See `Agent.call`.
             by: See `Agent.call`.
-            run_id: The name of the run, or None to create one.
+            run_id: The name of the run, or None for a new name.
             system_args: See `Agent.call`.
             keep_system: See `Agent.call`.
             unknown: Unknown options, which are refused with a suggestion.

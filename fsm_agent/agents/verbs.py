@@ -140,7 +140,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
                 snapshots, and in the messages that the call adds to the dialog.  The model does not see it.
             by: The user who makes the call, as your login names them.  It is saved in the record and passed to a
                 ``deps`` function.
-            run_id: The name of the run in the agent's store, or None to create one.  If a run with this name and the
+            run_id: The name of the run in the agent's store, or None for a new name.  If a run with this name and the
                 same task exists, the call continues it or returns its result.
             system_args: The values for the variables of the agent's system prompt, or None to use the earlier dialog's
                 values.

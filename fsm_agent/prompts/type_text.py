@@ -295,8 +295,8 @@ _LISTS = (list, tuple, set, frozenset)
 def prompt_example(kind: Any) -> str:
     """Return an example of a type's values as JSON, for a model that has to write one.
 
-    For each field, the first of these is used: the ``example`` of its `PromptField` or the first of pydantic's
-    ``examples``; its default; its value in ``kind``; a value derived from its type.
+    A field's example is the ``example`` of its `PromptField` or the first of pydantic's ``examples``.  Without these,
+    it is the default, the value in ``kind``, or a value derived from the type, in this order.
 
     Args:
         kind: A type, or a value that completes the example.
