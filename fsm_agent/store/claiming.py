@@ -82,12 +82,7 @@ class ProcessFactory(NamedTuple):
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
-        """Return the process of a run, from its snapshot or, without one, from its beginning.
-
-        Raises:
-            UsageError: If the run belongs to another agent.
-            JournalError: If its header or its snapshot cannot be used.
-        """
+        """Return the process of a run, from its snapshot or, without one, from its beginning."""
         if header.agent != self.agent:
             raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
         try:
@@ -181,11 +176,6 @@ class Claims:
         """Create the run of a process for a worker to drive, and return its name.
 
         A run that exists with the same header stays as it is.
-
-        Raises:
-            RunExists: If another run has this name.
-            RunUnknown: If a run of ``start.after`` does not exist.
-            Conflict: If the conversation has moved on.
         """
         journal = process.journal
         assert journal is not None
@@ -265,14 +255,7 @@ class Claims:
         return process, self._make_recorder(lease, process, factory, loaded.signals, waits=loaded.run.waits)
 
     def resume(self, run: str, factory: ProcessFactory) -> Claimed:
-        """Claim a run and make its process, starting from its last snapshot.
-
-        Raises:
-            RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.
-            JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed and takes other steps than the journal since the last rest.
-        """
+        """Claim a run and make its process, starting from its last snapshot."""
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return fold_run(self.journals, loaded, factory), None
@@ -584,7 +567,6 @@ class _PendingClaim(Generic[Taken]):
         return claimed
 
     def abandon(self) -> Claimed | None:
-        """Record that the task was cancelled.  Return a finished claim, to be given back."""
         with self._lock:
             self._is_abandoned = True
             return self._claimed

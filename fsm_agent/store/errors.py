@@ -1,7 +1,7 @@
 """Errors of stores, with their details as attributes.
 
 ```
-StoreError                     nothing was changed
+StoreError                     the store could not perform an operation
 ├── RunUnknown, RunExists      the run does not exist; the name is taken by another run
 ├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
@@ -19,7 +19,9 @@ from fsm_agent.errors import FsmAgentError
 
 
 class StoreError(FsmAgentError):
-    """A store cannot perform an operation; nothing was changed.
+    """A store could not perform an operation.
+
+    Nothing was changed, unless the message says that the failure may have come after the write.
 
     Examples:
         >>> try:

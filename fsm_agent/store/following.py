@@ -71,9 +71,6 @@ class Follower:
         Entries that the current code cannot replay are reported as they were written: their steps, replies and function
         results.  These reports have no `HistoryChanged` and no function results from agents inside.  If the run rested
         later, the entries after that rest are replayed again, as in `Runs.resume`.
-
-        Raises:
-            JournalError: If the journal is damaged, forged, or from another run.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
@@ -85,7 +82,6 @@ class Follower:
             yield from self._as_written(loaded.run.n)
 
     def _replayed(self, lines: Sequence[str]) -> Iterator[Event]:
-        """Yield the events of entries, and stop at the first one that the current code cannot replay."""
         for line in lines:
             told = self._chain.n
             try:
@@ -157,7 +153,6 @@ class Follower:
         return FunctionEnded(id, id.partition("#")[0], outcome.text, outcome.is_error, 0.0)
 
     def _reply(self, key: str, document: bytes) -> Event | None:
-        """Return the event for a model's reply, or None for other outcomes."""
         if b'"replied"' not in document or prefix_of(key) != CallModel.prefix:  # summaries are not reported
             return None
         outcome: Any = self.process.decode(key, document)
@@ -195,9 +190,6 @@ def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions:
 
     These are steps, replies and, if asked for, the results of functions.  The journal does not hold what an agent
     inside returned.
-
-    Raises:
-        JournalError: If the journal is damaged, or the run was deleted and begun again.
     """
     found = read(runs, run)
     if not found.is_sound or len(found.entries) < end:

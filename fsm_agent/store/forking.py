@@ -107,7 +107,6 @@ def _store_fork(
     common: Sequence[Line],
     factory: ProcessFactory,
 ) -> bool:
-    """Store a fork at rest.  Return False if it was made before."""
     line, key = to_json(header), claims.journals.key
     process = factory.process_of(header, with_id(document, name) if document else None)
     process.journal = Journal(process.record, name, line)
@@ -145,7 +144,6 @@ def _renamed(line: Line, name: str) -> Entry:
 
 
 def _until(loaded: Loaded, step: int | str | None) -> Loaded:
-    """Return a loaded run without the entries after a step."""
     n = loaded.run.n
     if len(loaded.lines) != n:
         raise JournalError(f"the journal: expected {n} entries, as the store counts, got {len(loaded.lines)}")

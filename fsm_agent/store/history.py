@@ -318,7 +318,6 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessView]
 
 
 def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> dict[str, ProcessView]:
-    """Return the processes of a run, by path."""
     taken: dict[str, list[Move]] = {"": []}
     begun: dict[str, tuple[int, Beginning]] = {}
     for line, data in lines:

@@ -75,11 +75,7 @@ class Journals:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
     def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
-        """Return the chain of digests up to the last entry of a run that was loaded from its snapshot.
-
-        Raises:
-            JournalError: If an entry is damaged or forged.
-        """
+        """Return the chain of digests up to the last entry of a run that was loaded from its snapshot."""
         n = 0 if loaded.snapshot is None else loaded.snapshot[0]
         chain = Chain(loaded.header, self.key, n, None if saved is None else saved.digest)
         for line in loaded.lines:

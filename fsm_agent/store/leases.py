@@ -4,9 +4,9 @@ One thread in each OS process renews the leases and fetches signals.
 
 File locks tell other stores on the same machine that a holder's OS process is dead, before its leases expire.  Each
 store that holds leases is an *instance*.  It has a file in a folder next to the database, and keeps that file locked
-while it lives.  The system frees the lock when the OS process dies, however it dies, so a file that can be locked
-belongs to a dead instance.  If a file is missing or cannot be read, the leases expire normally.  They always do on
-Windows, which has no such locks.
+while it lives.  The system frees the lock when the OS process dies, so a file that can be locked belongs to a dead
+instance.  If a file is missing or cannot be read, the leases expire normally.  They always do on Windows, which has no
+such locks.
 """
 
 from __future__ import annotations

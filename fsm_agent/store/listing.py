@@ -120,11 +120,7 @@ class RunQuery(NamedTuple):
 
 
 def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
-    """Check the arguments of `Store.list`, and return them.
-
-    Raises:
-        UsageError: If a filter is unknown, a run cannot have the value, or ``after`` is not a `Page.next`.
-    """
+    """Check the arguments of `Store.list` and return them as a query."""
     for name, value in which.items():
         if name not in RunFilter.__optional_keys__:
             raise UsageError(f"unknown filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
@@ -325,5 +321,5 @@ def watched_run(store: Store, run: str) -> Run | None:
 
 
 def is_settled(run: Run) -> bool:
-    """Return whether a run has ended or waits for an answer that no driver gives."""
+    """Return whether a run has ended or waits for an answer from outside."""
     return run.is_ended or (run.holder is None and bool(run.waits) and run.due_s != 0.0)

@@ -229,7 +229,7 @@ class StoreRecorder:
             _log.warning("run %s: the signal of %s was refused: %s", self.run, post.by or "an unknown author", error)
 
     def _must_stay(self, post: PostedOutcome) -> bool:
-        """Return whether a refused signal stays: an approval that only other code can act on."""
+        """Return whether a refused signal stays, because it is an approval that only other code can act on."""
         try:
             outcome = self._process.decode(post.key, post.document)
         except UsageError:
@@ -346,7 +346,7 @@ class StoreRecorder:
                 _log.warning("run %s has ended, and %s, which it began, still rests: %s", self.run, run, error)
 
     def _ask_now(self) -> None:
-        """Ask the questions that people may answer while the run goes on, and fetch answers that are there already."""
+        """Ask the questions that people may answer while the run goes on.  Fetch answers that are already there."""
         if self._to_ask is not None and not self._is_back:
             try:
                 self.store.ask(self.lease, self._to_ask)
@@ -405,7 +405,6 @@ class StoreRecorder:
         return Before(journal.n_before + count, str(past.record.state), self._save(past))
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
-        """Note that a batch is on disk.  Return whether there are signals to fetch."""
         # `_batch` is cleared late: after an interruption before that, the batch is sent again, and the store
         # recognizes it.
         self._n, self._digest = batch.n + len(batch.lines), batch.digest
@@ -501,7 +500,7 @@ class StoreRecorder:
         self._signal(with_prefix(key, Reconcile.prefix) if has_begun else key, self._process.encode(key, outcome))
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post the outcome of a function that is still running when the run was lost."""
+        """Post the outcome of a function that was still running when the run was lost."""
 
         def send(ended: Any) -> None:
             if not ended.cancelled() and ended.exception() is None:

@@ -94,7 +94,7 @@ class Runs:
         return fold_run(self.journals, self.store.load(run, after=None), factory)
 
     def replay(self, run: str, factory: ProcessFactory) -> Any:
-        """Replay the whole journal of a run and verify each entry.  Return the process, without claiming the run.
+        """Replay and verify the whole journal of a run.  Return its process, without claiming the run.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -135,10 +135,9 @@ class Runs:
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a factory, the fork waits for whatever the run waited for after that entry: an answer or a time.  Without a
-        factory, the entries are copied unchanged, and the fork is due only once it is resumed.
-
-        Making the same fork again changes nothing.
+        With a factory, the fork waits for what the run waited for after that entry: an answer or a time.  Without a
+        factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making the same fork
+        again changes nothing.
 
         Args:
             run: The name of the run.
@@ -310,7 +309,7 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run that has not started due, so that a driver ends it; signals do not make it due."""
+        """Make a run due that has not started, so that a driver ends it.  The signal alone does not."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone
@@ -480,7 +479,6 @@ def _try_delete(store: Store, run: str) -> bool:
 
 
 def _redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
-    """Yield the redacted journal of a run; see `Runs.export`."""
     header = to_json(_redact_header(header_of(loaded.header), redact))
     yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
     for text in loaded.lines:

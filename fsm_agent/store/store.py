@@ -11,8 +11,8 @@ Rules
   contains its entry.  The first signal under the key of an open question answers it.  A later one is refused.
 - *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
   not given back, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  In the
-  queue, a run that is due at once counts as due since it was created, posted to or given back, or since its lease
-  expired.
+  queue, a run that is due at once counts as due since its creation, a signal, its last suspension, or the end of its
+  lease.
 - *Priority comes first.*  Of the due runs, those of the highest priority are claimed first, and of these the one that
   has been due longest.  A run of low priority waits as long as others are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
@@ -164,7 +164,7 @@ class RunFilter(TypedDict, total=False):
         state: The state of the last suspension.
         ended: Whether the run has ended.
         failed: Whether the run has ended in a failure.
-        asked: True for runs with open questions only.
+        asked: Whether to return only runs with open questions.
         waiting_for: The kind of an open question, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
         due_before: The run is due before this Unix time, with or without a holder.
         changed_before: The last change of the run was before this Unix time.
@@ -223,7 +223,7 @@ class RunCount(Value, frozen=True, kw_only=True):
 
 
 class RunsHealth(Value, frozen=True, kw_only=True):
-    """Counts of the runs of a store that need attention.
+    """Counts of the runs in a store that are in progress or need attention.
 
     Attributes:
         due: Number of runs that are due and have no holder.
@@ -489,7 +489,7 @@ class Store(Protocol):
         """Count the runs by agent, state and kinds of open questions.  This looks at all runs."""
 
     def health(self) -> RunsHealth:
-        """Count the runs that need attention.  The cost does not depend on the number of ended runs."""
+        """Count the runs that are in progress or need attention.  Ended runs do not add to the cost."""
 
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation.  Its version is 0 if the conversation has no runs."""

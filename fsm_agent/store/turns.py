@@ -1,8 +1,8 @@
-"""Turns: the runs of a conversation, each of which follows another.
+"""Turns: the runs of a conversation, in their order.
 
 A turn stores only the messages of its task and those that its call added.  Earlier messages are read from earlier
-turns, back to the first turn that stores its earlier messages itself, because a policy had left some out or the caller
-had passed others.  So the size of a turn on disk does not depend on the length of the conversation.
+turns.  If a policy left some of them out, or the caller passed others, the turn stores its earlier messages itself, and
+reading stops there.  So the size of a turn on disk does not depend on the length of the conversation.
 
 The dialog after a turn:
 
@@ -51,12 +51,7 @@ class StoredTurn(NamedTuple):
 
 
 def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
-    """Return the turn with the name of a run.
-
-    Raises:
-        RunUnknown: If the turn was deleted.
-        JournalError: If the turn is damaged or forged.
-    """
+    """Return the turn with the name of a run."""
     try:
         loaded = journals.store.load(run, after=None)
     except RunUnknown:

@@ -93,7 +93,6 @@ class GroupCommit(Generic[W]):
             self._commit_queue()
 
     def _has_work(self) -> bool:
-        """Wait for work.  Return False if none came for a while, so that the thread ends."""
         with self._changed:
             if self._changed.wait_for(lambda: self._queue or self._is_closed, self._idle_s) and self._queue:
                 return True

@@ -1,8 +1,8 @@
-"""A store in Postgres 12 or newer: runs that OS processes on any number of machines drive.
+"""A store in Postgres 12 or newer, for OS processes on any number of machines.
 
-Submitted appends share one commit.  Other transactions run side by side on a pool of connections.  A transaction that
-fails before its commit was requested is tried again, and so is one that may be repeated, so a restart of the server is
-only a delay.  Many threads may use a store, and so may both processes after a fork.
+Submitted appends share one commit.  Other transactions run side by side on a pool of connections.  A transaction is
+tried again if it failed before its commit was requested, or if it may be repeated.  So a restart of the server is only
+a delay.  Many threads may use a store, and so may both processes after a fork.
 
 It needs psycopg: ``pip install 'fsm-agent[postgres]'``.
 """
@@ -136,8 +136,8 @@ class PostgresStore(SqlStore):
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password comes from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.
 
-    Leases use the server's clock.  Due times are Unix time, as the clock of a run's last driver had it.  If the session
-    of a run's holder has ended, the run is due at once.
+    Leases use the server's clock.  Due times use the clock of the run's last driver.  If the session of a run's holder
+    has ended, the run is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
@@ -147,8 +147,8 @@ class PostgresStore(SqlStore):
         on_due: Called within each transaction that makes a run due, with the connection, the run and its due time (Unix
             time).  An engine uses this to put its job into the same commit.  None for the hook of the engine in the
             URL.
-        read_only: Whether to open the store for reading only.  The schema must exist, in the version of this release,
-            and each write raises `ReadOnly`.
+        read_only: Whether to open the store for reading only.  The schema must already exist and have the version of
+            this release.  Each write raises `ReadOnly`.
 
     Raises:
         UsageError: If the URL cannot be read.
@@ -211,7 +211,6 @@ class PostgresStore(SqlStore):
         return self._address
 
     def _open(self) -> None:
-        """Make the connections and threads of this OS process."""
         import psycopg_pool
 
         self._is_closed = False
@@ -245,7 +244,10 @@ class PostgresStore(SqlStore):
         tables.prepare(c, self._place)
 
     def _check_clock(self) -> None:
-        """Warn if the clocks of this host and the server differ, since leases use one and waits the other."""
+        """Warn if the clocks of this host and the server differ.
+
+        Leases use the server's clock, and waits use the host's.
+        """
         began_s = time.time()
         ahead_s = began_s - self._write(lambda c: c.now_s)
         if self._clock is None and abs(ahead_s) > _CLOCKS_S and time.time() - began_s < _CLOCKS_S:
@@ -277,10 +279,10 @@ class PostgresStore(SqlStore):
         self._write(lambda c: c.tell_engine(run, c.now_s + in_s))  # type: ignore[attr-defined]  # of `PostgresSql`
 
     def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
-        """Tell the engine again about runs whose jobs were lost, and return their number.
+        """Send the engine new jobs for runs whose jobs were lost, and return their number.
 
         These are runs without a holder that have been due for a long time, and runs whose holder has died.  Each then
-        counts as newly due, so that a long queue is not announced again and again.
+        counts as newly due, so that a long queue does not get new jobs again and again.
 
         Args:
             agents: Only runs of these agents.
@@ -426,7 +428,7 @@ class PostgresStore(SqlStore):
         return [outcomes[number] for number in range(len(works))]
 
     def _reopen_after_fork(self) -> None:
-        """Make new connections and threads in a forked process, since those of its parent stay with the parent."""
+        """Make new connections and threads in a forked process.  The parent keeps the old ones."""
         _inherited.append((self._pool, self._session, self._writer))  # closing them here would end them in the parent
         is_closed = self._is_closed
         self._open()

@@ -260,7 +260,6 @@ class SqlStore(ABC):
         return work
 
     def _end(self, c: Sql, key: int) -> None:
-        """Make the runs due that waited for the end of this one."""
         for name, due_s in runs.end(c, key):
             c.tell(name, due_s)
 

@@ -119,7 +119,6 @@ class SqliteStore(SqlStore):
             _stores.add(self)
 
     def _open(self) -> None:
-        """Make the connections, locks and threads of this OS process."""
         connections = partial(Connections, self._path, self._closed_error, read_only=self._is_read_only)
         self._connections, self._watching = connections(), connections()
         self._unsynced = connections(is_synced=False)
@@ -202,7 +201,6 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _connection(self, connections: Connections) -> Iterator[sqlite3.Connection]:
-        """Lend a connection, after checking that the file is still in place."""
         self._check_place()
         with self._named(), connections.one() as connection:
             yield connection
@@ -506,7 +504,6 @@ def _create(path: Path) -> None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Return what distinguishes a file from another one at the same path."""
     return status.st_dev, status.st_ino
 
 

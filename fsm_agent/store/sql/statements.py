@@ -569,7 +569,6 @@ def select(c: Sql, asked: RunQuery) -> Page:
 
 
 def _few(c: Sql, asked: RunQuery) -> list[Any]:
-    """Return the rows of the runs with a prefix or a service."""
     prefix, service, ended = [asked.which.get(name) for name in ("prefix", "service", "ended")]
     where = list[str]()
     # NUL characters may be stored in another form, so look only for the prefix before them here.
@@ -625,7 +624,7 @@ def stats(c: Sql) -> list[RunCount]:
 
 
 def health(c: Sql) -> RunsHealth:
-    """Count the runs that need attention.  A run with a dead holder counts as held until a worker looks."""
+    """See `Store.health`.  A run with a dead holder counts as held until a worker looks."""
     due, since = (f"(SELECT {what} {_OF_QUEUE} <= :now)" for what in ("count(*)", "min(r.wake)"))
     [[many, since_s]] = c(f"{_AGENTS}{_QUEUES} SELECT sum({due}), min({since}) FROM queue", now=c.now_s)
     held = "SELECT count(*) FROM run WHERE until IS NOT NULL AND until > :now AND NOT is_ended"

@@ -61,11 +61,7 @@ CREATE TABLE fsm_agent_store (version {int} NOT NULL) {plain}"""
 
 
 def version_of(c: Sql, place: str) -> int | None:
-    """Return the version of the tables, or None if there are none.
-
-    Raises:
-        StoreError: If this release does not know the version.
-    """
+    """Return the version of the tables, or None if there are none."""
     if not c(c.is_store):
         return None
     versions = c("SELECT version FROM fsm_agent_store")
@@ -87,11 +83,7 @@ def newest() -> int:
 
 
 def prepare(c: Sql, place: str) -> None:
-    """Make the tables, or migrate them to the newest version, in a writing transaction.
-
-    Raises:
-        StoreError: If the tables belong to another program, or this release does not know their version.
-    """
+    """Make the tables, or migrate them to the newest version, in a writing transaction."""
     if (version := version_of(c, place)) is None:
         if c(c.is_taken):
             raise StoreError(
@@ -107,11 +99,7 @@ def prepare(c: Sql, place: str) -> None:
 
 
 def check_readable(c: Sql, place: str) -> None:
-    """Check that the tables have the newest version, without changing them.
-
-    Raises:
-        StoreError: If they do not.
-    """
+    """Check that the tables have the newest version, without changing them."""
     if (version := version_of(c, place)) is None:
         raise checks.no_store(place)
     if version < newest():
