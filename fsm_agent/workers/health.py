@@ -245,11 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def metrics_text(worker: Worker) -> str:
-    """Return the metrics of a worker in the Prometheus text format.
-
-    Raises:
-        ConfigError: If prometheus-client is not installed.
-    """
+    """Return the metrics of a worker in the Prometheus text format."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:

@@ -169,7 +169,6 @@ class WorkerPool:
 
 
 async def _first_failure(watch: asyncio.Task[Any], takers: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait until ``watch`` or all takers have ended.  Raise the error of a taker that failed."""
     left = {watch, *takers}
     while watch in left and len(left) > 1:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)

@@ -66,11 +66,10 @@ class Worker:
     """Advances the runs of some agents.
 
     Args:
-        agents: The agents, flows and orchestrators whose runs are claimed, by name.  Other runs are left alone.
+        agents: The agents, flows and orchestrators whose runs are claimed.  They are matched by name.
         runs: The store of the runs: a path, a `Store`, or `Runs` with options.
-        deps: The dependencies that functions get in their `Context`.  Either a value for all runs, or a function that
-            makes it for each run.  That function takes the name of the agent, the ``extra`` of the run, and the user
-            who asked.
+        deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes
+            them for each run.  It takes the name of the agent, the ``extra`` of the run, and the user who asked.
         prompts: Prompts that were passed with tasks.  They are found by their paths.
         patience_s: How long a run may wait idly, for example for the next attempt at a request, before it rests.  In
             seconds.
@@ -83,7 +82,7 @@ class Worker:
         keep: How many ended runs stay in the store, or None for all.  Older ones are deleted each hour; see
             `Runs.prune`.
         max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
-        only_known: Whether to leave runs alone that began under other code, by its fingerprint.  This lets two versions
+        only_known: Whether to claim only runs that began under this code, by its fingerprint.  This lets two versions
             run side by side.
 
     Examples:
@@ -233,7 +232,6 @@ class Worker:
         return await WorkerPool(self, drive, size, once).run()
 
     def _begin_pruning(self) -> Callable[[], None]:
-        """Start a thread that deletes old runs every hour, if this is enabled.  Return a function that ends it."""
         if self._keep is None and self._max_age_s is None:
             return lambda: None
         is_over = threading.Event()
@@ -498,7 +496,6 @@ class Worker:
             self.heartbeat.count(self.heartbeat.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Driver) -> bool:
-        """Report an event to the hooks.  Return whether the driver must stop now."""
         if tell is not None:
             tell(event)
         if not isinstance(event, Stepped):
