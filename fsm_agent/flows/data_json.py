@@ -1,4 +1,4 @@
-"""Data and answers as JSON that can be read again, and errors that say why a value cannot.
+"""Writes data and answers as JSON that can be read again, and says why a value cannot be written.
 
 The JSON of pydantic alone loses the bound of a `deque` and the name of a time zone.  Here they are written as
 ``{"maxlen": 3, "items": […]}`` and ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are not UTF-8 text, such

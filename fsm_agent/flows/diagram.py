@@ -79,7 +79,7 @@ def flow_diagram(
         level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and
             ``[else]`` for a row after guarded rows.  ``"triggers"`` leaves out the guards.  ``"overview"`` shows the
             two most common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that
-            most states share. None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
+            most states share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
         shows_defaults: Whether to draw rows that the user did not write.
         shows_actions: Whether to name the action of a row, as in ``done [is_good] / kept``, with λ for a lambda.
         depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.

@@ -75,7 +75,10 @@ def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None
 
 
 def has_listener(flow: FlowDefinition[Any]) -> bool:
-    """Return whether the flow, or an inner agent or flow, has hooks.  Agents that the data choose may have them."""
+    """Return whether the flow, or an inner agent or flow, has hooks.
+
+    Agents that the data choose count as having hooks.
+    """
     if any(one.hooks for one in (flow, *_flows_inside(flow))):
         return True
     asked = [state.agent_in(agents) for state, agents in _calls(flow)]

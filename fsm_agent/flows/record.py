@@ -188,7 +188,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def deadline_s(self) -> float | None:
-        """The Unix time at which the run expires, or None if it has not begun, has no deadline, or a row took it."""
+        """The Unix time at which the run expires, or None if no deadline applies now."""
         limit = self.limits.deadline_s
         return None if limit is None or not self.steps or "expired" in self.reacted_to else self.started_at_s + limit
 

@@ -452,8 +452,8 @@ class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        enough: The number (int) or the share (float) of members that have to give a value, or None for all members. The
-            other members are then abandoned.
+        enough: The number (int) or the share (float) of members that have to give a value, or None for all members.
+            The other members are then abandoned.
         is_race: Whether the state gives a single value instead of a tuple of values.
         is_lenient: Whether failures are among the results.
         parallel: How many members run at once, or None for all of them.

@@ -1,7 +1,7 @@
 """The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation and the deadline end a run unless a row of the user takes them, each only once in a run.  The flow adds a
-guard, the ``rule``, to these rows:
+A cancellation or the deadline ends a run unless a row of the user takes it.  A run takes each only once.  The flow adds
+a guard, the ``rule``, to these rows:
 
 - ``first_time``: The user's row.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
@@ -166,7 +166,7 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
 
 
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for a cancellation in every state without such a row; see `LiveState.cancelled`.
+    """Return a row for a cancellation in every state that has no row for it; see `LiveState.cancelled`.
 
     In the target, and in the states after it, a run stays where it is, so that a compensation does not begin again.
 
@@ -194,7 +194,7 @@ def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for the flow's deadline in every state without such a row; see `cancelled`.
+    """Return a row for the flow's deadline in every state that has no row for it; see `cancelled`.
 
     Examples:
         >>> @wait(bool)

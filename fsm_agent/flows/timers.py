@@ -48,7 +48,7 @@ def moment_s(moment: Any) -> float | None:
 
 
 def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
-    """Return the Unix time at which the time of a state ends, or None without a limit."""
+    """Return the Unix time at which a state's time ends, or None without a limit."""
     is_moment = state.until is not None
     given = state.until if is_moment else state.within_s
     time = in_seconds(given(data)) if callable(given) else given

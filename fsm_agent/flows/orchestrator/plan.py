@@ -428,7 +428,7 @@ class Output:
         """Return whether the output says a word: as the last line, as its value, or as a field.
 
         The word must stand alone.  Case and surrounding marks do not matter.  A true field whose name is the word
-        counts, too. No output says the empty word.
+        counts, too.  No output says the empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
