@@ -115,7 +115,7 @@ SAID = "said"
 
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """What has a line printed below all tests, also from the OS processes of xdist, whose output is lost."""
+    """Print a line below all tests, also from the OS processes of xdist, whose output is lost."""
     return lambda text: request.node.user_properties.append((SAID, text))
 
 
@@ -202,6 +202,6 @@ def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_provider_stays() -> Iterator[None]:
-    """What a test adds to the catalogue is gone behind it."""
+    """Remove a test's additions to the catalogue after the test."""
     with registries():
         yield

@@ -85,7 +85,7 @@ def is_module(name: str) -> bool:
 @pytest.mark.system
 @pytest.mark.parametrize("name", ["driver", "drivers", "activity"])
 def test_the_loop_knows_processes_and_no_agent_call(name: str):
-    """Of the agent call it imports the two outcomes that end any process."""
+    """From the agent call it imports only the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]
     known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
     of_calls = {f"fsm_agent.call.{part}" for part in ("call", "delegation", "interpret", "record", "requests", "table")}

@@ -104,7 +104,7 @@ def peak_bytes(work: Work) -> int:
 
 
 class Metered(InProcess):
-    """A model that sees, each time it is asked, what heap was held meanwhile and is no longer."""
+    """A model that notes, each time it is asked, how much heap has been released since."""
 
     def __init__(self, said: Sequence[ScriptedTurn]) -> None:
         super().__init__(said)

@@ -50,7 +50,7 @@ def home(package: str, name: str) -> Path:
 
 
 def said_behind(package: str, name: str) -> str:
-    """Return the text behind an assignment, which documents an alias or an object."""
+    """Return the text after an assignment, which documents an alias or an object."""
     body = parsed(home(package, name)).body
     for node, following in pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

@@ -102,7 +102,7 @@ class TestProviderError:
 
     def test_one_that_is_unknown_here(self):
         class Special(RateLimited):
-            """Somebody's own."""
+            """A user's error."""
 
         error = Special("x", status=429).report().exception()
         assert type(error) is ProviderError

@@ -90,7 +90,7 @@ def test_help_is_a_page_of_what_users_do(cls: type) -> None:
 
 @pytest.mark.parametrize("cls", [Agent, AgentBase, Conversation, Flow, MemoryStore])
 def test_no_verb_hides_its_options(cls: Any) -> None:
-    """Values of a prompt, arguments of a function, and members by their role have names of the user's own."""
+    """Values of a prompt, arguments of a function, and members by role have the user's names."""
     verbs = [verb for _, verb in inspect.getmembers(cls, inspect.isroutine) if hasattr(verb, "__qualname__")]
     hidden = {
         (verb.__qualname__, one.name)

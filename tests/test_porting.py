@@ -36,7 +36,7 @@ def theirs(text: str) -> tuple[str, str]:
 
 
 def interpreter(name: str) -> str:
-    """The Python that has the library; none: the test is left out."""
+    """The Python that has the library.  Without it, the test is skipped."""
     folder = os.environ.get("FLOW_BENCH_VENVS")
     if folder and (python := Path(folder, name, "bin", "python")).exists():
         return str(python.absolute())

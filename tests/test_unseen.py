@@ -212,7 +212,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 
 def kept_bytes(store: Store, folder: Path) -> str:
-    """All that a store has written or holds: each of its files as it lies there, and all that it gives back."""
+    """Return everything that a store has written or holds: its files as they are, and everything that it returns."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert store.is_volatile or files
     loaded = [store.load(run.id, after=after) for run in store.list() for after in (0, None)]
@@ -243,7 +243,7 @@ def shown_by_rich(*values: Any) -> str:
     ],
 )
 def test_what_is_kept_of_a_run(kind: str, way: str, tmp_path: Path, written: Any) -> None:
-    """The server quotes all that it knows while it is away, then has a function asked for, and fails in the end."""
+    """The server quotes everything that it knows while it is away, then asks for a function, and fails in the end."""
     asked = {"id": "c1", "type": "function", "function": {"name": "wipe", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [asked]}
     said = http({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})

@@ -105,7 +105,7 @@ def body_of(case: Case) -> bytes:
 
 
 def decoded(codec: Codec, case: Case, piece: int | None = None) -> tuple[Reply | ProviderError, list[Delta]]:
-    """What the codec makes of the response; a stream is fed in pieces of so many bytes, or at once."""
+    """Return the codec's result for the response, fed in pieces of this many bytes or at once."""
     response, body, deltas = case["response"], body_of(case), list[Delta]()
     try:
         if not (case["stream"] and response["status"] == 200):

@@ -244,7 +244,7 @@ def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: 
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until it holds; a thread that was left behind ends its run a moment later."""
+    """Wait until the condition holds.  An abandoned thread ends its run a moment later."""
     for _ in range(30_000):
         if condition():
             return
@@ -375,7 +375,7 @@ def test_a_child_that_has_ended_is_not_asked_again_after_a_crash(asking: Ask):
 
 
 class Till:
-    """What was paid, and whether the program falls behind the next payment."""
+    """The payments, and whether the program crashes after the next one."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.paid: list[str] = []

@@ -204,7 +204,7 @@ class Walk:
         self.take(effect.key, self._outcome(effect))
 
     def to_its_end(self) -> Self:
-        """Answer effects until there are none."""
+        """Answer all effects until the call ends."""
         for _ in range(MOST_STEPS):
             if not self.call.effects:
                 return self
@@ -235,7 +235,7 @@ class Walk:
         self.seen.append([key, steps, f"{call.state}, waits for {', '.join(wanted) or 'nothing'}", *about])
 
     def resume(self) -> None:
-        """Go on with the call that its snapshot holds."""
+        """Continue the call in its snapshot."""
         self.call = self.agent.restore(snapshot(self.call)).journaled()
         self.seen.append([effect.key for effect in self.call.effects])
 

@@ -34,7 +34,7 @@ def worker(metrics: Metrics, **options) -> Agent:
 
     @function
     def work(context: Context, n: int) -> str:
-        """Work so many seconds."""
+        """Work for this number of seconds."""
         clock.advance(n)
         if n > 5:
             raise LookupError("too much")

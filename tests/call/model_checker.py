@@ -261,7 +261,7 @@ def _failures(model: Model, key: str) -> list[tuple[str, Outcome]]:
 
 
 def _configuration(r: CallRecord) -> object:
-    """All that decides what may happen next; counters only where something is counted down."""
+    """Return everything that decides what may happen next, with counters only where a limit counts down."""
     limits, loop = r.limits, r.limits.identical_rounds
     counted = (
         None if limits.rounds is None else r.rounds,
@@ -364,7 +364,7 @@ def _check_words_behind_the_dialog(told: Sequence[Message], r: CallRecord, promp
 
 
 def _told_behind_the_dialog(call: AgentCall) -> tuple[Message, ...]:
-    """What a request has behind the dialog, which no context changes."""
+    """Return the part of a request after the dialog, which no context changes."""
     (effect,) = AgentCall(call.record, call.prompt).effects
     assert isinstance(effect, CallModel)
     return tuple(effect.request.messages[len(call.record.dialog) :])

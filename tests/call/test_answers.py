@@ -32,7 +32,7 @@ def final(**arguments: Any) -> FunctionCall:
 
 
 def results(call: AgentCall) -> list[tuple[str, bool]]:
-    """The results in the exception branch or, behind its end, in the dialog."""
+    """Return the results in the exception branch or, after its end, in the dialog."""
     messages = call.record.branch or call.record.dialog
     return [(part.text, part.is_error) for m in messages if m.role == "tool" for part in m.parts]
 

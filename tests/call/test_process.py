@@ -1,4 +1,4 @@
-"""Does a question say until when it can be answered, wherever the time is limited?"""
+"""Does a question say until when it can be answered, if the time is limited anywhere?"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ REFUSES = "I would rather not."  # and no other process is begun
 
 
 def judged(label: str) -> Reply:
-    """A one-token answer of a model that likes to say 'positive'."""
+    """Return a one-token answer of a model that prefers 'positive'."""
     other = {"positive": "negative", "negative": "positive"}[label]
     odds = {label: 0.8, other: 0.2}
     liked = [("positive", 0.9), ("negative", 0.1)]
@@ -50,7 +50,7 @@ def parts(**changes: list[Any]) -> list[Any]:
 
 
 def problems() -> list[str]:
-    """What each part says of itself; empty: it went as it should."""
+    """Return the problem that each part reports, or empty."""
     shown = ran("demo", *MODEL, "--output", "run.mmd", code=1).stdout
     parts = re.split(r"^\d  ", shown, flags=re.MULTILINE)[1:]
     return [part.partition("not as it should be: ")[2].partition("\n")[0] for part in parts]

@@ -26,10 +26,10 @@ class OverHttp:
     """Clients of a server.
 
     Attributes:
-        provider: Whose client it is.
-        dialect: What the server speaks.
-        options: Of the client's `Network`.
-        is_over_httpx: True to send over a user's clients of httpx.
+        provider: The provider of the client.
+        dialect: The dialect of the server.
+        options: The options of the client's `Network`.
+        is_over_httpx: Whether to send over a user's clients of httpx.
     """
 
     secret = KEY

@@ -62,7 +62,7 @@ def told(deltas: list[Delta]) -> str:
 
 
 def sent(body: bytes, size: int) -> list[Step]:
-    """The response with this body, in chunks of so many bytes."""
+    """Return the response with this body, in chunks of this many bytes."""
     chunks = [chunk(body[start : start + size]) for start in range(0, len(body), size)]
     return [SSE_HEAD, *chunks]
 

@@ -188,7 +188,7 @@ def variables_of(error: BaseException) -> str:
 
 
 def two_outcomes(client: HttpClient, way: str, timeout_s: float | None) -> list[Any]:
-    """Of a first request, and of another in the same event loop, which has all the time."""
+    """Return the outcomes of a request, and of another in the same event loop without a time limit."""
     asked = [(Request(messages=(Message.of("user", "first"),)), timeout_s), (REQUEST, None)]
 
     async def main() -> None:
@@ -211,7 +211,7 @@ def two_outcomes(client: HttpClient, way: str, timeout_s: float | None) -> list[
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_a_fault_becomes_however_it_is_asked_and_over_what(fault: str) -> None:
-    """And that the only connection there may be is free for the next request."""
+    """The only allowed connection is then free for the next request."""
     case = FAULTS[fault]
     narrow = replace(case.network, max_connections=1, pool_s=10.0)
     for way in case.ways:

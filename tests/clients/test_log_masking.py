@@ -50,7 +50,7 @@ def test_secrets_are_looked_for_when_something_is_logged(caplog: pytest.LogCaptu
 
 
 def test_headers_of_http_2_are_not_logged_at_all(caplog: pytest.LogCaptureFixture) -> None:
-    """They are shown in Huffman's code too, which anybody can read."""
+    """They are also logged in Huffman's code, which is easy to read."""
     hpack = pytest.importorskip("hpack")
     with masked_logs(Secrets([KEY])):
         hpack.Encoder().encode([("authorization", KEY)], huffman=True)

@@ -61,12 +61,12 @@ ADD = calls("add", a=17, b=25)
 
 
 class Model:
-    """A model behind a server that speaks one wire.
+    """A model behind a server that speaks one wire format.
 
     Args:
-        wire: Its name.
+        wire: The name of the wire format.
         turns: The parts of each turn.
-        profile: Changes of the wire's profile.
+        profile: Changes of the profile.
     """
 
     def __init__(self, wire: str, *turns: list[TurnPart], **profile: Any) -> None:

@@ -1,4 +1,4 @@
-"""Does everybody get a turn, in order, and never too many at once or in a minute?"""
+"""Does every request get a turn, in order, and never too many at once or in a minute?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def begun(limit: RateLimit, clock: FakeClock, *amounts: int) -> list[float]:
 
 
 def took(limit: RateLimit, clock: FakeClock, estimate: int, tokens: int, after_s: float = 0.0) -> None:
-    """A request that took so many tokens, which it knows after so long."""
+    """A request that took this many tokens, which is known after this time."""
 
     async def main() -> None:
         async with limit.reserve(estimate) as turn:
@@ -234,7 +234,7 @@ class Held(FakeClock):
 
 
 def test_one_that_needs_much_is_not_overtaken() -> None:
-    """The first in the queue waits for the clock; those behind it could go at once, and do not."""
+    """The first in the queue waits for the clock.  The others could start at once, but do not."""
     clock, order = Held(), list[int]()
     limit = RateLimit(tokens_per_minute=10, clock=clock)
 

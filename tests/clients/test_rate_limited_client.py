@@ -1,4 +1,4 @@
-"""Does a client behind a limit wait, and say what its requests took?"""
+"""Does a client with a limit wait, and report the usage of its requests?"""
 
 from __future__ import annotations
 

@@ -53,11 +53,11 @@ class ClientConformance:
         class TestAcme(ClientConformance):
             def serving(self, *answers): ...
 
-    It needs pytest alone, and nothing is sent anywhere that `serving` does not reach.
+    It needs only pytest, and sends nothing beyond `serving`.
 
     Attributes:
-        secret: The key that the client of `serving` holds: no error, repr or pickle may show it.  "": it holds none.
-        reopens: The client can be used after it was closed, as one that holds nothing open.
+        secret: The key of the client, which no error, repr or pickle may show, or empty.
+        reopens: Whether the client can be used after it was closed.
 
     Examples:
         >>> class TestMyClient(ClientConformance):                   # doctest: +SKIP
@@ -233,7 +233,7 @@ class ClientConformance:
 
 
 def _pickled(client: Client) -> bytes | None:
-    """Return the pickle of a client; None if it refuses."""
+    """Return the pickle of a client, or None if it refuses."""
     try:
         return pickle.dumps(client)
     except (UsageError, TypeError, AttributeError, pickle.PicklingError):

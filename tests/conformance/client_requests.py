@@ -36,7 +36,7 @@ async def aask(client: Client, way: str, timeout_s: float | None = None, request
 
 
 def outcomes(client: Client, way: str, *timeouts_s: float | None) -> list[Reply | ProviderError]:
-    """Return the outcomes of one request after the other; of async ones, in one loop."""
+    """Return the outcomes of one request after the other.  Async requests run in one loop."""
     if way in ASYNC:
         return asyncio.run(_aoutcomes(client, way, *timeouts_s))
     found: list[Reply | ProviderError] = []

@@ -195,7 +195,7 @@ class DecodingConformance:
     def test_an_error_takes_nothing_from_what_came_before(
         self, data: st.DataObject, framing: Framing, cuts: list[int]
     ) -> None:
-        """The deltas before an error in a stream are returned, and none after it."""
+        """The deltas before an error in a stream are returned, and no deltas after it."""
         events = self.events(data.draw(self.turns()))
         at = data.draw(st.integers(0, len(events) - 1))
         before = self.codec.decoder({}).feed(framed(events[:at]))
@@ -234,7 +234,7 @@ class DecodingConformance:
     @drawn
     @given(data=st.data())
     def test_decoders_share_nothing(self, data: st.DataObject) -> None:
-        """Two streams that are read by turns come to the same as one after the other."""
+        """Two streams that are read alternately give the same results as one after the other."""
         bodies = [framed(self.events(data.draw(self.turns()))) for _ in range(2)]
         decoders, deltas = [self.codec.decoder({}) for _ in bodies], [[], []]  # type: ignore[var-annotated]
         for start in range(0, max(map(len, bodies)), 100):
@@ -288,12 +288,12 @@ class EncodingConformance(DecodingConformance):
         stream: bool = False,
         **request: Any,
     ) -> dict[str, Any]:
-        """Return the body of a request, as JSON would give it back.
+        """Return the body of a request, as JSON gives it back.
 
         Args:
-            messages: Of the request; a short one if there are none.
+            messages: The messages, or a short one by default.
             profile: Changes of `profile`.
-            stream: The reply is to be streamed.
+            stream: Whether the reply is streamed.
             request: Further fields of the `Request`.
         """
         asked = Request(messages=messages or (_USER,), **request)
@@ -481,7 +481,7 @@ class EncodingConformance(DecodingConformance):
             self.encode(settings=Settings(top_logprobs=3), profile={"logprobs": False})
 
     def test_an_extra_body_is_merged(self) -> None:
-        """The caller's comes last, behind the profile's; neither is changed."""
+        """The caller's body comes last, after the profile's.  Neither is changed."""
         profile, own = {"x_a": {"one": 1, "two": 2}}, {"x_a": {"two": 3}, "x_b": None}
         body = self.encode(settings=Settings(extra_body=own), profile={"extra_body": profile})
         assert (body["x_a"], body["x_b"]) == ({"one": 1, "two": 3}, None)
@@ -542,7 +542,7 @@ def check_any_body(codec: Codec, status: int, body: bytes) -> None:
 
 
 def _strings(value: Any, without_keys: Sequence[str] = ()) -> Iterator[str]:
-    """Yield every text in a JSON value, in order; keys are none."""
+    """Yield every text in a JSON value, in order, without keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -563,7 +563,9 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _is_sendable(messages: Sequence[Message], following: Sequence[Message]) -> bool:
-    """Return True if a request could end with these messages: behind a user's, or behind all results of a round."""
+    """Return whether a request could end with these messages: after a user's message, or after all results of a
+    round.
+    """
     role = messages[-1].role
     return role == "user" or (role == "tool" and not (following and following[0].role == "tool"))
 

@@ -191,7 +191,7 @@ class JournalConformance(StoreTests):
         assert [store.load("r"), store.load("s")] == before
 
     def test_a_repetition_is_refused_after_another_claim(self, storage: Storage) -> None:
-        """Whoever was outdated has to read what became of its entries."""
+        """A holder whose lease is lost has to read which of its entries were kept."""
         store, kept, returned = storage.store, begun(storage.store, for_s=storage.short_s), begun(storage.store, "s")
         store.append(kept, 0, ["one"])
         store.append(returned, 0, ["one"], waiting("k"))
@@ -288,7 +288,7 @@ class JournalConformance(StoreTests):
         assert store.load("r").lines == ("one", "two")
 
     def test_names_stay_apart(self, storage: Storage) -> None:
-        """A name is any text: none leads out of the store, and no two are one."""
+        """A name is any text.  No name leads out of the store, and no two names are confused."""
         for name in NAMES:
             assert storage.store.create(name, f"header of {name!r}", agent="a", follows=Head(name)) is True
         for name in NAMES:
@@ -297,7 +297,7 @@ class JournalConformance(StoreTests):
         assert sorted(run.id for run in storage.store.list(limit=1000)) == sorted(NAMES)
 
     def test_a_snapshot_replaces_the_one_before(self, storage: Storage) -> None:
-        """One is kept until there is another; ``after=None`` begins behind it."""
+        """A snapshot is kept until the next one; ``after=None`` begins after it."""
         lease, data = begun(storage.store), bytes(range(256)) * 300
         assert storage.store.load("r", after=None).lines == ()
         storage.store.append(lease, 0, ["one", "two"], snapshot=b"old")
@@ -414,7 +414,7 @@ class JournalConformance(StoreTests):
         assert ids(store.list(agent="b", ended=False, asked=True, due_before=now_s + 101)) == {"later"}
 
     def test_a_conversation_is_a_chain_of_runs(self, storage: Storage) -> None:
-        """A run that follows an old head is refused, and leaves nothing behind."""
+        """A run that follows an old head is refused, and leaves no trace."""
         store, other = storage.store, storage.another()
         start = store.head("c")
         assert start == Head("c", 0, "")

@@ -46,7 +46,7 @@ class LeaseConformance(StoreTests):
         assert storage.store.claim("w", for_s=30) is None
 
     def test_a_run_is_begun_with_a_lease(self, storage: Storage) -> None:
-        """As a claim gives it; a run that is there already gives none."""
+        """Like the lease of a claim.  An existing run gives none."""
         store, other = storage.store, storage.another()
         lease = store.create("r", "header", agent="a", holder="w", for_s=LONG_S)
         assert isinstance(lease, Lease), f"create(…, holder='w') returned {lease!r}"
@@ -201,7 +201,7 @@ class LeaseConformance(StoreTests):
             storage.store.claim("v", for_s=9, run="r")
 
     def test_many_leases_are_renewed_together(self, storage: Storage) -> None:
-        """Each as if it were alone: those that are lost are reported in their places, and the others last."""
+        """Each as if it were alone: lost leases are reported in their places, and the others are extended."""
         store, other = storage.store, storage.another()
         leases = [begun(store, name, for_s=storage.short_s) for name in ("a", "b\0", "c", "d", "e")]
         other.signal("b\0", "", "body")
@@ -262,7 +262,7 @@ class LeaseConformance(StoreTests):
         assert storage.store.claim("w", for_s=9) is None
 
     def test_nobody_waits_for_ever(self, storage: Storage) -> None:
-        """A run that is due at once has been so since it was created, or posted to: it overtakes no other run."""
+        """A run that is due at once counts from its creation or from a post, so it overtakes no other run."""
         store = storage.store
         store.append(begun(store, "timer"), 0, ["one"], waiting(due_s=storage.now_s + 1))
         store.append(begun(store, "posted"), 0, ["one"], waiting("k"))
@@ -426,7 +426,7 @@ class LeaseConformance(StoreTests):
             check_heard(store, lambda: storage.store.signal("r", "", "body"))
 
     def test_a_rest_is_heard(self, storage: Storage) -> None:
-        """Of a run that ends, and of one that waits for a person; nothing since the call before is missed."""
+        """For a run that ends, and for one that waits for a person.  No rest since the previous call is missed."""
         names, rests = map(str, range(10**6)), itertools.cycle([ENDED, waiting("k")])
         for store in (storage.store, storage.another()):
             seen = store.wait_for_rest(-1, LONG_S)

@@ -72,7 +72,7 @@ class QueueConformance(StoreTests):
         assert store.claim("w", for_s=LONG_S) is None
 
     def test_a_run_keeps_its_priority(self, storage: Storage) -> None:
-        """After a rest, a post, a due time, and the end of a lease that was not given back."""
+        """After a rest, a post, a due time, and the end of a lease."""
         store, other = storage.store, storage.another()
         for name in ("plain", "rested", "posted", "timed", "lost"):
             put_in(store, name, priority=0 if name == "plain" else 1)
@@ -169,7 +169,7 @@ class QueueConformance(StoreTests):
         assert first_due(store) == "r"
 
     def test_a_start_is_kept_as_it_was(self, storage: Storage) -> None:
-        """To create the run again changes nothing."""
+        """Creating the run again changes nothing."""
         store, due_s = storage.store, storage.now_s + 500
         put_in(store, "r", due_s=due_s, priority=2)
         before = store.load("r")

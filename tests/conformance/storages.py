@@ -20,7 +20,7 @@ LONG_S = 600.0
 
 
 class StillClock:
-    """A clock that stands still until it is moved, and at which a thread can be held up."""
+    """A clock that stands still until it is moved, and that can stop a thread which reads it."""
 
     def __init__(self) -> None:
         self.now_s = 1_800_000_000.5
@@ -76,12 +76,12 @@ class Storage:
             time.sleep(seconds)
 
     def interleaved(self, first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
-        """Begin the second when the first reads the clock; continue the first when the second has ended or is blocked.
+        """Begin the second when the first reads the clock.  Continue the first when the second has ended or is blocked.
 
-        One that is blocked has another chance whenever the first reads the clock again.
+        A blocked action gets another chance whenever the first reads the clock again.
 
         Returns:
-            What came of each: a value or a `StoreError`.
+            The two outcomes, each a value or a `StoreError`.
         """
         with ThreadPoolExecutor(1) as thread:
             futures: list[Future[Any]] = []
@@ -134,7 +134,7 @@ class StoreTests:
 
 
 def outcome(action: Callable[[], Any]) -> Any:
-    """Return what comes of an action: its value or its `StoreError`."""
+    """Return the outcome of an action: its value or its `StoreError`."""
     try:
         return action()
     except StoreError as error:

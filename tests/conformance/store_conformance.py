@@ -28,17 +28,17 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
             def opened(self, folder, clock):
                 return AcmeStore(folder / "runs", clock=clock)
 
-    One whose store can be opened for reading only defines ``opened_to_read(folder, clock)`` as well.
+    If the store can be opened for reading only, the class also defines ``opened_to_read(folder, clock)``.
 
-    It needs pytest alone.  Stores that are opened with one folder have the same runs, as those of two OS processes
-    have; of a store that says ``is_volatile`` only one is opened in each test.  Time passes on the clock that `opened`
-    is given.  Races are run by threads that begin at once, and again with one of two methods held up where it reads the
+    It needs only pytest.  Stores that are opened with one folder have the same runs, like the stores of two OS
+    processes.  Each test opens only one store if the store is volatile.  Time passes on the clock that `opened`
+    receives.  Races are run by threads that begin at once, and again with one of two methods stopped where it reads the
     clock, while the other runs.
 
     Attributes:
-        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out,
-            and no method is held up.
-        short_s: How many seconds these leases last: more than a claim and two reads take on a busy machine.
+        takes_clock: Whether the stores read the clock that `opened` receives.  If not, some tests wait for leases to
+            expire, and no method is stopped.
+        short_s: The seconds that these leases last: more than a claim and two reads take on a busy machine.
     """
 
     def test_posts_wait_in_order(self, storage: Storage) -> None:
@@ -131,7 +131,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         assert [post.key for post in store.load("r").signals] == ["b", "a"]
 
     def test_a_rest_says_which_questions_are_open(self, storage: Storage) -> None:
-        """An append without one leaves them as they are."""
+        """An append without a rest leaves them unchanged."""
         store = storage.store
         store.append(begun(store), 0, ["one"], waiting("old", "kept"))
         lease = claimed(store)
@@ -162,7 +162,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         assert claimed_due(store) is not None
 
     def test_a_rest_until_a_time_beyond_all_calendars_is_kept(self, storage: Storage) -> None:
-        """It is as good as one that no driver lives to see."""
+        """The time is so far away that no driver will see it."""
         store = storage.store
         store.append(begun(store), 0, ["one"], Suspension(state="Backoff", due_s=1e300))
         assert store.get("r").due_s == 253_402_300_799.0
@@ -280,7 +280,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
 
     @pytest.mark.parametrize("first", ["post", "append"])
     def test_a_post_and_a_giving_back_take_turns(self, storage: Storage, first: str) -> None:
-        """One of the two is held up halfway, in an open transaction if the store has one."""
+        """One of the two is stopped halfway, in an open transaction if the store has one."""
         store, other = storage.store, storage.another()
         lease = begun(store)
         actions: list[Callable[[], object]] = [

@@ -44,7 +44,7 @@ def turns(draw: st.DrawFn, kinds: Collection[Kind], *, cuts_characters: bool) ->
     Args:
         draw: Draws a value.
         kinds: The kinds of its parts.
-        cuts_characters: Its pieces may end between the halves of a surrogate pair.
+        cuts_characters: Whether its pieces may end between the halves of a surrogate pair.
     """
 
     def pieces(text: str) -> list[str]:

@@ -115,7 +115,7 @@ def outcome(codec: Codec, body: bytes, cuts: Sequence[int] = ()) -> StreamOutcom
 
 
 def read(codec: Codec, body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
-    """Return the reply in a stream that is fed in pieces of so many bytes, or at once, and the deltas."""
+    """Return the reply of a stream and its deltas, fed in pieces of this many bytes or at once."""
     decoder, deltas = codec.decoder({}), list[Delta]()
     size = piece or len(body) or 1
     for start in range(0, len(body), size):
@@ -124,7 +124,7 @@ def read(codec: Codec, body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]
 
 
 def mismatch(reply: Reply, deltas: Sequence[Delta]) -> str | None:
-    """Return how the deltas differ from the reply that they announced; None if they do not."""
+    """Return how the deltas differ from the reply that they announced, or None."""
     calls, joined = reply.message.function_calls, StreamOutcome([*deltas]).joined()
     announced = (
         joined.pop(TextDelta, ""),

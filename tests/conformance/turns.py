@@ -17,10 +17,10 @@ class TurnPart:
     """A part of a turn, in the pieces in which it arrives.
 
     Attributes:
-        kind: What it is.
-        pieces: Of its text; of a call, of its arguments (JSON).
-        name: Of the function, of a call.
-        id: The provider's, of a call.
+        kind: The kind of the part.
+        pieces: The pieces of its text, or of a call's arguments (JSON).
+        name: The name of a called function.
+        id: The provider's id of a call.
 
     Examples:
         >>> "".join(TurnPart("text", ["Hel", "lo"]).pieces)

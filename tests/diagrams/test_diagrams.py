@@ -69,7 +69,9 @@ def nodes(diagram: Diagram) -> dict[str, Node]:
 
 
 def drawn(svg: str) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, str], tuple[str, bool]], str]:
-    """Of an SVG: the nodes' texts and numbers of borders, the edges' texts and dashes, and the text above."""
+    """Return the parts of an SVG: the nodes' texts and numbers of borders, the edges' texts and dashes, and the text
+    above.
+    """
     root = ElementTree.fromstring(svg)
     found_nodes, found_edges = {}, {}
     for group in root.iter(f"{SVG}g"):

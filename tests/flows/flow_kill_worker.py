@@ -39,12 +39,12 @@ def models() -> dict[Any, Any]:
 
 
 def drive_between(folder: str, name: str, number: int) -> None:
-    """Go on with the run, and be killed at the point of this name and number between its steps; 0: never."""
+    """Continue the run, and be killed at the point of this name and number between its steps, or never for 0."""
     drive(folder, 0, KillPoints(name, number))
 
 
 def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
-    """Go on with the run, and be killed at the step of this number; 0: never."""
+    """Continue the run, and be killed at the step of this number, or never for 0."""
     os.chdir(folder)
     steps = 0
 
@@ -78,5 +78,5 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
 
 
 def _found_out() -> Any:
-    """Return what became of the sending: it is in the outbox, or it may be begun again."""
+    """Return the outcome of the sending: it is in the outbox, or it may begin again."""
     return Returned(text='"sent"') if Path("outbox.txt").exists() else RunAgain()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class KillPoints:
-    """Kills the OS process at the point of a name and number; 0: never."""
+    """Kills the OS process at the point of a name and number, or never for 0."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name

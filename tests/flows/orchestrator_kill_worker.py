@@ -71,12 +71,12 @@ def orchestrator(folder: str, points: KillPoints | None = None) -> Orchestrator:
 
 
 def drive_between(folder: str, name: str, number: int) -> None:
-    """Go on with the run, and be killed at the point of this name and number between its steps; 0: never."""
+    """Continue the run, and be killed at the point of this name and number between its steps, or never for 0."""
     drive(folder, 0, KillPoints(name, number))
 
 
 def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
-    """Go on with the run, and be killed at the step of this number; 0: never."""
+    """Continue the run, and be killed at the step of this number, or never for 0."""
     os.chdir(folder)
     steps = 0
 
@@ -108,6 +108,6 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
 
 
 def _noted(folder: str, text: str) -> Any:
-    """Return what became of a note: it is in the outbox, or it may be made again."""
+    """Return the outcome of a note: it is in the outbox, or it may be made again."""
     box = Path(folder, "outbox.txt")
     return Returned(text="noted") if box.exists() and text in box.read_text().splitlines() else RunAgain()

@@ -116,7 +116,7 @@ def stored(now_s: float = START_S) -> Flow[Order]:
 
 
 def main(folder: str, now_s: float, kill_at: int, point: str) -> None:
-    """Drive on until the step of this number, or the point of this number if it is named; 0: to the end."""
+    """Drive until the step of this number, or the point of this number if it is named, or to the end for 0."""
     os.chdir(folder)
     flow, steps = stored(now_s), 0
     if point:

@@ -1,4 +1,4 @@
-"""Is a function that must not run twice never let go of in silence, wherever in a flow an agent calls it?"""
+"""Is a function that must not run twice never abandoned silently, wherever in a flow an agent calls it?"""
 
 from __future__ import annotations
 

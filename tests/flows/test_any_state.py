@@ -1,4 +1,4 @@
-"""Are rows that many states share, written once, the same as rows that are written for each?"""
+"""Are rows that many states share, written once, equal to rows that are written for each?"""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_who_stops_the_driver_does_not_cancel_the_run(stop: str) -> None:
 
 
 def test_a_cancellation_in_the_store_reaches_the_next_driver(tmp_path: Path) -> None:
-    """Whoever it is: another store of the same file, a worker; a second one ends the run."""
+    """Whatever it is: another store of the same file, or a worker.  A second cancellation ends the run."""
     path = tmp_path / "runs.db"
 
     def flow() -> Flow[Trip]:

@@ -35,7 +35,7 @@ OTHERS: tuple[Any, ...] = (
 
 
 def test_what_answers_nothing_is_refused_and_changes_nothing() -> None:
-    """At every place of a run: outcomes of other kinds, of no type, under keys that are stale, foreign or invented."""
+    """At every place of a run: outcomes of other kinds or without a type, under stale, foreign or invented keys."""
     stale: set[str] = set()
     refused = 0
     for run, effect in walk(3):
@@ -83,7 +83,7 @@ def breaks(*_: Any) -> Any:
 
 
 def at(level: int, inner: Callable[[], Flow[Any]]) -> Flow[Any]:
-    """Return a flow with another one so many levels inside."""
+    """Return a flow inside this many other flows."""
     flow = inner()
     for depth in range(level):
         nested = subflow(f"nested{depth}", flow, lambda d: d)

@@ -262,7 +262,9 @@ class TestFakeClock:
 
 
 class TestWorker:
-    """What lies within the patience of a worker is waited for; beyond it the run is given back, due at its moment."""
+    """A worker waits for times within its patience.  For later times it releases the run, which is then due at that
+    moment.
+    """
 
     def napping(self, delay_s: float, store: Any, **limits: Any) -> tuple[Flow[int], FakeClock]:
         person, nap = wait(str, name="person")(lambda n: "?"), pause("nap", delay_s)

@@ -159,7 +159,7 @@ def test_what_is_read_takes_no_step_and_the_run_stays_as_it_is(store: Any) -> No
 
 
 def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
-    """No lease is needed, and none taken.  A store in memory is written to when the run rests."""
+    """Reading needs no lease, and takes none.  A store in memory is written to when the run rests."""
     flow = letters(tmp_path / "runs.db")
     seen: list[Any] = []
 

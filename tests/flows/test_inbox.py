@@ -504,7 +504,7 @@ asking_at_once = Flow("f", Data, start=more, rows=[more.done(over, when=is_over)
 
 
 class Twice(MemoryStore):
-    """A store that delivers each post twice, as one may whose connection broke in between."""
+    """A store that delivers each post twice, as after a broken connection."""
 
     def load(self, run: str, *, after: int | None = 0) -> Any:
         loaded = super().load(run, after=after)

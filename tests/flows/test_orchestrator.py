@@ -317,7 +317,7 @@ def test_a_placeholder_without_an_output(unmatched: Any, status: str) -> None:
 
 @everywhere
 def test_an_intent_that_is_empty_when_it_is_filled_is_a_failure_of_the_step(driven: Driver) -> None:
-    """Whoever made the strategy, it is no error of the caller's."""
+    """It is not the caller's error, whoever made the strategy."""
     config = OrchestratorConfig(unmatched="empty", max_step_remediations=1)
     ones = Ones(config=config, strategy=strategy(step("a", " {{ nothing }}")))
     run = ones.orchestrator.prepare("x")

@@ -49,7 +49,7 @@ async def reverse(task: str) -> str:
 
 
 class Echo:
-    """Somebody's own agent, of no class of ours."""
+    """A user's agent, of a class that we do not know."""
 
     name = "echo"
 

@@ -132,7 +132,7 @@ def test_random_flows_come_to_the_same_end_in_their_time_under_drivers_by_turns(
 @pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
 def test_so_do_five_thousand(seeds: range, say: Callable[[str], None]) -> None:
     def wrong_in_turns(seed: int) -> dict[str, Any]:
-        """Of the ways, five for each flow, so that each way has its turn."""
+        """Five of the drivers for each flow, so that each driver has its turn."""
         return wrong_of(seed, [WAYS[(seed + turn) % len(WAYS)] for turn in range(5)])
 
     with ThreadPoolExecutor(16) as threads:

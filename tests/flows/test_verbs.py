@@ -338,7 +338,7 @@ def test_it_is_restored_and_changed(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*RESTORED])
 def test_it_stands_wherever_one_of_them_does(name: str) -> None:
-    """As a function, and in a team; an agent in a flow and behind a handoff, too."""
+    """As a function, in a team, as an agent in a flow, and after a handoff."""
     kind = KINDS[name]
     one = kind.make(model_for(kind, "HI"))
     tool = one.as_function("it")

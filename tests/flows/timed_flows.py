@@ -59,7 +59,7 @@ FREE = threading.Event()
 
 @pytest.fixture(autouse=True, scope="module")
 def freed() -> Generator[None]:
-    """Let go of what was left behind in threads."""
+    """Release everything that was left in threads."""
     FREE.clear()
     yield
     FREE.set()

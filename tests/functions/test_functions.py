@@ -250,7 +250,7 @@ class TestLinking:
 
 
 class TestOffered:
-    """What becomes of functions on the wires and in an agent call."""
+    """Functions in the wire formats and in an agent call."""
 
     def test_each_is_there_with_its_schema_and_without_any_there_is_no_key(self):
         def sent(*functions: Function) -> dict[str, Any]:

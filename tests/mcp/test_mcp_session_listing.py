@@ -141,7 +141,7 @@ for line in sys.stdin:
 
 @pytest.mark.system
 class TestChanges:
-    """The server says that its tools changed while it lists them, so many times in a row."""
+    """The server announces changed tools while it lists them, several times in a row."""
 
     @pytest.mark.parametrize("changes", [0, 2])
     def test_a_list_that_changed_while_it_was_read_is_read_again(self, changes: int) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of an MCP server over HTTP that forgets, fails, or says too much?"""
+"""What happens if an MCP server over HTTP forgets, fails, or says too much?"""
 
 from __future__ import annotations
 

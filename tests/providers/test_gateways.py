@@ -18,7 +18,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk=
 
 
 def streamed(codec: Any, *events: dict[str, Any], is_over: bool = False) -> tuple[Reply, list[Delta]]:
-    """The reply and the deltas of a stream, whose connection may stay open behind it."""
+    """Return the reply and the deltas of a stream, whose connection may stay open."""
     decoder = codec.decoder({})
     deltas = [delta for event in events for delta in decoder.feed(f"data: {json.dumps(event)}\n\n".encode())]
     if is_over:

@@ -28,7 +28,7 @@ LIMITED, BUSY, LATE, CUT = (
 
 
 def waits(*errors: Exception, driven: Driver = by_run, chance: float = 1.0, **environment: object) -> list[float]:
-    """How long was waited behind these failures, one behind another."""
+    """Return how long the waits after these failures were, one after another."""
     clock = FakeClock()
     one = seed(Prompt("x"), limits=Limits(recalls=len(errors), wait_s=None))
     driven(

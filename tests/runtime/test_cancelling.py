@@ -47,7 +47,7 @@ LONG_S = 60.0  # what is waited for is set free long before
 
 
 class Slow(Script):
-    """A model whose first reply is waited for, under `stream` behind its first word."""
+    """A model whose first reply takes long, under `stream` after its first word."""
 
     def __init__(self, wait: Wait, *entries: Any) -> None:
         super().__init__(*entries)

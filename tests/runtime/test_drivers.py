@@ -1,4 +1,4 @@
-"""Do all drivers do the same, at once where they can, and let go where they must?"""
+"""Do all drivers do the same, at once where they can, and stop where they must?"""
 
 from __future__ import annotations
 
@@ -470,7 +470,7 @@ class TestReturnedWhenStopped:
             return "fine"
 
         def late() -> str:
-            """Return when the driver is held up."""
+            """Return when the driver is blocked."""
             go.wait(10)
             return "late"
 

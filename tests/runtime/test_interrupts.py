@@ -1,4 +1,6 @@
-"""Ctrl-C, cancellation and the end of the interpreter at any moment: nothing hangs, and nothing is left behind."""
+"""After Ctrl-C, cancellation and the end of the interpreter at any moment, nothing hangs, and nothing is left
+running.
+"""
 
 from __future__ import annotations
 

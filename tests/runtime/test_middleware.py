@@ -46,7 +46,7 @@ class Counted:
         return self.plain(n)
 
     def asked(self, driven: Driver, *numbers: int, parallel: int | None = 1) -> list[FunctionCall]:
-        """What came of these calls, one reply each."""
+        """Return the outcomes of these calls, one reply each."""
         script = Script(*[function_call("work", n=n) for n in numbers], "done", clock=self.clock)
         one = seed(Prompt("x", functions=[self.function]), limits=Limits(rounds=None, parallel=parallel))
         driven(one, script)

@@ -487,7 +487,7 @@ class Stop(Exception):
 
 
 def stopped_at(one: Team, way: str, place: int) -> None:
-    """Drive a process until so many events were heard."""
+    """Drive a process until this number of events were heard."""
     left = place
 
     def sink(event: Any) -> None:

@@ -1,4 +1,4 @@
-"""Are the functions of a round run at once where they can be, and let go of where they must be?"""
+"""Do the functions of a round run at once where they can, and are they released where they must be?"""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ class TestWaves:
 
         @function(depends_on=["first"])
         def behind() -> str:
-            """Begin behind the first."""
+            """Begin after the first."""
             second.set()
             return "behind"
 

@@ -26,7 +26,7 @@ from fsm_agent.testing import FakeClock, Script, function_call
 
 
 class Ran(NamedTuple):
-    """What became of a function that was asked for."""
+    """The outcome of a requested function."""
 
     text: str
     is_error: bool
@@ -279,7 +279,7 @@ class TestOnError:
     @anyhow
     @kinds
     def test_an_exit_in_the_main_thread_may_be_that_of_a_signal(self, driven: Driver, kind: str):
-        """Its handler runs there, wherever the thread is."""
+        """The handler of the signal runs there, whatever the thread is doing."""
 
         def stop(number: int, frame: Any) -> None:
             raise SystemExit(128 + number)

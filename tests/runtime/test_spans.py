@@ -26,7 +26,7 @@ def times(span: dict[str, Any]) -> tuple[float, float]:
 def worker(clock: FakeClock, **options: Any) -> Agent[Any, Any]:
     @function
     def work(context: Context, n: int) -> str:
-        """Work so many seconds."""
+        """Work for this number of seconds."""
         clock.advance(n)
         if n > 5:
             raise LookupError("too much: sk-proj-abcdefghijklmnop1234567890")

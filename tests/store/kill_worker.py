@@ -101,7 +101,7 @@ class Kill:
         self.point()
 
     def watch(self, store: Any) -> None:
-        """Have a point before and behind each write, and behind each append."""
+        """Add a kill point before and after each write, and after each append."""
         connect = sqlite3.connect
 
         def connected(*args: Any, **options: Any) -> sqlite3.Connection:

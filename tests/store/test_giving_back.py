@@ -26,7 +26,7 @@ from fsm_agent.testing import Script, function_call
 
 
 class Renewing(SqliteStore):
-    """A store whose leases are renewed just after they were given back."""
+    """A store whose leases are renewed just after they were released."""
 
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **rest_: Any) -> int:
         left = super().append(lease, n, lines, rest, **rest_)

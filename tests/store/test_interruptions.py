@@ -1,4 +1,4 @@
-"""Is a run whole, and nothing done twice, wherever its driver was interrupted?"""
+"""Is a run whole, and nothing done twice, after every interruption of its driver?"""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(say: Callable[[s
 
 
 def check(at: int) -> str:
-    """Return where it was interrupted; empty: nowhere, as the driver waited less often for threads than it may."""
+    """Return where the run was interrupted, or empty if the driver waited less often for threads than it may."""
     store, effects, trap = interrupted(at)
     assert_whole(store, effects, f"{trap.sprung} (line {at})")
     return trap.sprung

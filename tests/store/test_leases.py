@@ -1,4 +1,4 @@
-"""Are leases renewed in time, and is nothing left of those that are given back?"""
+"""Are leases renewed in time, and does nothing remain of released leases?"""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
 def test_a_store_that_was_closed_is_told_of_once(
     heart: Any, lease_s: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It warned at each beat for as long as its driver lived."""
+    """Earlier it warned at each heartbeat for as long as its driver lived."""
 
     class Closed(Counting):
         def renew_all(self, leases: Any, *, for_s: float) -> Any:

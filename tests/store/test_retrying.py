@@ -304,7 +304,7 @@ class Timed:
         return Flow("timed", Order, start=review, rows=rows, store=self.runs, environment={"clock": self.clock})
 
     def fail_at(self, flow: Flow[Order], *, expired_s: float = 0.0) -> None:
-        """Begin a run, and fail: after so many seconds, or else as the draft that a person wanted has failed."""
+        """Begin a run that fails: after this number of seconds, or because the wanted draft has failed."""
         with pytest.raises(FlowSuspended):
             flow.call(Order(), run_id="f")
         self.clock.advance(expired_s)

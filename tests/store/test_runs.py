@@ -185,7 +185,7 @@ def after(functions: Any, output: Any = int, entries: Any = ("42",)) -> Callable
 
 
 def broken_off(store: Any) -> None:
-    """A holder died in the midst: its entries have no rest behind them."""
+    """A holder died halfway, so its entries are not followed by a rest."""
     agent = clerk(store)
     one, _ = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), definition_of(agent))
     recorder = _

@@ -58,7 +58,7 @@ def store() -> Store:
 
 @pytest.fixture(autouse=True)
 def _waits_shortly(monkeypatch: pytest.MonkeyPatch, store: Store) -> Iterator[None]:
-    """Have workers that idle, and who waits for runs, look soon; no thread stays behind that waits for a run."""
+    """Make idle workers and waiting handles look soon.  No thread that waits for a run remains."""
     monkeypatch.setattr("fsm_agent.workers.worker.IDLE_S", 0.01)
     monkeypatch.setattr(listing, "MAX_REST_S", 0.0)
     yield

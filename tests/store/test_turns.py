@@ -61,7 +61,7 @@ def shown(dialog: Sequence[Message]) -> list[str]:
 
 
 def is_whole(messages: Sequence[Message]) -> bool:
-    """Whether each call of a function has its result behind it, and each result its call before it."""
+    """Return whether each call of a function is followed by its result, and each result preceded by its call."""
     calls = [call.id for message in messages for call in message.function_calls]
     results = [part.id for message in messages if message.role == "tool" for part in message.parts]
     return sorted(calls) == sorted(results)
@@ -463,7 +463,7 @@ class TestWindow:
             agent.conversation("c", keep=5)
 
     def test_what_it_left_out_is_decided_and_in_the_journal(self, store):
-        """Another policy, or none, keeps of what was kept; nothing comes back, and no code is asked again."""
+        """Another policy, or none, keeps part of the kept dialog.  Nothing comes back, and no code is asked again."""
         agent = agent_of(store, *"12345")
         for n in range(4):
             agent.conversation("c", keep=keep_last(1) if n == 3 else None).call(f"{n}")

@@ -209,7 +209,7 @@ def failure(rng: Random) -> ModelFailed:
 
 
 def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
-    """What may become of an effect, or of the whole call; with the key that it is given under."""
+    """Return a possible outcome of an effect, or of the whole call, with its key."""
     if state in (State.CALLING, State.TOOL_INTERRUPT) and rng.random() < 0.03:
         return "", Injected((Message.of("user", "Hurry."),))
     if rng.random() < 0.03:

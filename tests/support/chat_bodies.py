@@ -37,5 +37,5 @@ def whole(body: bytes, **headers: str) -> Reply:
 
 
 def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
-    """The reply in a stream that is fed in pieces of so many bytes, or at once; and the deltas."""
+    """Return the reply of a stream and its deltas, fed in pieces of this many bytes or at once."""
     return read(CODEC, body, piece)

@@ -74,7 +74,7 @@ class Session:
 
 @lru_cache
 def session(rounds: int, seed: int = 1) -> Session:
-    """Return a session of so many rounds; one of more rounds begins with the same."""
+    """Return a session of this many rounds.  Longer sessions begin with the same rounds."""
     random = Random(seed)
     texts = {suffix: _joined(folders, suffix) for suffix, folders in ((".py", ("fsm_agent",)), (".md", ("docs",)))}
     paths = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "fsm_agent").rglob("*.py"))

@@ -84,7 +84,7 @@ anyhow = everywhere
 
 
 class Wait:
-    """Somebody waits until he is set free."""
+    """A wait that lasts until it is released."""
 
     def __init__(self) -> None:
         self.begun, self.free = threading.Event(), Gate()
@@ -125,16 +125,16 @@ def ended_before(drive: Callable[[], object], free: Gate) -> Iterator[None]:
 
 @contextmanager
 def rest() -> Iterator[None]:
-    """Nothing that begins in the block is left behind in a thread."""
+    """Assert that nothing that begins in the block remains in a thread."""
     busy = busy_threads()
     yield
     until_threads_rest(busy)
 
 
 def busy_threads() -> int:
-    """How many functions and requests run in threads; some may have been left behind for long.
+    """Return how many functions and requests run in threads.  Some may have been abandoned long ago.
 
-    A thread whose work is over is busy for a moment more, so this is the least of a few counts.
+    A thread is busy for a moment after its work, so this is the least of a few counts.
     """
 
     def count() -> int:
@@ -144,7 +144,7 @@ def busy_threads() -> int:
 
 
 def until_threads_rest(busy: int) -> None:
-    """Wait until no more than so many threads are busy."""
+    """Wait until no more than this many threads are busy."""
     for _ in range(20_000):
         if busy_threads() <= busy:
             return

@@ -136,7 +136,7 @@ class FaultServer:
             return self._changed.wait_for(lambda: self.n_open == 0, LIMIT_S / 2)
 
     def wait_for_requests(self, number: int) -> bool:
-        """Whether so many requests come, soon."""
+        """Return whether this many requests come soon."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.requests) >= number, LIMIT_S / 2)
 

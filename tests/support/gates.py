@@ -31,7 +31,7 @@ class Gate:
 
 
 class Meeting:
-    """Each who comes waits until so many are there."""
+    """Makes each visitor wait until this many have come."""
 
     def __init__(self, expected: int) -> None:
         self._missing = iter(range(expected - 1, -1, -1))

@@ -23,7 +23,7 @@ class HttpStubServer:
 
     Args:
         handler: Answers the requests; it logs nothing.
-        port: Its TCP port; 0: any that is free.
+        port: The TCP port, or 0 for any free port.
 
     Attributes:
         root: The address, without a path.

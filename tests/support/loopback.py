@@ -45,11 +45,11 @@ class Listener:
     """Accepts connections of this machine, or of this OS process alone.
 
     Args:
-        port: Its TCP port; 0: any that is free.
+        port: The TCP port, or 0 for any free port.
 
     Attributes:
-        is_in_memory: It listens at no port.
-        port: What a client connects to.
+        is_in_memory: Whether it listens at no port.
+        port: The port for clients.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -66,7 +66,7 @@ class Listener:
         return f"{_HERE}:{self.port}"
 
     def set_buffer(self, size: int) -> None:
-        """Let every connection hold no more than so many bytes that are not read."""
+        """Let every connection hold no more than this many unread bytes."""
         if self._socket is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 

@@ -73,7 +73,7 @@ def order_status(order_id: str) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, the functions that are offered, and the call that would be right; none if no function answers."""
+    """A question, the offered functions, and the right call, or None if no function answers it."""
 
     question: str
     functions: tuple[Callable[..., Any], ...]

@@ -46,7 +46,7 @@ class Server(BaseModel):
 
 @dataclass(frozen=True)
 class Text:
-    """A text in a task, and the values that are right; None: a value that the type requires is not there."""
+    """A text in a task, and the right values, with None for a required value that is missing."""
 
     task: str
     output: type[BaseModel]

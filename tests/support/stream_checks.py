@@ -64,14 +64,14 @@ def check_mangled(
     *,
     is_told: bool = True,
 ) -> list[Any]:
-    """Check that what comes of any documents is a reply or a `ProviderError`, whole, streamed, and however it is cut.
+    """Check that every document becomes a reply or a `ProviderError`, whole, streamed, and in pieces.
 
     Args:
         codec: Reads them.
-        data: Draws what they are.
-        documents: What the wire may send.
+        data: Draws the documents.
+        documents: Documents that the wire format may send.
         framed: Makes a stream of documents.
-        is_told: A stream that comes to a reply comes to what its deltas say.
+        is_told: Whether the reply of a stream has to match its deltas.
     """
     said = data.draw(mangled(documents))
     for document in said:

@@ -96,7 +96,7 @@ class Terminal:
         self._found = 0  # the characters up to the end of the last text that was read
 
     def read_until(self, text: str = "") -> None:
-        """Read until ``text`` was seen behind all that was waited for before; without one, until the end."""
+        """Read until ``text`` was seen after all earlier texts, or to the end without one."""
         while not text or (at := self.seen.find(text, self._found)) < 0:
             assert select.select([self._terminal], [], [], LIMIT_S)[0], f"{text!r} was not seen in {self.seen!r}"
             try:

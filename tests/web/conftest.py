@@ -1,4 +1,4 @@
-"""Front ends whose service looks for no runs that others left behind: in the gate nothing sleeps."""
+"""Front ends whose service does not look for abandoned runs, because nothing sleeps in the gate."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def local(runs: Runs) -> Any:
 
 @pytest.fixture
 def cookie(local: Any) -> dict[str, str]:
-    """That of a browser which was given the token."""
+    """The cookie of a browser that has received the token."""
     answer = Pages(local, origin=OURS).get(f"{PATH}/", token=TOKEN)
     return {"cookie": answer.headers["set-cookie"].partition(";")[0]}
 

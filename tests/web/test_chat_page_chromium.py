@@ -77,7 +77,7 @@ class Tab:
 
 
 class Gate:
-    """A function that waits until it is let go, and a model that asks for it."""
+    """A function that waits until it is released, and a model that asks for it."""
 
     def __init__(self) -> None:
         self.began, self.go = threading.Event(), threading.Event()

@@ -315,7 +315,7 @@ def test_any_cut_of_any_stream_and_what_follows_is_the_whole() -> None:
 
 
 class Gate:
-    """A function that runs until it is let go."""
+    """A function that runs until it is released."""
 
     def __init__(self) -> None:
         self.began, self.go = asyncio.Event(), asyncio.Event()

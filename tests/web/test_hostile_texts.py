@@ -1,4 +1,4 @@
-"""Is markup that a model or a user wrote a text, wherever it is written, and a damaged store a plain error?"""
+"""Is markup from a model or a user shown as text everywhere, and a damaged store as a plain error?"""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ class TestTypesAsButtons:
 
 
 def test_enter_in_a_field_presses_no_button_where_there_are_several(pages, runs):
-    """A browser presses the first one; it presses none, if that is disabled."""
+    """A browser presses the first button, or none if that is disabled."""
     pressed = {}
     for run in ("order-22", "rent-11", "letter-9"):
         html = pages.get("/run", id=run).text

@@ -1,4 +1,4 @@
-"""What becomes of a run whose code has changed, or cannot go on with it?"""
+"""What happens to a run whose code has changed, or cannot continue it?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are so many runs driven at a time as was said, and do workers leave well?"""
+"""Are no more runs driven at a time than allowed, and do workers leave well?"""
 
 from __future__ import annotations
 

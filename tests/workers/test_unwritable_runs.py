@@ -1,4 +1,4 @@
-"""Does a run whose entries the store refuses for good ask a person, and leave the others in peace?"""
+"""Does a run whose entries the store refuses for good ask a person, and leave the others alone?"""
 
 from __future__ import annotations
 

@@ -472,7 +472,7 @@ def test_a_program_that_is_not_there_is_named() -> None:
 
 @contextmanager
 def files_left(room: int) -> Iterator[None]:
-    """Let this OS process open so many more files."""
+    """Let this OS process open only this number of further files."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = (number for number in range(soft) if not Path(f"/proc/self/fd/{number}").exists())

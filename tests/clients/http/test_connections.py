@@ -1,6 +1,6 @@
-"""Are connections used again, and let go at once?
+"""Are connections reused, and released at once?
 
-Over a client of this package and over one of a user.
+With a client of this package and with one of a user.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def test_each_event_loop_has_its_own_and_closes_them() -> None:
 @our_own
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_loop_that_is_closed_before_them_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """`asyncio.run` would have closed them; `close` of a loop says nothing to the generators in it."""
+    """`asyncio.run` would have closed them.  `close` of a loop does not notify its async generators."""
     with FaultServer(WHOLE) as server, client_of(server) as client:
         for _ in range(2):
             loop = asyncio.new_event_loop()
@@ -366,7 +366,7 @@ def test_uvloop_serves_as_well(way: str) -> None:
 @each_way
 @pytest.mark.parametrize("phase", WAITING)
 def test_the_deadline_closes_the_socket(phase: str, way: str) -> None:
-    """Of a connection that is half open, as far as the client knows."""
+    """The connection is half open, as far as the client knows."""
     with FaultServer(WAITING[phase]) as server, client_of(server) as client:
         assert isinstance(outcomes(client, way, 0.2)[0], TimedOut)
         assert server.wait_until_all_closed()

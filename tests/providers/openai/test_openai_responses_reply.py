@@ -81,7 +81,7 @@ OUTPUTS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 def known(reply: Reply) -> tuple[Any, ...]:
-    """The parts that everybody understands."""
+    """Return the parts that every service understands."""
     return tuple([part for part in reply.message.parts if not isinstance(part, Opaque)])
 
 
@@ -384,7 +384,7 @@ def test_end_is_the_truth_and_only_what_is_new_is_told() -> None:
 @pytest.mark.parametrize("first", [1, 5])
 @pytest.mark.parametrize("has_output", [False, True])
 def test_an_index_that_runs_on_across_items_tells_nothing_twice(first: int, has_output: bool) -> None:
-    """As vLLM counts ``content_index``: the only text of a message behind reasoning has index 1."""
+    """As vLLM counts ``content_index``: the only text of a message after reasoning has index 1."""
     thoughts = [event("reasoning_text.delta", output_index=0, content_index=0, delta=piece) for piece in ("on", "e")]
     texts = [
         event("output_text.delta", output_index=1, content_index=first + at, delta=piece)

@@ -16,7 +16,7 @@ Work = Callable[[], object]
 
 
 class Disk:
-    """A place for commits, which can be held up."""
+    """A place for commits, which can be blocked."""
 
     def __init__(self) -> None:
         self.commits: list[int] = []

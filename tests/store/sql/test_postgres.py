@@ -92,7 +92,7 @@ def store(url: str) -> Iterator[PostgresStore]:
 
 @pytest.mark.system
 def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) -> None:
-    """It was left to others for as long as the clock was behind; only what waits for a time is."""
+    """Earlier it was left to others as long as the clock was behind.  Now only runs that wait for a time are."""
     with closing(PostgresStore(url)) as store:
         behind_s = time.time() - 60.0
         store.create("timed", "header", agent="a", start=Start(due_s=behind_s + 30.0))
