@@ -214,7 +214,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             return text, variable
         if provider.base_url is None:
             hint = f", or set {variable}" if variable else ""
-            raise ConfigError(f"provider {provider.name!r} has no address; pass base_url='https://…/v1'{hint}")
+            raise ConfigError(f"provider {provider.name!r} has no base URL; pass base_url='https://…/v1'{hint}")
         return provider.base_url, "base_url"
 
     def _find_key(self) -> str | None:

@@ -135,7 +135,7 @@ def _neither(
     if len(missing) < 2:  # settings alone do not explain the refusals
         missing = [f"{name!r}: {refusal}" for name, refusal in zip(wires, refusals, strict=True)]
     name = f"{endpoint.provider.name}:{endpoint.model}"
-    return UsageError(f"no wire of {name!r} takes all that is asked for: {'; '.join(missing)}")
+    return UsageError(f"no wire of {name!r} supports the whole request: {'; '.join(missing)}")
 
 
 def _needs(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -269,7 +269,7 @@ class HttpExchange:
             case httpx.PoolTimeout():
                 return TimedOut(f"no free connection to {self.shown_url!r} in {self.limits['pool']:g} s")
             case httpx.WriteTimeout():
-                return TimedOut(f"{self.shown_url!r} took no more of the request for {self.limits['write']:g} s")
+                return TimedOut(f"{self.shown_url!r} stopped reading the request for {self.limits['write']:g} s")
         silence = "sent no more of its reply" if has_begun else "did not reply"
         return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 

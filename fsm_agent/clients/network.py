@@ -125,7 +125,7 @@ def check_proxies_of_environment() -> None:
     proxies = urllib.request.getproxies()
     for scheme in ("http", "https", "all"):  # the ones that httpx uses
         if url := proxies.get(scheme):
-            name = f"the environment's proxy {scheme.upper()}_PROXY"
+            name = f"the proxy in {scheme.upper()}_PROXY"
             _check_proxy(url if "://" in url else f"http://{url}", name)
 
 

@@ -166,7 +166,7 @@ def cancelled_inside(activity: Activity) -> RuntimeError:
 
     A plain `CancelledError` would look like a cancellation of the surrounding task, and a task group would swallow it.
     """
-    return RuntimeError(f"what {activity.key!r} waited for was cancelled")
+    return RuntimeError(f"something that {activity.key!r} awaited was cancelled")
 
 
 ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; `Activity` itself is used for all others

@@ -155,7 +155,7 @@ class CheckActivity(Activity):
                     value = await self.place.wait_for(value)
         except asyncio.CancelledError as error:
             raise_own_cancellation(error)
-            return self._raised_outcome(RuntimeError("what the check waited for was cancelled"))
+            return self._raised_outcome(RuntimeError("something that the check awaited was cancelled"))
         except Exception as error:
             return self._raised_outcome(error)
         return await self.place.call(partial(self._verdict, proposal, value))  # the user's validators may run in it

@@ -281,7 +281,7 @@ def _forget(task: asyncio.Task[Any]) -> None:
     task.add_done_callback(forget)
 
 
-LEFT = "the function that made this agent call was left behind"
+LEFT = "the function that made this agent call was abandoned"
 
 
 class SyncDriver(Driver):

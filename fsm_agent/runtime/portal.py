@@ -89,7 +89,9 @@ def loop() -> asyncio.AbstractEventLoop:
     """Return the event loop for a caller in this thread, started on first use."""
     depth = _depth()
     if depth:
-        LOG.warning("a sync call in a coroutine function holds up the loop of all sync calls; await its async verb")
+        LOG.warning(
+            "a sync call in a coroutine function blocks the loop of all sync calls; await the async method instead"
+        )
     if depth == len(_homes):
         with making:
             if depth == len(_homes):

@@ -131,7 +131,7 @@ class ResultCache:
         preview = kept.lines(1, count)[: len(text) // 2] if count else ""
         size = f"{estimated_tokens(text)} tokens in {len(kept)} lines"
         if ref := self._keep(kept):
-            note = f"{size}, kept as {ref} for {self._ttl_s / 60:g} minutes. Use {NAME} to read in it."
+            note = f"{size}, kept as {ref} for {self._ttl_s / 60:g} minutes. Use {NAME} to read it."
         else:
             note = f"{size}, too much to be kept. Ask for less."
         return f"[{name} returned {note} It begins:]\n{preview}"
@@ -164,15 +164,15 @@ class ResultCache:
         pattern: str = "",
         lines: int | None = None,
     ) -> str:
-        """Read in a long result that was kept outside the dialog. Long lines are folded and count as several.
+        """Read parts of a long result that was kept outside the dialog. Long lines are folded and count as several.
 
         Args:
             operation: read: the lines from start to end. grep: the lines that contain the pattern, numbered.
-                head, tail: the first or last lines. stats: what there is.
-            ref: Which result, such as ref_0001; stats takes none for all.
+                head, tail: the first or last lines. stats: the results that are kept.
+            ref: The result, such as ref_0001. With stats, leave it out to list all results.
             start: The first line to read or to search, counted from 1.
-            end: The last one, itself included; the last of all by default.
-            pattern: What grep looks for: literal text, upper and lower case told apart.
+            end: The last line, inclusive. By default the last line of the result.
+            pattern: What grep looks for: literal text, case-sensitive.
             lines: How many lines of head or tail (20 by default), or of context around each line that grep finds (0).
         """
         if operation == "stats":
@@ -212,7 +212,7 @@ class ResultCache:
                 size, shown = size + len(lines[-1]) + 1, number
                 if size > self._max_chars:
                     return "\n".join([*lines[:-1], f"[too long for one answer: search on from line {number}]"])
-        return "\n".join(lines) or f"[{pattern[:100]!r} is in none of the lines {within[0]} to {within[-1]}]"
+        return "\n".join(lines) or f"[{pattern[:100]!r} was not found in lines {within[0]} to {within[-1]}]"
 
     def _stats(self, ref: str) -> str:
         if ref:
@@ -240,7 +240,7 @@ class ResultCache:
             kept, refs = self._kept.get(ref), list(self._kept)
         if kept is None:
             there = ", ".join(refs[-20:]) or "nothing"
-            raise LookupError(f"unknown ref {ref[:100]!r}: kept is {there}")
+            raise LookupError(f"unknown ref {ref[:100]!r}; kept: {there}")
         return kept
 
     def _expire(self) -> None:

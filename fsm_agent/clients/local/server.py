@@ -124,7 +124,7 @@ class LocalServer:
             case "engine missing":
                 return _no_engine(detail)
             case "engine mismatch":
-                return ConfigError(f"the engine does not fit, {detail}; run: pip install '{ENGINE}'")
+                return ConfigError(f"the engine has an unsupported version, {detail}; run: pip install '{ENGINE}'")
             case "model refused":
                 return ConfigError(f"local model {self.model!r} cannot be loaded: {detail}\n{tail}".strip())
         end = _exit_text(self._process.returncode)

@@ -251,7 +251,7 @@ class TestProxy:
         monkeypatch.setenv("all_proxy", url)
         with (
             client_of("http://api.invalid/v1") as client,
-            pytest.raises(ConfigError, match="the URL of the environment's proxy ALL_PROXY for 'host") as caught,
+            pytest.raises(ConfigError, match="the URL of the proxy in ALL_PROXY for 'host") as caught,
         ):
             ask(client, way)
         assert "secret" not in shown_by(caught.value)
