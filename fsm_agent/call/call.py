@@ -77,10 +77,10 @@ class AgentCall(CompositeProcess, Generic[Out]):
         check: Judges each answer before it becomes the output; see `Agent`.
         view: Selects the part of the dialog that the model sees.  By default, it sees the whole dialog.
         deps: The dependencies of functions, for their `Context`.
-        has_approver: Whether the driver has an approver.  It decides on every function that its policy does not exempt.
+        has_approver: Whether the driver has an approver, who is asked about every function whose policy does not exempt
+            it.
 
     Attributes:
-        steps: The steps of the last `advance`.
         problem: The exception of the parser or check at the latest reply, or of the function that made the call fail,
             or None.  The record holds only its type and text.
         prompt_change: The change of the prompt since the snapshot or run was made, or None if it has not changed.
@@ -197,7 +197,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return self.record.deadline_s
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"call"`` and the text of the task.  The text is empty if the call has taken over a dialog."""
+        """Return ``"call"`` and the text of the task, which is empty if the call has taken over a dialog."""
         r = self.record
         if name.startswith(TAKES_OVER):
             return "call", ""
@@ -277,13 +277,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return trigger, r, event, self.prompt
 
     def read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, TableEvent]:
-        """Return the trigger of an outcome, and the event for the table.
-
-        Args:
-            r: The record before the outcome.
-            about: The function call or effect that the outcome answers.
-            outcome: The outcome.
-        """
+        """Return the trigger of an outcome, and the event for the table."""
         if type(about) is AskSummary:
             return read_summary(r, about, outcome)  # type: ignore[arg-type]
         if type(outcome) is ModelFailed and outcome.error.kind == ContextTooLong.__name__ and self.view is not None:

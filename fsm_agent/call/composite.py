@@ -40,7 +40,7 @@ _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end
 
 
 class ParentRecord(Protocol):
-    """The part of a parent's record that nesting reads."""
+    """The part of a parent's record that this module reads."""
 
     @property
     def state(self) -> Any:
@@ -85,7 +85,7 @@ class Advanced(NamedTuple):
 
 
 class CompositeProcess(BaseProcess, ABC):
-    """A process with children, moved by a table.
+    """A process with children, driven by a table.
 
     The guards and actions of its rows get the record, the outcome and the process itself.  Triggers are the kinds of
     outcomes.  An action starts children by adding their records to ``children``.  A child that has ended is removed
@@ -424,7 +424,7 @@ class CompositeProcess(BaseProcess, ABC):
         return self._own_step(record, key, outcome, steps), ended
 
     def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
-        """Start new children, and react to children that have ended."""
+        """Start new children, and react to the ends of children."""
         known = self.record.children
         # This is a loop, since a child may end as it starts, and the step for its end may add children.
         while record.ending is None:

@@ -254,11 +254,7 @@ EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args
 def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
     """Describe the effects and how to answer them, as text of bounded length for an error.
 
-    Args:
-        effects: The effects.
-        run: The name of the run in a store, or ``""`` without a store.
-        driver: The driver of the process, as an expression.
-        one: The attribute of the error that holds the process.
+    ``driver`` is the driver of the process as an expression, and ``one`` the attribute of the error with the process.
     """
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:

@@ -73,12 +73,7 @@ def header_of_call(
 ) -> str:
     """Return the header of the journal of a call that has not begun.
 
-    Args:
-        call: The call.
-        agent: The agent's name.
-        args: Settings of the call.
-        turn: The place of the call in a conversation.
-        is_offer_late: Whether the functions depend on deps, so that the fingerprint is not known yet.
+    With ``is_offer_late``, the functions depend on deps, so that the fingerprint is not known yet.
 
     Raises:
         UsageError: If an argument cannot be written as JSON.

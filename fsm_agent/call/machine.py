@@ -35,18 +35,12 @@ def row_name(source: str, trigger: str, to: str, guard: str) -> str:
 
 
 class Cursor:
-    """The record during one step, as the model that `transitions` moves.
-
-    Attributes:
-        state: The name of the state, a plain string because `transitions` reads it several times a step.
-        after: The record that the row's action returned.
-        guard: The name of the guard that allowed the row, or ``""``.
-    """
+    """The record during one step, as the model that `transitions` moves."""
 
     __slots__ = ("after", "guard", "state")
 
     def __init__(self, record: Any) -> None:
-        self.state: Any = str(record.state)
+        self.state: Any = str(record.state)  # a plain string, since `transitions` reads it several times a step
         self.after = record
         self.guard = ""
 

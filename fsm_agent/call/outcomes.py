@@ -53,7 +53,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 
 
 class _Rules(dict["type[_Checked]", tuple[tuple[str, Any, Any, str], ...]]):
-    """The rules for each field of an outcome: name, default, class or check, and words for a valid value."""
+    """For each field of an outcome: its name, default, class or check, and words for a valid value."""
 
     def __missing__(self, cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
         annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
@@ -125,7 +125,7 @@ class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
 
 
 class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
-    """The time of a `Sleep` has come.
+    """A `Sleep` is over.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")

@@ -155,13 +155,14 @@ class InsideWait(Value, frozen=True):
 
 
 class Process(Protocol):
-    """A state with effects, advanced by their outcomes.
+    """A state with effects.  The outcomes of the effects advance it.
 
     Attributes:
         driver: The driver that has claimed the process, or None.  `wake` makes it check the process again.
         end_request: The latest request to end the process that its driver has not handled yet, or None.
         journal: The journal to which each `advance` adds an entry.  An inner process has None.
-        waits_inside: The functions' waits that the last driver has left, by the keys of the functions' effects.
+        waits_inside: The runs that functions wait for since the last driver left, by the keys of the functions'
+            effects.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
@@ -275,7 +276,7 @@ class ChildHandle(Value, frozen=True):
 
 
 def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
-    """Yield each process on a path, from the outside, with the rest of the path.  The processes may have ended."""
+    """Yield each process on a path, from the outside in, with the rest of the path.  The processes may have ended."""
     while path:
         name, _, path = path.partition(SEPARATOR)
         inner: ChildHandle = process.inside_of(name)
@@ -410,7 +411,7 @@ class BaseProcess:
         self.advance("", outcome)  # type: ignore[attr-defined]
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the process, from any thread.  The current or next driver passes the request to the process.
+        """Cancel the process, from any thread, through its current or next driver.
 
         Most processes then end.  A run of a flow continues if a row handles the cancellation.
 

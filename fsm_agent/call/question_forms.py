@@ -446,10 +446,7 @@ def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> d
 def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
     """Return the value of filled-in fields.
 
-    Args:
-        fields: The fields.
-        form: The texts that were typed, by the name of the field.
-        may_be_empty: Whether an empty text is accepted in a field that needs or had a value.
+    With ``may_be_empty``, an empty text is accepted in a field that needs or had a value.
 
     Raises:
         FormError: If a needed field is empty, or a field holds a wrong value.

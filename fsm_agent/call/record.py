@@ -54,10 +54,10 @@ class Limits(Value, frozen=True, kw_only=True):
         request_s: Seconds for one request to the model.  A longer request fails, and may be repeated.
         check_s: Seconds for one check of an answer.  A longer check makes the call fail.
         wait_s: The longest wait before a recall, in seconds.  The call ends if a provider asks for a longer wait.
-        identical_rounds: How many rounds in a row with the same function calls are a loop; 2 or more.
+        identical_rounds: How many rounds in a row with the same function calls count as a loop; 2 or more.
         on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of
             `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
-        loop_role: The role of the message that tells the model.
+        loop_role: The role of the message that tells the model about the loop.
         failures_per_function: The number of failures after which a function is no longer offered.
         parallel: How many functions of one round may run at once; 1 runs them one after another.
 
@@ -238,7 +238,7 @@ class ContextUse(Value, frozen=True, kw_only=True):
 
 
 class RequestFailure(Value, frozen=True, kw_only=True):
-    """A failed request to the model, even if the call then succeeded.
+    """A failed request to the model.  The call may still have succeeded.
 
     Examples:
         >>> result = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
@@ -439,7 +439,7 @@ class ProcessRecord(Written):
 
     @property
     def is_outline(self) -> bool:
-        """True if the record was read from JSON and its process has not been made yet."""
+        """True until the process of a record that was read from JSON is made."""
         return self._write is None
 
     @property

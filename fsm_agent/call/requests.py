@@ -37,13 +37,12 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 
 class ApprovalGate(Value, frozen=True):
-    """Decides which calls need approval.  The approver is asked about every call that its policy does not exempt."""
+    """Decides which calls need approval: all calls if there is an approver, unless the function's policy decides."""
 
     has_approver: bool = False
     deps: Any = None
 
     def is_closed(self, function: Function, call: FunctionCall, record: CallRecord) -> bool:
-        """Return whether a call with valid arguments needs approval."""
         policy = function.needs_approval
         if policy is None:
             return self.has_approver

@@ -241,7 +241,7 @@ def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
 
 
 class CallResult(JsonResult, Generic[Out], Unpacked):
-    """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``.
+    """The result of an agent call that has ended.  It unpacks as ``message, dialog, function_calls``.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")

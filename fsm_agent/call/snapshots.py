@@ -325,7 +325,7 @@ def restore(
     on_change: OnChange = "report",
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call that `snapshot` wrote, ready to be driven.
+    """Return the call that `snapshot` wrote.
 
     Trust a document as you trust code: its author decides what the model sees, and which functions run with which
     arguments.  Contradictions are refused, and the functions' policies are applied again to pending calls without
@@ -392,12 +392,7 @@ def restored(
 ) -> AgentCall[New]:
     """Return the call in a trusted document.  It may wait for functions that the prompt does not have.
 
-    Args:
-        document: The JSON.
-        prompt: The prompt that the call was made with.
-        left_out: The messages that `snapshot_without` left out.
-        start: The number of messages before them.
-        options: See `AgentCall`.
+    ``left_out`` are the messages that `snapshot_without` left out after the first ``start`` messages.
     """
     data = _read(document)
     record = data.record

@@ -51,14 +51,9 @@ _LINE = 200  # characters of the result in a line of `compress`
 
 
 class Pass(Value, frozen=True):
-    """A ready pass with its options, such as ``keep_last(8)``.
+    """A ready pass with its options, such as ``keep_last(8)``."""
 
-    Args:
-        apply: The function.  It takes the messages, the record or None, a memo of earlier results, and the options.
-        options: The options.
-    """
-
-    apply: Callable[..., Sequence[Message]]
+    apply: Callable[..., Sequence[Message]]  # of the messages, the record or None, a memo, and the options
     options: tuple[Any, ...] = ()
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
@@ -563,7 +558,7 @@ def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
 
 
 def each(messages: Sequence[Message], memo: Memo, change: Callable[[Message], Message]) -> Sequence[Message]:
-    """Return the messages, each changed.  A message that was changed before in this call gives the same object."""
+    """Apply a change to each message.  A message that was changed before in this call gives the same object."""
     shown: list[Message] = []
     is_changed = False
     for message in messages:

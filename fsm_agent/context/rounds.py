@@ -75,7 +75,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
-    """Return the questions before an index whose turns continue after it."""
+    """Return the questions before the index ``cut`` that belong to a turn that continues after it."""
     turn = next((turn for turn in turns(messages) if turn.start < cut < turn.stop), range(0))
     return [messages[index] for index in turn if index < cut and messages[index].role == "user"]
 

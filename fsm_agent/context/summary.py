@@ -181,7 +181,7 @@ def summary_message(text: str, role: str) -> Message:
 
 
 def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) -> list[Message]:
-    """Return the messages with a summary in place of those that it covers.
+    """Return the messages with a summary in place of the messages that it covers.
 
     The system prompt stays, and so does the question of a turn that continues after the summary.
     """

@@ -63,9 +63,6 @@ class Shown(NamedTuple):
 class View:
     """The views of one agent call, which depend only on the record and the plan.  The object's state only saves time.
 
-    Args:
-        plan: How each request is shortened.
-
     Attributes:
         warning: A text for the driver to log, or ``""``.
     """

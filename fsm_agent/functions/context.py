@@ -53,7 +53,7 @@ class Delegate(Protocol):
 
     @property
     def agents(self) -> Sequence[Any]:
-        """The agents whose models it may ask, without the agents among their functions."""
+        """The agents whose models it may call, not including the agents among their functions."""
 
     @property
     def fingerprint(self) -> str:
@@ -140,13 +140,7 @@ def check_deps(deps: object) -> None:
 
 
 def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
-    """Return the value of deps for one run.
-
-    Args:
-        deps: A value, or a function that makes it.
-        agent: The name of the run's agent or flow.
-        extra: The run's ``extra``.
-        user: The user who asked, or ``""`` if unknown.
+    """Return the value of deps for one run, given the name of its agent or flow, its ``extra`` and its user.
 
     Raises:
         UsageError: If the deps are a class, or a function with the wrong parameters.
@@ -313,11 +307,7 @@ def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call")
     """Return whether to call ``decide`` with the `Context` as a second argument.
 
     A second parameter without a default is the context.  With a default, its name or annotation must show it.
-
-    Args:
-        decide: An approver, a predicate of function calls, or a check of outputs.
-        owner: The name of ``decide`` in the error.
-        first: The name of the first argument.
+    ``first`` is the name of the first argument in the error.
 
     Raises:
         UsageError: If ``decide`` cannot be called with one or two arguments.

@@ -38,7 +38,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """How often and after what delay a function that raised runs again.  The delay doubles each time.
+    """How often, and after what delay, a function that raised is run again.  The delay doubles each time.
 
     Examples:
         >>> tries = []
@@ -195,7 +195,7 @@ _POLICY = (
 
 
 class AgentPolicy(TypedDict, total=False):
-    """The fields of a `Policy` that an agent accepts as a function, for type checkers."""
+    """The `Policy` fields that an agent used as a function accepts, for type checkers."""
 
     needs_approval: bool | Callable[..., bool] | None
     repeatable: bool

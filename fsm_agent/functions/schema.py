@@ -88,7 +88,7 @@ def _shorten_value(value: Any) -> str:
 
 
 class Validator(Protocol):
-    """Makes the arguments of a call from their JSON.  For a signature, it is pydantic's validator."""
+    """Parses the JSON arguments of a call.  For a signature, it is pydantic's validator."""
 
     def validate_json(self, arguments: str | bytes, /) -> Any:
         """Return the arguments in a JSON document."""

@@ -326,7 +326,7 @@ class FunctionEnded(Value, frozen=True):
 
 
 class ResultProcessed(Value, frozen=True):
-    """The pipeline's processor changed a function's result.  Tokens are estimates here and in the following events.
+    """The pipeline's processor changed a function's result.  Tokens are estimates in all events of a pipeline.
 
     Examples:
         >>> ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40).processed_tokens
