@@ -128,7 +128,7 @@ def _query(url: str) -> list[tuple[str, str]]:
 
 
 class Secrets:
-    """Secret values, in all spellings in which a text may quote them.
+    """Secret values, in all spellings in which text may quote them.
 
     Short values match only as whole words.  Placeholders such as ``none`` are ignored.
     """
@@ -151,7 +151,7 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Return a text with these secrets, pieces of them where they were cut, and likely keys masked."""
+        """Return the text with these secrets, pieces of them where they were cut, and likely keys masked."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
                 text = _without_pieces(text.replace(spelling, MASK), spelling)
@@ -190,16 +190,16 @@ def unmasked(given: Any, shown: Any, original: Any) -> Any:
         return {k: unmasked(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
     if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
         return [unmasked(*three) for three in zip(given, shown, original, strict=True)]
-    return original if isinstance(shown, str) and given == shown else given  # a mask is a text
+    return original if isinstance(shown, str) and given == shown else given  # a mask is a string
 
 
 def mask_keys(text: str) -> str:
-    """Return a text with likely keys masked, except for their first characters, which identify them."""
+    """Return the text with likely keys masked, except for their first characters, which identify them."""
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
 
 
 def _without_pieces(text: str, secret: str) -> str:
-    """Mask the beginning of a secret before a cut or a gap in a text, and its end after a gap."""
+    """Mask the beginning of a secret before a cut or a gap in the text, and its end after a gap."""
     spans = []  # start and end of each
     index = text.find(secret[:MIN_PIECE_CHARS])
     while index >= 0:

@@ -87,7 +87,7 @@ def place_of(error: BaseException) -> str:
 
 
 def with_place(text: str, error: BaseException) -> str:
-    """Return a text about an exception, with the place in the user's code."""
+    """Return the text about an exception, with the place in the user's code."""
     place = place_of(error)
     return f"{text} ({place})" if place else text
 

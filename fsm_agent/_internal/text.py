@@ -1,4 +1,4 @@
-"""Texts for people: plain words, durations, similar words, and ``${VAR}`` in a configuration."""
+"""Text for people: plain words, durations, similar words, and ``${VAR}`` in a configuration."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ _HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
 def plain(text: str) -> str:
-    """Return a text without control characters (except line ends and tabs), tags, and marks that reorder it."""
+    """Return the text without control characters (except line ends and tabs), tags, and marks that reorder it."""
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 
-MAX_SHOWN = 20_000  # characters of a text that are shown; an export is complete
+MAX_SHOWN = 20_000  # characters that are shown; an export is complete
 
 _LINE = 76  # characters of JSON that stay in one line
 
 
 def shown(text: Any) -> str:
-    """Return a text for people: plain, and cut if it is very long."""
+    """Return text for people: plain, and cut if it is very long."""
     found = plain(str(text))
     if len(found) <= MAX_SHOWN:
         return found
@@ -100,10 +100,10 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOT
 
 
 def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
-    """Return a text with its references to environment variables replaced by their values.
+    """Return the text with its references to environment variables replaced by their values.
 
     ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the default if the variable
-    is missing or empty.  ``label`` is the name of the text for messages.
+    is missing or empty.  ``label`` is what messages call the text.
 
     Raises:
         ValueError: If a reference is malformed, or its variable is missing.  The message holds no values.
@@ -112,7 +112,7 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
 
 
 def referenced(text: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of the variables that a text refers to."""
+    """Yield the values of the variables that the text refers to."""
     for reference in _REFERENCE.findall(text):
         match = _VARIABLE.fullmatch(reference)
         if match is not None and match[1] in environment:

@@ -352,7 +352,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return to the state before the last step.
 
         Raises:
-            UsageError: If the call has no journal, no step to undo, or a driver, or its journal is in a store.
+            UsageError: If the call has no journal or no step to undo, is being driven, or is in a store.
         """
         self.return_to(self._kept("undo").undo())
 

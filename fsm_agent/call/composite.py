@@ -499,14 +499,14 @@ class CompositeProcess(BaseProcess, ABC):
 
 
 def inside(name: str, event: Event) -> Inside:
-    """Return an event of a child as its parent reports it: in a single `Inside`, however deep its origin."""
+    """Return an event of a child as its parent reports it: wrapped in a single `Inside`, at any depth."""
     if isinstance(event, Inside):
         return Inside(_join_path(name, event.path), event.event)
     return Inside(name, event)
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:
-    """Return the names of the new children, which are the last ones, in order."""
+    """Return the names of the new children in order.  New children are always at the end."""
     found = []
     for name in reversed(children):
         if name in known:

@@ -305,4 +305,4 @@ def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
             return f"it had begun and must not run twice, and its result is unknown; {step}{later}"
         case RunFunction():
             return f"the function has no callable; {step}; or link() one to it{later}"
-    return f"it needs an answer; {step}{later}"  # a flow inside
+    return f"it needs an answer; {step}{later}"  # an inner flow

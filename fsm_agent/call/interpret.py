@@ -357,13 +357,13 @@ def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[s
 
 
 def _problem(reply: Reply, error: Exception) -> str:
-    """Return the text of an exception for the model, with its type unless it is a `ValueError`."""
+    """Return the message of an exception for the model, with its type unless it is a `ValueError`."""
     text = (isinstance(error, ValueError) and error_text(error)) or typed_error_text(error)
     return f"{text} (The answer was cut off at the token limit.)" if reply.is_cut_off and CUT_OFF not in text else text
 
 
 def error_text(error: Exception) -> str:
-    """Return the text of an exception, or "" if its `__str__` raises."""
+    """Return the message of an exception, or ``""`` if its ``__str__`` raises."""
     try:
         text = str(error)
     except Exception:  # its class is user code, too
@@ -374,7 +374,7 @@ def error_text(error: Exception) -> str:
 
 
 def typed_error_text(error: Exception) -> str:
-    """Return the type and the text of an exception."""
+    """Return the type and message of an exception."""
     text = error_text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -392,7 +392,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return the text for the model in place of a result, without the exception's text, which may quote it."""
+    """Return what the model gets in place of a result, without the exception's message, which may quote it."""
     return f"its result could not be prepared ({type(error).__name__})"
 
 

@@ -112,7 +112,7 @@ class Line(Value, frozen=True, kw_only=True):
     outcome: msgspec.Raw
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
     to: tuple[str, ...] = ()  # the state after each step
-    begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
+    begun: tuple[Beginning, ...] = ()  # the inner processes that have begun
     why: str = ""  # what the model was told about a refused reply, or why the call failed
     by: str = ""  # who posted the outcome, for people; empty if unknown or not posted
     fence: int = 0

@@ -150,7 +150,7 @@ class RowVerdict(Value, frozen=True):
     guard: str = ""  # its name; empty if the row has no guard
     action: str = ""  # its name
     said: bool | None = None  # the guard's verdict; None if there is no guard, it raised, or it was not asked
-    error: str = ""  # the type and the text of the exception that the guard raised
+    error: str = ""  # the type and message of the exception that the guard raised
     is_taken: bool = False
 
     def __str__(self) -> str:

@@ -438,7 +438,7 @@ class SummaryTaken(Value, frozen=True):
     """A usable summary of the beginning of the dialog."""
 
     text: str
-    covers: int  # how many messages it stands for
+    covers: int  # how many messages it replaces
 
 
 class TooLong(Value, frozen=True):

@@ -40,7 +40,7 @@ def subject_of(key: str) -> str:
 
 
 def with_prefix(key: str, prefix: str) -> str:
-    """Return the key of another effect of the same process with the same subject."""
+    """Return a key with another prefix, but the same path and subject."""
     path, separator, own = key.rpartition(SEPARATOR)
     return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
 
@@ -351,7 +351,7 @@ class BaseProcess:
         self.waits_inside: dict[str, tuple[InsideWait, ...]] = {}
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return two empty texts.  Calls, flows and their members override this; see `Process.beginning`."""
+        """Return two empty strings.  Calls, flows and their members override this; see `Process.beginning`."""
         return "", ""
 
     @property

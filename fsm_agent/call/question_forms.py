@@ -1,8 +1,8 @@
 """Questions as forms, and the outcomes of filled-in forms, for pages, clients and commands.
 
-`question_form` makes a field for each value of an answer, from the JSON Schema in the question.  Texts, numbers,
-choices and booleans have fields; any other value is typed as JSON.  `outcome_from_form` reads the texts that were
-typed.  `outcome_of` takes and checks a value.
+`question_form` makes a field for each value of an answer, from the JSON Schema in the question.  Strings, numbers,
+choices and booleans have fields; any other value is typed as JSON.  `outcome_from_form` reads what was typed.
+`outcome_of` takes and checks a value.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fsm_agent.prompts.unions import union_core
 MOST_FIELDS = 40  # of a form; a value with more fields is written as JSON
 _MOST_REFERENCES = 10
 _MOST_PROBLEMS = 20  # of one value
-_LONG = 60  # longer texts get a text area
+_LONG = 60  # longer strings get a text area
 _NULL = {"type": "null"}
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
-_RIGHT = {  # Python's own messages would quote the text, which may be secret
+_RIGHT = {  # Python's own messages would quote the value, which may be secret
     "integer": "give a whole number",
     "number": "give a number such as 1.5",
     "boolean": "give true or false",
@@ -127,13 +127,13 @@ def question_subject(question: Question) -> str:
 
 
 def question_text(question: Question) -> str:
-    """Return the text of a question, or ``""`` if it is about a function or has no text."""
+    """Return the wording of a question, or ``""`` if it is about a function or has no wording."""
     about = about_of(question)
     return shown(next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), ""))
 
 
 def about_of(question: Question) -> dict[str, Any]:
-    """Return the subject of a question as data.  If it is not JSON, the text is the question."""
+    """Return the subject of a question as data.  If the subject is not JSON, it is the question itself."""
     about = parsed(question.about or "{}")
     return about if isinstance(about, dict) else {"question": question.about}
 
@@ -153,7 +153,7 @@ def masked_arguments_of(question: Question) -> str:
     if not isinstance(arguments, dict):
         return ""
     text = masked_arguments(json.dumps(arguments, ensure_ascii=False))
-    return text if plain(text) == text else masked_arguments(json.dumps(arguments))  # what hides is escaped
+    return text if plain(text) == text else masked_arguments(json.dumps(arguments))  # to escape hidden characters
 
 
 def _kinds(question: Question) -> tuple[str, ...]:
@@ -387,7 +387,7 @@ def _problems(error: Exception) -> list[tuple[str, str]]:
 
 
 def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
-    """Return the outcome of a form, given its texts by field name and its ``kind``, ``reason`` and ``type``.
+    """Return the outcome of a form, given its values by field name and its ``kind``, ``reason`` and ``type``.
 
     Raises:
         FormError: If a field is wrong, or the question does not take this kind of answer.
@@ -446,7 +446,7 @@ def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> d
 def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
     """Return the value of filled-in fields.
 
-    With ``may_be_empty``, an empty text is accepted in a field that needs or had a value.
+    With ``may_be_empty``, an empty string is accepted in a field that needs or had a value.
 
     Raises:
         FormError: If a needed field is empty, or a field holds a wrong value.

@@ -113,7 +113,7 @@ def refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> s
 
 
 def fingerprint(call: FunctionCall) -> str:
-    """Return a text that is equal for calls with equal names and arguments.
+    """Return a string that is equal for calls with equal names and arguments.
 
     The order of keys does not matter, but 1, 1.0 and true differ.
     """

@@ -129,7 +129,7 @@ def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def rounds_used_up(limits: Limits) -> str:
-    """Return the text for a reached limit of rounds, for people."""
+    """Return the message about a reached limit of rounds, for people."""
     return f"limits.rounds={limits.rounds} is used up"
 
 

@@ -323,12 +323,12 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """Short texts that describe the repairs needed to read the answer, if any."""
+        """Short descriptions of the repairs needed to read the answer, if any."""
         return self.record.repairs
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the typed answer was last requested.  None for a text answer, or if unknown."""
+        """How the typed answer was last requested.  None for plain text, or if unknown."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
@@ -400,8 +400,8 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON data: its state, output, text, usage and function calls.
 
-        Values under secret names are masked, and long texts are cut, but ``output`` and ``text`` are complete and
-        unmasked. FastAPI uses this form for an endpoint that returns a result.
+        Values under secret names are masked, and long strings are cut, but ``output`` and ``text`` are complete and
+        unmasked.  FastAPI uses this form for an endpoint that returns a result.
 
         Examples:
             >>> told = Agent(Script("42"), output=int).call("6 * 7?").to_dict()

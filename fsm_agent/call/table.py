@@ -32,8 +32,8 @@ If the agent has a check, an answer that the parser accepts waits for it.  A ref
 error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
 
 A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
-dialog.  Its call is a child of this call, which ends with the child and in the same way.  A request or deadline that
-ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts with the
+dialog.  Its call is a child of this call.  When the child ends, this call ends in the same way.  A request or deadline
+that ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts with the
 handoff.
 
 A model that works with its provider's own tools may pause.  Its message so far is then sent back to it, and it

@@ -39,8 +39,9 @@ class Budget(Value, frozen=True, kw_only=True):
     is not sent, and the call fails with `BudgetExceeded`.
 
     Attributes:
-        hard: The most tokens of a request and its reply; by default the model's context window, if it is known.
-        soft: The most tokens that a request may have before passes are applied; by default three quarters of ``hard``.
+        hard: The maximum number of tokens of a request and its reply; by default the model's context window, if it is
+            known.
+        soft: The number of tokens above which passes are applied; by default three quarters of ``hard``.
         reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens`, or 2,000, but
             never more than a quarter of ``hard``.
         passes: The passes; by default `default_passes`, after which long results are cut further if necessary.

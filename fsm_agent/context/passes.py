@@ -32,7 +32,7 @@ _OURS = "fsm_agent.context."
 
 LEFT_OUT = "\n[… {count} characters left out …]\n"
 
-CHARACTERS = 4_000  # how many `shorten` leaves of a text by default
+CHARACTERS = 4_000  # how many `shorten` leaves by default
 
 MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on both sides
 
@@ -161,7 +161,7 @@ def keep_last(rounds: int) -> Pass:
     provider's cache stays valid.
 
     Args:
-        rounds: The most rounds to show; 1 or more.
+        rounds: The maximum number of rounds to show; 1 or more.
 
     Raises:
         UsageError: If ``rounds`` is not a whole number of at least 1.
@@ -209,8 +209,8 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
 
     Args:
         rounds: How many relevant rounds to show in addition to the newest one.
-        score: A pure function of the text of the task and a message.  It returns a number, which is higher for more
-            relevant messages.
+        score: A pure function of the text of the task and a message.  It returns a higher number for a more relevant
+            message.
 
     Raises:
         UsageError: If an argument is wrong.
@@ -272,7 +272,7 @@ def shorten(characters: int = CHARACTERS) -> Pass:
     while the model is asked again.
 
     Args:
-        characters: The most characters of each text to show, including the note; 50 or more.
+        characters: The maximum number of characters to show of each, including the note; 50 or more.
 
     Raises:
         UsageError: If ``characters`` is not a whole number of at least 50.
@@ -329,9 +329,9 @@ def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequ
 
 
 def short_arguments(arguments_json: str, characters: int) -> str:
-    """Return arguments as JSON of at most ``characters`` characters, with as much of their long texts as fits.
+    """Return arguments as JSON of at most ``characters`` characters, with as much of their long strings as fits.
 
-    If they are long without long texts, they are shown as one text.
+    If they are long without long strings, they are shown as a single string.
     """
     try:
         arguments = pydantic_core.from_json(arguments_json)
@@ -346,7 +346,7 @@ def short_arguments(arguments_json: str, characters: int) -> str:
 
 
 def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
-    """Return the value with the longest texts that fit into ``characters`` characters as JSON, or ``""``."""
+    """Return the value with the longest strings that fit into ``characters`` characters as JSON, or ``""``."""
     most = largest(MIN_CHARACTERS, characters, lambda most: len(_as_json(shown(most))) <= characters)
     return _as_json(shown(most)) if most else ""
 
@@ -376,7 +376,7 @@ def _short_texts(value: Any, characters: int) -> Any:
 
 
 def truncated(text: str, characters: int) -> str:
-    """Return a text of at most ``characters`` characters: all of it, or its head and tail around a note."""
+    """Return at most ``characters`` characters: the whole text, or its head and tail around a note."""
     check_size("truncated", "characters", characters, MIN_CHARACTERS)
     if len(text) <= characters:
         return text

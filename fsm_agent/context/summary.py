@@ -145,9 +145,9 @@ def summarize(
         keep: How many of the newest rounds are shown unchanged; 1 or more.
         by: The author of the summary: an agent (its model, settings and system prompt, without functions) or a client;
             by default the model of the call.
-        max_tokens: The most tokens of a summary, at four characters each.  A longer summary is not used.  The request
-            allows 2,000 more, for models that think before they write.
-        prompt: The instructions, as a text or a `Prompt` without variables.  There is a default.
+        max_tokens: The maximum number of tokens of a summary, at four characters each.  A longer summary is not used.
+            The request allows 2,000 more, for models that think before they write.
+        prompt: The instructions, as a string or a `Prompt` without variables.  There is a default.
         role: The role of the message that shows the summary: ``"user"`` or ``"system"``.
         step: The number of new rounds until the next summary; 1 or more.
 

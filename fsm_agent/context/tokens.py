@@ -18,7 +18,7 @@ from fsm_agent.messages.message import Attachment, Document, FunctionCall, Funct
 ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels, or of a page of a document
 MESSAGE_TOKENS = 4  # for the marks of the role and the end of a message, on the wires that document this cost
 _HOSTED_TOOL_TOKENS = 300  # for the provider's description of the tool
-# Pieces of a text that are about a token for the usual tokenizers: up to six Latin letters, up to three digits, two
+# Pieces of text that are about a token for the usual tokenizers: up to six Latin letters, up to three digits, two
 # letters of another alphabet, any other character, or a run of spaces.  A single space belongs to the next word.
 _PIECES = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,3}|[\u00a0-\u2e7f]{1,2}|\S|\s{2,}|\n")
 
@@ -29,7 +29,7 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")  # a page of a PDF; pages in c
 class Tokenizer(Protocol):
     """Counts the tokens of a request or of a part of it, such as a single message.  Must be pure.
 
-    `TextTokenizer` makes a tokenizer from a function that counts the tokens of a text.
+    `TextTokenizer` makes a tokenizer from a function that counts the tokens of a string.
 
     Examples:
         >>> class Words:
@@ -44,20 +44,20 @@ class Tokenizer(Protocol):
 
 
 def estimated_tokens(text: str) -> int:
-    """Return a rough estimate of the tokens in a text: a quarter of its characters."""
+    """Return a rough estimate of the tokens in text: a quarter of its characters."""
     return -(-len(text) // 4)
 
 
 def estimate(text: str) -> int:
-    """Return an estimate of the tokens in a text, which is about a tenth too high for prose and code."""
+    """Return an estimate of the tokens in text, which is about a tenth too high for prose and code."""
     return len(_PIECES.findall(text))
 
 
 class TextTokenizer(Value, frozen=True):
-    """A tokenizer that counts each text of a request.
+    """A tokenizer that counts each string of a request.
 
     Args:
-        tokens: A pure function that returns the number of tokens in a text, such as ``lambda text:
+        tokens: A pure function that returns the number of tokens in a string, such as ``lambda text:
             len(encoding.encode(text))``.
 
     Examples:
@@ -69,7 +69,7 @@ class TextTokenizer(Value, frozen=True):
     tokens: Callable[[str], int]
 
     def count(self, request: Request) -> int:
-        """Return the tokens of the texts, plus the tokens of messages, attachments and hosted tools."""
+        """Return the tokens of all text, plus the tokens of messages, attachments and hosted tools."""
         count = 0
         for message in request.messages:
             count += MESSAGE_TOKENS
@@ -97,7 +97,7 @@ class TextTokenizer(Value, frozen=True):
 
 
 def file_tokens(file: Attachment) -> int:
-    """Return an estimate of the tokens in a file: by characters for a text, by pages for a PDF."""
+    """Return an estimate of the tokens in a file: by characters for text, by pages for a PDF."""
     return ESTIMATE._of_part(file)
 
 

@@ -224,7 +224,7 @@ class View:
     def _squeezed(
         self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
     ) -> tuple[Sequence[Message], Sequence[Message], str]:
-        """Return the messages and the tail with long texts cut to fit into a room, and the name of the pass."""
+        """Return the messages and the tail with long strings cut to fit into a room, and the name of the pass."""
 
         def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
             one = shorten(characters)
@@ -246,7 +246,7 @@ class View:
         self._left_out = count
 
     def _limits(self, record: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
-        """Return the most tokens before passes are applied, and the most tokens of a request."""
+        """Return the numbers of tokens above which passes are applied, and above which a request is refused."""
         if hard is None:
             assert record.shorten_to is not None
             return record.shorten_to, float("inf")
@@ -382,7 +382,7 @@ class View:
         return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the most tokens for the next attempt at a request that was too long, or None if it must stay whole."""
+        """Return the token limit for the next attempt at a request that was too long, or None if it must stay whole."""
         if self.plan.is_off:
             return None
         budget = self.plan.budget or Budget()

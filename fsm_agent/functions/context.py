@@ -57,7 +57,7 @@ class Delegate(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A text that changes with the code that decides the steps of its calls."""
+        """A string that changes with the code that decides the steps of its calls."""
 
     @property
     def tables_json(self) -> bytes:

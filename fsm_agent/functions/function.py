@@ -51,7 +51,7 @@ class Function(Policy, Generic[P, R, Deps]):
     `Function.of` makes a function from a Python callable.  A function without a callable is answered from outside: it
     suspends the call until a person or a program gives the outcome, unless `link` adds a callable.
 
-    The model gets a text unchanged, an empty text as ``{}``, and any other result as JSON.  A function that calls
+    The model gets a string unchanged, an empty string as ``{}``, and any other result as JSON.  A function that calls
     ``sys.exit()`` fails like a function that raises.
 
     A recursive union among the parameters needs a ``Field(discriminator=…)``.  Without one, pydantic tries every member
@@ -397,9 +397,9 @@ class AnyArgument:
 class Decorator(Protocol):
     """A decorator that makes a `Function` from a Python function and keeps its signature.
 
-    A function of ``Context[Shop]`` needs the deps ``Shop``, and a function without a context needs none.  The signature
-    stays open if the first parameter takes anything, since it would take a `Context`, too.  Under mypy, it also stays
-    open for a function with a `Context` whose signature contains ``Any``.
+    A function with a ``Context[Shop]`` needs the deps ``Shop``, and a function without a context needs none.  The
+    signature stays open if the first parameter takes anything, since it would take a `Context`, too.  Under mypy, it
+    also stays open for a function with a `Context` whose signature contains ``Any``.
     """
 
     @overload

@@ -87,8 +87,8 @@ class Policy:
     repeatable: bool = False  # run again for the same arguments, even if nothing else has run since (a clock, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
-    max_calls: int | None = None  # in one agent call; the function is then no longer offered
-    max_failures: int | None = None  # in one agent call; the function is then no longer offered
+    max_calls: int | None = None  # in one agent call, after which the function is no longer offered
+    max_failures: int | None = None  # in one agent call, after which the function is no longer offered
     depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before in this agent call
     timeout_s: float | None = None  # for one run with its retries; a longer run is an error for the model
     retries: Retries | None = None

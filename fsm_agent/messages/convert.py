@@ -296,7 +296,7 @@ def overview(messages: Iterable[Message]) -> str:
 
 
 def transcript(messages: Iterable[Message]) -> str:
-    """Return a transcript: the texts by role, the functions that were called, and their results.
+    """Return a transcript: what was said by each role, the functions that were called, and their results.
 
     Each entry begins with its role in the first column.  Its other lines are indented, so that no text or name can
     imitate another entry.  A model's reasoning is left out.

@@ -1,8 +1,8 @@
 """Events as JSON data, for programs in any language: the command line, streams of a service, logs.
 
 Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done` is
-a ``result`` or a ``failure``.  Values under secret names are masked, and long texts are cut, but the text and output of
-a result and the data of a flow are complete and unmasked.
+a ``result`` or a ``failure``.  Values under secret names are masked, and long strings are cut, but the text and output
+of a result and the data of a flow are complete and unmasked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
-MAX_TEXT = 10_000  # characters of a text in an event
+MAX_TEXT = 10_000  # characters of a string in an event
 MAX_EVENT = 200_000  # characters of an event as JSON; a longer event is cut down to its type
 EXACT = ("output", "text", "data")  # fields of a result
 
@@ -82,14 +82,14 @@ def type_of(kind: type[Any]) -> str:
 
 
 def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
-    """Return fields as JSON data, with long texts cut and secrets masked, except in the fields named in ``exact``."""
+    """Return fields as JSON data, with long strings cut and secrets masked, except in the fields named in ``exact``."""
     shown = {name: _cut(json_data(value)) for name, value in fields.items() if name not in exact}
     masked = json.loads(masked_arguments(json.dumps(shown)))
     return {name: json_data(value) if name in exact else masked[name] for name, value in fields.items()}
 
 
 def json_data(value: Any) -> Any:
-    """Return a value as JSON data.  Values that JSON cannot express become text."""
+    """Return a value as JSON data.  Values that JSON cannot express become strings."""
     return _any(to_builtins(value, enc_hook=_any))
 
 
@@ -139,7 +139,7 @@ def about_question(question: Any) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """Return the data of a JSON text, or the text itself if it is not JSON."""
+    """Return the data of a JSON document, or the string itself if it is not JSON."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):

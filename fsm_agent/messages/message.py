@@ -106,7 +106,7 @@ class Citation(Value, frozen=True, kw_only=True):
 
     url: str | None = None
     title: str | None = None  # of the page or file
-    quote: str | None = None  # the text cited
+    quote: str | None = None  # the cited text
     start: int | None = None  # the source supports text[start:end] of the `Text`; None if unknown
     end: int | None = None
 
@@ -426,7 +426,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
-        """Return a message of texts and other parts, in this order.
+        """Return a message of strings and other parts, in this order.
 
         Raises:
             UsageError: If there is no such role, or a part has another type.

@@ -1,4 +1,4 @@
-"""Payloads: tasks made of texts, images and documents."""
+"""Payloads: tasks made of text, images and documents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fsm_agent.validation import require
 
 
 class Payload(Value, frozen=True):
-    """A task made of texts, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
+    """A task made of text, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
 
-    Pass one to an agent in place of a text.  Each method returns a new payload.  Files are read immediately.  If the
+    Pass one to an agent in place of a string.  Each method returns a new payload.  Files are read immediately.  If the
     model takes no images, they are left out with a warning in the log.  A `Message` with images, in contrast, is sent
     unchanged or refused.
 
@@ -37,11 +37,11 @@ class Payload(Value, frozen=True):
         return cls().with_text(text)
 
     def with_text(self, text: str) -> Self:
-        """Return a payload with a text at its end."""
+        """Return a payload with this text at its end."""
         return self._with(_text(text))
 
     def prepend_text(self, text: str) -> Self:
-        """Return a payload with a text at its beginning."""
+        """Return a payload with this text at its beginning."""
         return type(self)((_text(text), *self.parts))
 
     def with_image(self, source: str | pathlib.Path) -> Self:
@@ -90,7 +90,7 @@ class Payload(Value, frozen=True):
         return all(isinstance(part, Text) for part in self.parts)
 
     def to_text(self) -> str:
-        """Return the texts, joined by line breaks."""
+        """Return the text parts, joined by line breaks."""
         return "\n".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property
@@ -100,7 +100,7 @@ class Payload(Value, frozen=True):
 
     @property
     def message(self) -> Message:
-        """The user's message, with adjacent texts joined by line breaks.
+        """The user's message, with adjacent text parts joined by line breaks.
 
         Raises:
             UsageError: If the payload is empty.

@@ -130,7 +130,7 @@ class Reply(Value, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, *content: str | FunctionCall) -> Reply:
-        """Return a reply with these texts and function calls."""
+        """Return a reply with this text and these function calls."""
         return cls(message=Message.of("assistant", *content))
 
 
