@@ -118,7 +118,6 @@ def _path(url: str) -> str:
 
 
 def _address(url: str) -> str:
-    """Return the part of a URL between its scheme, which may be missing, and its query."""
     head = re.split("[?#]", url, maxsplit=1)[0]
     return head.partition("://")[2] if "://" in head else head
 

@@ -290,7 +290,6 @@ def _raws(kind: Any) -> Mapping[str, bool]:
 
 
 def _words(error: Exception) -> str:
-    """Return the text of an error, such as ``record.turn: expected int, got str``."""
     problem, *paths = str(error).replace("`", "").split(" - at $")
     path = "".join(reversed(paths)).lstrip(".")  # the inner one comes first
     begins = problem if problem.startswith("JSON") else f"{problem[:1].lower()}{problem[1:]}"

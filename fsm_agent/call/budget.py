@@ -102,7 +102,6 @@ def _dollars(pico_usd: int) -> str:
 
 
 def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
-    """Return the inner calls that used tokens, each with its tokens, in the order in which they ended."""
     found = [(step.key, step.usage) for step in record.trace if step.usage and step.source == State.TOOL_INTERRUPT]
     if overrun.call is not None:
         found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))

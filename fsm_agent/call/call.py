@@ -69,7 +69,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
     functions run as its children.
 
     Args:
-        record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
+        record: The state of the call.
         prompt: The task's prompt: functions, output, handlers.
         settings: Options of the request to the model.
         args: Options for this call only, which override the options of its prompt.

@@ -403,7 +403,6 @@ class CompositeProcess(BaseProcess, ABC):
     # Steps
 
     def _advance_record(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
-        """Return the record after the outcome, and the names of the children that ended."""
         record = self.record
         if record.ending is not None:
             raise IllegalTrigger(f"{outcome.kind!r} is not possible in {record.state}: {self} has ended")
@@ -424,7 +423,6 @@ class CompositeProcess(BaseProcess, ABC):
         return self._own_step(record, key, outcome, steps), ended
 
     def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
-        """Start new children, and react to the ends of children."""
         known = self.record.children
         # This is a loop, since a child may end as it starts, and the step for its end may add children.
         while record.ending is None:

@@ -144,7 +144,6 @@ class Delegation:
         return r if children is r.children else r.changed(children=children)
 
     def _step_alone(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        """Take a step of the call itself, add it to ``steps``, and return the record after it."""
         call = self.call
         about = self._subject(record, key, outcome)
         trigger, event = call.read(record, about, outcome)
@@ -154,7 +153,6 @@ class Delegation:
         return self._take(record, trigger, key, outcome, event, steps, use)
 
     def _subject(self, record: CallRecord, key: str, outcome: Any) -> Any:
-        """Return the function call or effect that an outcome answers, or None."""
         if type(outcome) is HandoffEnded:
             return None
         effects = self.effects_alone(record)

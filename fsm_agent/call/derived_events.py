@@ -82,7 +82,6 @@ def _at(outer: Any, path: str) -> Any:
 
 
 def _inside(call: Any, name: str) -> Any:
-    """Return the inner call that performed a function, or None."""
     found = call.delegation.inners.get(name) if getattr(call, "delegation", None) is not None else None
     return None if found is None else found[1]
 

@@ -215,7 +215,6 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
 
 
 def _of_agent(record: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, TableEvent]:
-    """Return the trigger and the event for the end of a function, which used tokens if it is an agent."""
     if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
         return "over_budget", Overrun(usage=usage, call=call)
     return trigger, call
@@ -319,7 +318,6 @@ def parse_answer(
 
 
 def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
-    """Return the arguments that are the answer, or ``""`` if the reply was cut off before them."""
     return "" if is_cut and call.arguments_json in ("", "{}") else object_text(call.arguments_json)
 
 
@@ -357,7 +355,6 @@ def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[s
 
 
 def _problem(reply: Reply, error: Exception) -> str:
-    """Return the message of an exception for the model, with its type unless it is a `ValueError`."""
     text = (isinstance(error, ValueError) and error_text(error)) or typed_error_text(error)
     return f"{text} (The answer was cut off at the token limit.)" if reply.is_cut_off and CUT_OFF not in text else text
 

@@ -1,8 +1,8 @@
 """Journals: the events of a process, from which its record can be rebuilt.
 
-A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON with its time,
-the steps that were taken, who answered, the fence of the holder that wrote it, and a digest of the previous digest and
-the line itself.  The first digest covers the header.
+A journal is a header and one entry per `Process.advance`.  An entry holds the key and outcome of the advance, the steps
+that were taken, who answered, and the fence of the holder that wrote it.  Each line ends with a digest of itself and
+the previous digest.
 
 Without a signing key, the digests reveal damage, but not a forger who recomputes them.  With a key they are HMACs.  A
 journal whose end was cut off is a valid earlier journal.

@@ -250,7 +250,6 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
 def _explanation(
     rows: Iterable[Row], trigger: str, state: str, ask: Callable[[Row], tuple[bool | None, str]]
 ) -> Explanation:
-    """Build an explanation.  ``ask`` returns whether a row holds, and the error of its guard."""
     table = tuple(rows)
     found: list[RowVerdict] = []
     is_decided = False

@@ -144,8 +144,6 @@ class PhaseDetector(Value, frozen=True):
 
 
 class _PhaseTracker:
-    """The current phase and the latest calls."""
-
     __slots__ = ("_detector", "_latest", "_seen", "phase")
 
     def __init__(self, detector: PhaseDetector) -> None:
@@ -234,7 +232,6 @@ def _settled(what: Any) -> Iterable[FunctionCall]:
 
 
 def _of_messages(messages: Iterable[Message]) -> Iterator[FunctionCall]:
-    """Yield the function calls in messages, each with its result."""
     requested: dict[str, FunctionCall] = {}
     for message in messages:
         for part in message.parts:

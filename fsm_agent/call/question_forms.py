@@ -201,7 +201,6 @@ def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Ch
 
 
 def _is_typed(question: Question) -> bool:
-    """Return whether an answer is JSON of the types that a state of a flow expects."""
     return question.kind == "answer" or bool(question.types)
 
 
@@ -355,7 +354,6 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
 
 
 def _check_answer(text: str, schema: Mapping[str, Any], types: Sequence[str]) -> None:
-    """Check an answer against the schemas of its types, as its state would, without the code of the types."""
     answer, kinds = json.loads(text), schema.get("anyOf")
     is_each_known = len(types) > 1 and isinstance(kinds, list) and len(kinds) == len(types)
     parts: Sequence[Any] = kinds if is_each_known and kinds else [schema]

@@ -473,8 +473,6 @@ class ProcessRecord(Written):
 
 
 class _Outline(Value, frozen=True):
-    """The part of a record that the outer call needs before the process is made."""
-
     depth: int
     total_usage: Usage
 

@@ -77,7 +77,6 @@ def replay(
 
 
 def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
-    """Return the records to which a `Retried` may go back, by entry number."""
     journal = process.journal
     known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
     return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}

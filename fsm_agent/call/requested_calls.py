@@ -54,8 +54,6 @@ def requested_calls(
 
 
 class _Screen:
-    """The check of one reply's calls, in order."""
-
     __slots__ = ("cut", "gate", "prompt", "record", "requested", "runs", "seen")
 
     def __init__(

@@ -315,7 +315,6 @@ def _verdict(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
 
 
 def _round(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
-    """Return the effects of a round: first the approvals of its function calls, then their runs."""
     pending = record.pending
     if asked := [f for f in pending if f.needs_approval]:
         known = {} if isinstance(call.prompt, MissingPrompt) else call.prompt.by_name

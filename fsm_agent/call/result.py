@@ -95,7 +95,6 @@ def _by_reply(record: CallRecord) -> _ByReply:
 
 
 def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round]:
-    """Return the rounds of a call, followed by the rounds of the agent that took over the dialog."""
     rounds = [
         _Round(steps, has_ended=record.ending is not None or n < record.rounds)
         for n, steps in enumerate(_stretches(record))
@@ -213,7 +212,6 @@ def _cost(usage: Usage, price: Tariff | None) -> int | None:
 
 
 def _waited_for(step: Stepped) -> str | None:
-    """Return the name of the field that counts the time before a step, or None."""
     if step.source in ASKING:
         return "model_s"
     if step.source == State.BACKOFF:
@@ -561,7 +559,6 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
 
 
 def _requests_sent(record: CallRecord) -> int:
-    """Return the number of requests sent to models.  A request that exceeds its budget is not sent."""
     asked = sum(step.key.startswith(_REQUESTED) for step in record.trace)
     return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in record.failures)
 

@@ -460,7 +460,6 @@ def with_id(document: str, id: str) -> str:
 
 
 def _renamed(record: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
-    """Return a record and its inner records under the new id."""
     made = dict(record)
     own = made.get("id", "")
     if own == old or own.startswith(f"{old}{SEPARATOR}"):

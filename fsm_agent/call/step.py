@@ -123,7 +123,6 @@ def _problem(event: TableEvent) -> str:
 
 
 def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
-    """Return what the model is told about a refused answer or function call, or ``""``."""
     if type(event) is FunctionsRequested:
         return "\n".join([call.error or call.result or "" for call in event.calls if call.is_settled])
     messages = after.branch[len(before.branch) :]

@@ -542,7 +542,6 @@ def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> Call
 
 
 def _identical_problems(record: CallRecord, event: FinalReply) -> int:
-    """Return how many answers in a row have the same problem."""
     others = (n for n, problem in enumerate(reversed(record.problems), 1) if problem != event.problem)
     return next(others, len(record.problems) + 1)
 
@@ -565,7 +564,6 @@ def _closed_with(record: CallRecord, event: FunctionsRequested | FunctionCall, p
 
 
 def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
-    """Return the record with the results of the round in the dialog."""
     asked = {f.id: f.arguments_json for f in _requested(record, calls)}
     results = [_result(f, prompt, asked.get(f.id)) for f in calls]
     return record.changed(
@@ -615,7 +613,6 @@ def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") 
 
 
 def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
-    """Return how many rounds in a row request the same function calls."""
     if record.limits.identical_rounds is None:
         return 0
     newest = _requested(record, record.function_calls)  # without an approver's changes
@@ -623,5 +620,4 @@ def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
 
 
 def _requested(record: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
-    """Return the round of the last of these calls, as the model requested it."""
     return record.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()

@@ -134,7 +134,6 @@ def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequ
 
 
 def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | None) -> str:
-    """Return why a request cannot have these messages, or ``""`` if it can."""
     if not isinstance(shown, Sequence) or isinstance(shown, str) or not all(type(m) is Message for m in shown):
         return f"returned {shown!r:.80}, not a list of messages"
     if (problem := broken_round(shown)) and not broken_round(messages):
@@ -473,7 +472,6 @@ def _mask(
 
 
 def _round_ids(messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> list[str]:
-    """Return the prefix of the call ids of each round of calls, in order."""
     if record is None:
         calls = [call for message in messages for call in message.function_calls]
         return list(dict.fromkeys([call.id.partition(".")[0] for call in calls]))
@@ -546,7 +544,6 @@ def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo
 
 
 def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
-    """Return a round as messages without calls: the model's text, and a line for each call."""
     texts = {part.id: part.text for m in results for part in m.parts if isinstance(part, FunctionResult)}
     lines = [
         f"{call.name}({call.arguments_json[:_ARGUMENTS]}) → {texts.get(call.id, '').partition(chr(10))[0][:_LINE]}"

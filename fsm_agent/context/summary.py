@@ -240,7 +240,6 @@ def _pieces(message: Message) -> Iterator[tuple[str, Any]]:
 
 
 def _file(file: Attachment) -> str:
-    """Return what the summarizer sees of a file: its kind or name, and the contents of a text file."""
     if isinstance(file, Image):
         return "Image"
     name = file.name or "Document"

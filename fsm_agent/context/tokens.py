@@ -102,7 +102,6 @@ def file_tokens(file: Attachment) -> int:
 
 
 def _pages(document: Document) -> int:
-    """Return the number of pages of a PDF, or 1 if it cannot be found."""
     return max(1, len(_PAGE.findall(document.data or b"")))
 
 

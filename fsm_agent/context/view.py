@@ -237,7 +237,6 @@ class View:
         return *at(size), name_of(shorten(size))
 
     def _note_left_out(self, record: CallRecord, count: int, before: float, soft: float, passes: Sequence[str]) -> None:
-        """Let the driver log once that rounds are left out without a summary."""
         if count > self._left_out:
             self.warning = (
                 f"request {record.turn + 1} leaves out {count} older rounds, without a summary of them: it had"
@@ -246,7 +245,6 @@ class View:
         self._left_out = count
 
     def _limits(self, record: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
-        """Return the numbers of tokens above which passes are applied, and above which a request is refused."""
         if hard is None:
             assert record.shorten_to is not None
             return record.shorten_to, float("inf")

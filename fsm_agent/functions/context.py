@@ -257,7 +257,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         belongs to the outer run.
 
         The ``usage_by_agent`` of the outer call has the tokens under the key of the function, such as ``run:1.0``, even
-        if the inner call fails, but not if the outer call is cancelled meanwhile.
+        if the inner call fails.  They are missing if the outer call is cancelled meanwhile.
 
         In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
 
@@ -296,7 +296,6 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
 
 def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
-    """Return the method of an agent that makes a call."""
     found: Any = None if isinstance(agent, type) else getattr(agent, f"_{verb}_inside", None)
     if found is None:
         raise UsageError(f"context.{verb}: expected an agent, and then its task, got {safe_repr(agent)}")

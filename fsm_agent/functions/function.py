@@ -330,7 +330,6 @@ class Function(Policy, Generic[P, R, Deps]):
 
 
 def _home(call: Any) -> tuple[str, str]:
-    """Return the module and path that a callable states for itself."""
     return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
 
 

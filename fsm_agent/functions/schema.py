@@ -137,7 +137,6 @@ def check_json(core: Core, document: str) -> None:
 
 
 def _compiled(core: Core) -> Any:
-    """Return the validator of a core schema, or None if pydantic refuses the schema."""
     from pydantic_core import SchemaError, SchemaValidator
 
     try:
@@ -450,7 +449,6 @@ def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], .
 
 
 def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:
-    """Return the object with the code of a callable, and its docstring."""
     target: Any = call.func if isinstance(call, partial) else call
     if inspect.isroutine(target):
         return target, inspect.getdoc(target) or ""
@@ -497,7 +495,7 @@ def _scope(call: Any, target: Any) -> dict[str, Any]:
 def _deps_type(
     call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the type of deps in the context's annotation, as fields of `Passing`; empty if deps may be None."""
+    """Return the type of deps in the context's annotation, as fields of `Passing`, or empty if deps may be None."""
     key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
     hint = getattr(hints[key], "__value__", hints[key])
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -607,7 +605,6 @@ def _arguments_type(
 
 
 def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
-    """Return the type of one argument.  A description in the annotation takes precedence over the docstring."""
     from pydantic import Field
     from pydantic.fields import FieldInfo
 
@@ -628,7 +625,6 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """Return the default for the schema, or None if it cannot be written as JSON."""
     from pydantic.fields import FieldInfo
     from pydantic_core import from_json, to_json
 

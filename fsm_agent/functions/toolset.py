@@ -345,7 +345,6 @@ class Toolset(Generic[Deps]):
 
 
 def _flat(items: Any) -> Iterator[Function | Toolset]:
-    """Yield the functions of a list or a source, and toolsets whole."""
     for item in sources(items):
         if isinstance(item, Toolset):
             yield item

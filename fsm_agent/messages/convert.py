@@ -75,8 +75,6 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
 
 class _Reader:
-    """Reads a list of dictionaries."""
-
     def __init__(self, before: Sequence[Message]) -> None:
         self._start = len(before)
         self._open: dict[str, FunctionCall] = {}  # calls without results, by the provider's id
@@ -154,7 +152,6 @@ class _Reader:
 
 
 def _last_round(messages: Sequence[Message]) -> int:
-    """Return the number of messages in the last round: the calls and their results so far."""
     count = 0
     while count < len(messages) and messages[-1 - count].role == "tool":
         count += 1
@@ -172,7 +169,6 @@ def _check_keys(where: str, item: ChatDict, role: Role) -> None:
 
 
 def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
-    """Yield the parts of a model's message outside its ``content``: reasoning and refusal."""
     for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
         if (value := item.get(key)) is not None:
             require(f"{where}.{key}", value, isinstance(value, str), "a string")
