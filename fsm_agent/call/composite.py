@@ -286,10 +286,9 @@ class CompositeProcess(BaseProcess, ABC):
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the names of the children and the own effects that the step to ``record`` may have changed.
+        """Return the names of the children, and own effects by `slot`, that the step to ``record`` may have changed.
 
-        The own effects are by `slot`, with None for a slot that is empty now.  Return None if other effects may have
-        changed.
+        An effect of None means that the slot is empty now.  Return None if other effects may have changed.
         """
         # A child's step changes nothing else as long as the parent has taken no step of its own.
         name, is_inside, _ = key.partition(SEPARATOR)

@@ -96,7 +96,7 @@ def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> An
 
 
 def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
-    """Return a changed output from its JSON.  For a user's own parser, it is plain data."""
+    """Return a changed output from its JSON, as plain data if the user wrote the parser."""
     if governing.parser is not None or governing.expected.is_text:
         return pydantic_core.from_json(document)
     return governing.expected.bare_validated(document, record.parser_args)
@@ -301,7 +301,7 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
 def parse_answer(
     record: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
-    """Parse the answer in a reply with the parser of the prompt that it answers, whose exceptions are passed on."""
+    """Parse the answer in a reply with the parser of its prompt.  Exceptions of the parser are passed on."""
     governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = reply.is_cut_off and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
@@ -348,7 +348,7 @@ def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
 def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
     """Return the arguments for the parser of the prompt that an answer belongs to.
 
-    A handler's own plain function does not get the task's arguments.
+    A handler's parser gets no arguments if it is a plain function.
     """
     parser = governing.parser
     return record.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS

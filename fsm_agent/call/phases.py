@@ -29,8 +29,8 @@ class PhaseRule(Value, frozen=True):
         any_of: Names of functions, regular expressions that match a whole name, or predicates of a settled
             `FunctionCall`.
         after: Phases of which at least one must have come before.  If empty, the rule applies from the start.
-        min_count: How many of the latest calls with a sign of a phase must be signs of this one; None means more than
-            half.
+        min_count: How many of the latest calls that are signs of any phase must be signs of this one; None means more
+            than half.
         only_success: Whether failed functions are ignored.
 
     Examples:

@@ -46,7 +46,7 @@ def with_prefix(key: str, prefix: str) -> str:
 
 
 def check_given(key: object, outcome: object) -> None:
-    """Check the types of a key and, if the key is empty, of an outcome."""
+    """Check that the key is a string, and that an object without a key is an outcome."""
     if not isinstance(key, str):
         raise OutcomeError(f"the key: expected that of an effect, such as 'ask:2.0', got {safe_repr(key)}")
     if not key and not isinstance(getattr(outcome, "kind", None), str):
@@ -82,14 +82,14 @@ class AnyEffect(Protocol):
 
     @property
     def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits, or None if it is not a wait."""
+        """The Unix time until which the effect waits, or None if it does not wait for a time."""
 
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
 
 
 class EffectValue(Value, frozen=True):
-    """A base class for effects.  By default, a driver performs the effect, and the effect is not a wait.
+    """A base class for effects.  By default, a driver performs the effect, and it does not wait for a time.
 
     Examples:
         >>> from typing import ClassVar
@@ -161,7 +161,7 @@ class Process(Protocol):
         driver: The driver that has claimed the process, or None.  `wake` makes it check the process again.
         end_request: The latest request to end the process that its driver has not handled yet, or None.
         journal: The journal to which each `advance` adds an entry.  An inner process has None.
-        waits_inside: The runs that functions wait for since the last driver left, by the keys of the functions'
+        waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'
             effects.
 
     Examples:
@@ -285,7 +285,10 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 
 
 def open_effects(process: Process) -> Sequence[AnyEffect]:
-    """Return the effects of a process at rest.  If a function waits for a run, the run's effects replace it."""
+    """Return the effects of a process at rest.
+
+    If a function waits for a run, the effects of the run replace the effect of the function.
+    """
     if not process.waits_inside:
         return process.effects
     return [effect for effect, _ in open_effects_of_runs(process)]

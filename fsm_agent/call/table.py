@@ -513,7 +513,10 @@ def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
-    """Return a message that calls the function for answers, and the results of its calls; the first is ``text``."""
+    """Return a message that calls the function for answers, and the results of its calls.
+
+    The result of the first call is ``text``.
+    """
     calls = [f.changed(id=f"{index}.{number}") for number, f in enumerate(message.function_calls)]
     numbered, (first, *others) = iter(calls), calls
     parts = tuple([next(numbered) if isinstance(part, FunctionCall) else part for part in message.parts])

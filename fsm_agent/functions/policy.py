@@ -22,7 +22,7 @@ _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}")
 
 
 class Default(Value, frozen=True):
-    """The result of a function that raised.
+    """The result to use when a function raises.
 
     Examples:
         >>> @function(on_error=Default(0))

@@ -98,7 +98,7 @@ class ArgumentsValidator:
     """A validator of arguments against a JSON Schema.  The arguments must always be an object.
 
     It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
-    ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts
+    ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, strings
     and lists.  The function or server that is called must check the rest.
 
     A schema may be untrusted, so only a tree of bounded size is read.  This takes a fraction of a second, and each
