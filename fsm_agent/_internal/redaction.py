@@ -90,7 +90,7 @@ def secrets_in_proxies() -> Iterator[str]:
 
 
 def path_tokens(url: str) -> Iterator[str]:
-    """Yield the steps of a URL's path that may be tokens: long, with a digit, a word such as ``key`` or mixed case."""
+    """Yield the steps of a URL's path that may be tokens: long, with a digit, mixed case, or a word such as ``key``."""
     for step in _path(url).split("/"):
         text = urllib.parse.unquote(step)
         is_mixed = len(text) >= 2 * MIN_ANYWHERE_CHARS and not (text.islower() or text.isupper() or text.istitle())

@@ -1,8 +1,8 @@
 """Functions behind a provider's own tools that need something from the caller.
 
 The actions of a computer are calls of the function `COMPUTER`, which are answered from outside unless the agent has a
-function of that name.  If an MCP server needs approval, its calls are first calls of a function with its label.
-Approving them lets the provider run the tool.
+function of that name.  If an MCP server needs approval, each of its calls is preceded by a call of a function with its
+label.  Approving that call lets the provider run the tool.
 """
 
 from __future__ import annotations

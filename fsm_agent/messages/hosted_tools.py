@@ -99,8 +99,9 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
     """An MCP server that the provider talks to.
 
-    With ``require_approval``, each call of one of its tools is first a call of a function with the server's label.  The
-    arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the tool.
+    With ``require_approval``, each call of one of its tools is preceded by a call of a function with the server's
+    label.  The arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the
+    tool.
 
     No repr or error message shows the authorization, the headers or the address, which may hold a key.
 
