@@ -153,7 +153,7 @@ _CHARACTERS = 4  # characters of a summary that count as a token
 _OF_CHECK = (Checked, CheckRefused)
 
 _NO_ARGS: Mapping[str, Any] = {}
-_MAX_IN_GROUP = 5  # of the errors in a group, that are told
+_MAX_IN_GROUP = 5  # errors of a group that are shown
 
 
 def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, TableEvent]:
@@ -365,7 +365,7 @@ def error_text(error: Exception) -> str:
         text = str(error)
     except Exception:  # its class is user code, too
         return ""
-    if isinstance(error, ExceptionGroup):  # of an asyncio.TaskGroup, say; its text only counts what is in it
+    if isinstance(error, ExceptionGroup):  # such as an asyncio.TaskGroup's, whose message only counts them
         text += f": {'; '.join(map(typed_error_text, error.exceptions[:_MAX_IN_GROUP]))}"
     return text
 

@@ -383,7 +383,6 @@ def result_text(value: Any) -> str:
 
 
 def _as_plain(value: Any) -> Any:
-    """Return the fields of a msgspec struct or a mapping, or the text of a value that pydantic cannot serialize."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value, enc_hook=str)
     return dict(value) if isinstance(value, Mapping) else str(value)

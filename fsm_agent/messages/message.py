@@ -464,9 +464,9 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
 
 def object_text(arguments_json: str) -> str:
-    """Return the arguments of a call as they are meant.
+    """Return the JSON object that a model means by its arguments of a call.
 
-    For no arguments, some models write nothing, or ``null``; some services write the object as the text of a string.
+    For no arguments, some models write nothing or ``null``.  Some services write the object as a JSON string.
     """
     text = arguments_json.strip()
     if text in ("", "null"):
