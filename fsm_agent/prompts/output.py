@@ -30,7 +30,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """What a parser gets to see of a model's reply.
+    """The parts of a model's reply that a parser sees.
 
     Args:
         text: The text of the reply.

@@ -233,7 +233,7 @@ class _Names(_Schema):
 def _tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
     notes = [note for kind in kinds if get_origin(kind) is Annotated for note in kind.__metadata__]
     are_plain = len([kind for kind in kinds if not _is_plain(bare(kind))]) < 2
-    if are_plain or any(isinstance(note, pydantic.Tag) for note in notes):  # otherwise the type has its own tags
+    if are_plain or any(isinstance(note, pydantic.Tag) for note in notes):  # the second: the type has its own tags
         return [None] * len(kinds)
     try:
         return tags_of(kinds)
