@@ -89,7 +89,8 @@ def _pure(what: str, function: Any) -> Any:
     if not callable(function):
         raise FlowError(f"{what}: expected a function of the data, got {safe_repr(function)}")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise FlowError(f"{what}: expected a plain, pure function, got the coroutine function {safe_repr(function)}")
+        got = f"the coroutine function {getattr(function, '__name__', 'of another object')!r}"
+        raise FlowError(f"{what}: expected a plain, pure function, got {got}; do what waits in a state of @execute")
     return function
 
 

@@ -44,16 +44,16 @@ class Payload(Value, frozen=True):
         """Return a payload with this text at its beginning."""
         return type(self)((_text(text), *self.parts))
 
-    def with_image(self, source: str | pathlib.Path) -> Self:
+    def with_image(self, source: str | pathlib.Path | Image) -> Self:
         """Return a payload with an image at its end.
 
         Args:
-            source: A path, an http(s) URL or a data URL.
+            source: A path, an http(s) URL, a data URL, or an `Image`.
 
         Raises:
             UsageError: If the file does not exist, or is not a PNG, JPEG, GIF or WebP image.
         """
-        return self._with(Image.of(source))
+        return self._with(source if isinstance(source, Image) else Image.of(source))
 
     def with_image_data(self, data: bytes) -> Self:
         """Return a payload with an image at its end, made from these bytes.
@@ -64,16 +64,18 @@ class Payload(Value, frozen=True):
         require("data of an image", data, isinstance(data, bytes | bytearray), "bytes (with_image takes a path)")
         return self._with(Image.of(data))
 
-    def with_document(self, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Self:
+    def with_document(self, source: str | bytes | pathlib.Path | Document, *, name: str | None = None) -> Self:
         """Return a payload with a PDF or a text file at its end.
 
         Args:
-            source: A path, bytes, an http(s) URL or a data URL.
+            source: A path, bytes, an http(s) URL, a data URL, or a `Document`.
             name: The file's name, which the model sees; by default the name in the path.
 
         Raises:
             UsageError: If the file does not exist, or is neither a PDF nor text.
         """
+        if isinstance(source, Document):
+            return self._with(source if name is None else source.changed(name=name))
         return self._with(Document.of(source, name=name))
 
     def _with(self, part: Text | Image | Document) -> Self:

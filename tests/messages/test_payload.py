@@ -57,6 +57,11 @@ class TestBuilding:
             with pytest.raises(UsageError, match="task"):
                 _ = payload.message
 
+    def test_an_image_or_a_document_that_exists_is_taken(self):
+        image, document = Image.of(PNG), Document.of(b"1,2", name="a.csv")
+        assert Payload().with_image(image).with_document(document).parts == (image, document)
+        assert Payload().with_document(document, name="b.csv").parts == (document.changed(name="b.csv"),)
+
     def test_an_image_alone_is_a_task(self) -> None:
         assert Payload().with_image_data(PNG).message.parts == (Image(data=PNG, media_type="image/png"),)
 
