@@ -72,7 +72,7 @@ def check_time(what: str, at_s: float) -> None:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Check that a path contains no characters that every system rejects."""
+    """Refuse a path with characters that no system accepts."""
     try:
         is_right = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
@@ -228,10 +228,10 @@ def check_signal_id(signal_id: str) -> None:
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return whether an earlier signal has this id, given its content or None.
+    """Return True if ``there``, the stored content of this id, equals ``content``, or False if it is None.
 
     Raises:
-        SignalExists: If the earlier content differs.
+        SignalExists: If the contents differ.
     """
     if there is not None and there != content:
         raise SignalExists(run, signal_id)

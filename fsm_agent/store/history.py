@@ -186,7 +186,7 @@ class RunHistory(NamedTuple):
         return self.tables.get(process.name) if process.kind == "flow" else None
 
     def at(self, n: int) -> Moment:
-        """Return the run as it was after entry ``n``, with 0 before the first.
+        """Return the run as it was after entry ``n``, or before the first entry if ``n`` is 0.
 
         Raises:
             IndexError: If the run has no such entry.

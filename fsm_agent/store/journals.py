@@ -31,7 +31,7 @@ class Journals:
             raise KeyMissing(loaded.run.id)
 
     def verdict(self, loaded: Loaded) -> tuple[str, bool]:
-        """Return the result of verifying the digests of a journal, in words, and whether it is sound."""
+        """Verify the digests of a journal.  Return the result in words, and whether the journal is sound."""
         if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
             return "signed, and no signing key was given, so nothing was verified", True
         chain = Chain(loaded.header, self.key)

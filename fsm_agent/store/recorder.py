@@ -333,7 +333,7 @@ class StoreRecorder:
         return batch.suspension is None and time.monotonic() - self._sent_at_s > self.lease_s
 
     def _release_inside(self) -> None:
-        """Make the runs inside due, now that this run has ended.  They ask the questions that it asked for them."""
+        """Make the nested runs due, now that this run has ended.  They ask the questions that it asked for them."""
         for run in self._inside:
             try:
                 row = self.store.get(run)
@@ -584,7 +584,7 @@ def _of_run(question: Question, run: str) -> Question:
 
 
 def runs_inside(questions: Iterable[Question]) -> set[str]:
-    """Return the names of the runs inside that asked these questions."""
+    """Return the names of the nested runs that asked these questions."""
     found = set[str]()
     for question in questions:
         if SEPARATOR in question.key:

@@ -111,8 +111,9 @@ class Runs:
 
         Args:
             run: The name of the run.
-            step: The number of the entry, with 0 before the first, or the name of the step that it led to, if steps
-                have names.  None for the run as it is stored; a store in memory may lag behind until the run rests.
+            step: The number of the entry, or 0 for the run before its first entry.  If steps have names, the name of
+                the step that the entry led to.  None for the run as it is stored; a store in memory may lag behind
+                until the run rests.
             factory: How the process is made.
 
         Raises:
@@ -309,7 +310,7 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run due that has not started, so that a driver ends it.  The signal alone does not."""
+        """Make a run due before its start, so that a driver ends it.  The signal alone does not."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone
