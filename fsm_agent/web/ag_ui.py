@@ -10,7 +10,6 @@ import msgspec
 from fsm_agent.call.outcomes import Denied
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
-from fsm_agent.messages.message import Message
 from fsm_agent.web.requests import (
     BadRequest,
     ClientRequest,
@@ -19,6 +18,7 @@ from fsm_agent.web.requests import (
     convert_body,
     read_arguments,
     read_image,
+    user_message,
 )
 from fsm_agent.web.translate import TEXT, Data, ProtocolTranslator, function_id, masked_question, masked_result
 
@@ -75,7 +75,7 @@ class AgUi(ProtocolTranslator):
             raise BadRequest("messages: expected the last one to be of the user", "no_message")
         content = found.messages[-1].content or ""
         parts = [content] if isinstance(content, str) else [_part(part) for part in content]
-        return ClientRequest(thread, run, Message.of("user", *parts), {})
+        return ClientRequest(thread, run, user_message(parts), {})
 
     def begin(self) -> list[Data]:
         return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": "1.0"}]

@@ -9,7 +9,6 @@ import msgspec
 
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
-from fsm_agent.messages.message import Message
 from fsm_agent.web.requests import (
     BadRequest,
     ClientRequest,
@@ -18,6 +17,7 @@ from fsm_agent.web.requests import (
     convert_body,
     read_arguments,
     read_image,
+    user_message,
 )
 from fsm_agent.web.translate import (
     Data,
@@ -95,7 +95,7 @@ class AiSdk(ProtocolTranslator):
                 "messages: expected the last one to be of the user, or to answer an approval", "no_message"
             )
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
-        return ClientRequest(chat, check_name("id of the message", last.id), Message.of("user", *texts), {})
+        return ClientRequest(chat, check_name("id of the message", last.id), user_message(texts), {})
 
     def begin(self) -> list[Data]:
         return [{"type": "start", "messageId": self._message}]

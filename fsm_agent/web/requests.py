@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -110,6 +110,13 @@ def read_image(url: str) -> Image:
         return Image.of(url)
     except UsageError:
         raise BadRequest("a picture: expected a PNG, JPEG, GIF or WebP image, got other data", "bad_part") from None
+
+
+def user_message(parts: Sequence[str | Image]) -> Message:
+    """Return the message of a user.  An empty one is refused, as an empty task is in Python."""
+    if not any(isinstance(part, Image) or part.strip() for part in parts):
+        raise BadRequest("messages: expected text or an image in the last one, got an empty message", "no_message")
+    return Message.of("user", *parts)
 
 
 def read_arguments(arguments: Any) -> str | None:

@@ -37,6 +37,7 @@ from fsm_agent.web import AgUi, AiSdk, BadRequest, EventTranslator, JsonEvents, 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 TASKS = ["hello", "the weather?", "broken", "copy", "nothing", "translate", "fail", "refund", "letter"]
 KEY = "sk-abcdefghijklmnopqrstuvwx"
+EMPTY = {"id": "m", "role": "user", "content": " ", "parts": [{"type": "text", "text": " "}]}  # for both protocols
 
 
 def ag_ui() -> AgUi:
@@ -331,6 +332,7 @@ class TestBodies:
             ({"threadId": "t", "runId": "r", "id": "c"}, "no_message"),
             ({"threadId": "\0", "runId": "r", "id": "x" * 201}, "bad_name"),
             ({"threadId": "t", "runId": "r", "id": "c", "messages": [{"role": "tool"}]}, "no_message"),
+            ({"threadId": "t", "runId": "r", "id": "c", "messages": [EMPTY]}, "no_message"),
         ],
     )
     def test_that_are_wrong_are_named(self, read: Any, body: Any, code: str) -> None:
