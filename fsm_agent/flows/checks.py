@@ -235,8 +235,9 @@ def check_data(where: str, data: Any) -> None:
     """Refuse data that could be changed in place, or that cannot be saved."""
     if not _is_frozen(data):
         right = "a frozen dataclass or pydantic model, a NamedTuple or a plain type"
-        why = "which can be changed in place" if isinstance(data, type) else "which is not a class"
-        raise FlowError(f"{where}: data: expected {right}, got {case_name(data)!r}, {why}")
+        is_thawed = dataclasses.is_dataclass(data) or (isinstance(data, type) and issubclass(data, pydantic.BaseModel))
+        remedy = "add frozen=True" if is_thawed else "make it a field of one"
+        raise FlowError(f"{where}: data: expected {right}, got {case_name(data)!r}; {remedy}")
     check_resolved(where, data)
     for path, kind in _fields(data, case_name(data), set()):
         origin = get_origin(kind) or kind
