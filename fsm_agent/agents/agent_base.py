@@ -58,7 +58,7 @@ def check_attributes(cls: type, base: type) -> None:
                 continue
             right = _meant(name, value, owner, known)
             if right is None and hasattr(base, name):
-                right = "every agent has it, so rename your own; define answer(self, task) to answer"
+                right = "every agent has this attribute, so rename yours; define answer(self, task) to answer"
             if right is not None:
                 raise ConfigError(f"{path_of(cls)}: unknown attribute {name!r}; {right}")
         settings = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
@@ -79,7 +79,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
         return None
     if word is not None:
         return f"use {word}"
-    return near and f"did you mean {near!r}? (give your own another name)"
+    return near and f"did you mean {near!r}? (or rename your attribute)"
 
 
 def _argument_for(name: str) -> str | None:

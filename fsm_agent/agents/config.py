@@ -268,7 +268,7 @@ class SubAgentConfig(_Keys):
     keep: Names = Field(
         default_factory=list, description="passes that choose what the next turn inherits, as module:name"
     )
-    results: Name = Field(default=None, description="what is done to results of functions, as module:name")
+    results: Name = Field(default=None, description="how results of functions are changed, as module:name")
     prices: Name = Field(default=None, description="what the model's tokens cost, as module:name")
     store: str | None = Field(default=None, description="the file in which calls are kept as runs")
 

@@ -28,7 +28,7 @@ from fsm_agent.store.runs import Runs
 
 BUSY_S = 0.1  # between two attempts to claim a run that another process drives
 
-WAITING = "a function does not wait for a person"
+WAITING = "a function cannot wait for a person"
 
 _SHARED = ("limits", "approve")  # what a run takes from the outer call, which may change
 

@@ -314,7 +314,7 @@ def _check_name(where: str, state: State[Any]) -> None:
         right = "a Python identifier, which keys can hold"
         raise FlowError(f"{where}: name of a state: expected {right}, got {safe_repr(state.name)}")
     if len(state.name) > 2 and state.name[0] == state.name[-1] == "_":
-        right = "a name without underscores at both ends, which Python keeps for itself"
+        right = "a name without underscores at both ends, which Python reserves"
         raise FlowError(f"{where}: name of a state: expected {right}, got {state.name!r}")
     if state.name in RESERVED:
         right = "a name that is not reserved for every flow"

@@ -101,7 +101,7 @@ class FlowDefinition(Generic[D]):
         for end in (FAILED, CANCELLED, EXPIRED):
             if end is not EXPIRED or self.limits.deadline_s is not None:
                 states[end.name] = end
-        _ = self.state_enum  # refuses names that Python keeps for itself
+        _ = self.state_enum  # refuses names that Python reserves
         if self.agents:
             check_agents(self, self.agents)
 

@@ -215,7 +215,7 @@ def keep_reason(r: MembersRecord, outcome: Any, members: Members) -> MembersReco
 
 def fail_for_want(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     has, needed = len(members.members), members.needed
-    detail = f"{members.state.name} has {has} item(s), and {needed} of them have to give a value"
+    detail = f"{members.state.name} has {has} item(s), but {needed} values are needed"
     return _ended(r, FlowEnding("too few", True, detail, members.state.name))
 
 

@@ -439,7 +439,7 @@ class FlowRun(FlowProcess, Generic[D]):
             limit, end = self.record.limits.deadline_s, self._end_of(outcome)
             reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
             if end != kind:
-                reason = "the time of what it is inside of is over"
+                reason = "the time of the outer state is over"
             doubt = "" if self.outlasts(outcome) else in_doubt(self.record)
             detail = "; ".join(filter(None, [reason, doubt]))
             return end, Failure(end, detail, str(self.record.state), self._data_inside()), detail, None

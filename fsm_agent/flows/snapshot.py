@@ -157,18 +157,16 @@ def _check(flow: FlowDefinition[Any], r: FlowRecord, where: str, children: list[
     state = flow.states.get(str(r.state))
     problem = ""
     if isinstance(state, End) != (r.ending is not None):
-        problem = f"it stands in {r.state}, and has {'an' if r.ending else 'no'} ending"
+        problem = f"it is in {r.state}, but has {'an' if r.ending else 'no'} ending"
     elif r.trace and r.trace[-1].to != r.state:
-        problem = (
-            f"it stands in {r.state}, and its trace ends in {r.trace[-1].to}{_hint(flow, r.trace[-1].to, r.state)}"
-        )
+        problem = f"it is in {r.state}, but its trace ends in {r.trace[-1].to}{_hint(flow, r.trace[-1].to, r.state)}"
     elif (works := [*children, *r.once]) and works != [r.here]:
         hint = _hint(flow, works[0].partition("#")[0], r.state) if len(works) == 1 else ""
-        problem = f"it stands in {r.here}, and waits for {works}{hint}"
+        problem = f"it is in {r.here}, but waits for {works}{hint}"
     elif isinstance(state, LiveState) and not works:
-        problem = f"it stands in {r.here}, and waits for nothing"
+        problem = f"it is in {r.here}, but waits for nothing"
     elif works and bool(children) != isinstance(state, CallState | SubflowState | ParallelState):
-        problem = f"{r.state} is another kind of state by now"
+        problem = f"{r.state} is now another kind of state"
     if problem:
         raise SnapshotError(f"{where} contradicts itself: {problem}")
 
@@ -192,7 +190,7 @@ def _hint(flow: FlowDefinition[Any], old: str, new: Any) -> str:
     """Return a hint if an upgrade has renamed a state in one place only, or empty."""
     if old in flow.states:
         return ""
-    return f", which the flow has not: as only renamed({old}={str(new)!r}) in upgrades renames a state everywhere"
+    return f", which the flow does not have; renamed({old}={str(new)!r}) in upgrades renames a state everywhere"
 
 
 def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:

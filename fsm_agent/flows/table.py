@@ -68,7 +68,7 @@ def takes_answer(guard: Callable[..., Any]) -> bool:
         if _is_open(signature):  # probably the wrapper of a decorator, so look at the function inside
             signature = inspect.signature(guard)
     except (TypeError, ValueError):  # written in C
-        raise FlowError(f"{name}: expected {right}, got a function that does not tell its parameters") from None
+        raise FlowError(f"{name}: expected {right}, got a function whose parameters cannot be inspected") from None
     takes_both, takes_data = _takes(signature, 2), _takes(signature, 1)
     if takes_both and takes_data and not _is_open(signature):
         raise FlowError(f"{name}: expected {right}, got {_signature_text(signature)}, which fits both")
