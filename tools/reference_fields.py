@@ -14,6 +14,7 @@ from griffe import Attribute, Class, Docstring, Extension
 _LISTS = re.compile(r"^(Args|Attributes):", re.MULTILINE)
 _END = re.compile(r"^(Examples|Raises):", re.MULTILINE)
 _SAID = re.compile(r"\s#\s+(?!noqa|type:)(.+)$")
+_GOES_ON = {"and", "as", "by", "for", "in", "of", "or", "with", "without"}
 _FACTORY, _MADE = re.compile(r"field\(default_factory=(\w+)\)"), r"\1()"
 
 
@@ -48,5 +49,6 @@ def _meaning(each: Attribute, lines: list[str]) -> str:
         above.insert(0, lines[first].strip().lstrip("# "))
     said = said or " ".join(above)
     default = "Required." if each.value is None else f"Default: `{_FACTORY.sub(_MADE, str(each.value))}`."
-    said = said and f"{said[0].upper()}{said[1:].rstrip('.')}. "
+    begin = said[:1] if said.partition(" ")[0] in _GOES_ON else said[:1].upper()  # "max_tokens: of the answer"
+    said = said and f"{begin}{said[1:].rstrip('.')}. "
     return f"{said}{default}"

@@ -328,7 +328,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         agent_type: The name of the class in the registry and in configurations.
         agent_group: The names of the sub-agents, or a mapping from these names to arguments of an `Agent`.  The class
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
-        expertise: What the agent can do.  It is the system prompt if no other is given.
+        expertise: What the agent can do.  It is the system prompt if no other is given, also that of a sole sub-agent.
         description: A short form of the expertise, for choosing among agents; by default its beginning.
         capabilities: What the agent can do, as a list.
         agents: The sub-agents by name, or the agent itself without a group.
