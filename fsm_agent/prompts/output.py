@@ -174,6 +174,8 @@ MAX_BROKEN = 8  # pieces of one answer that are repaired
 # The repairs of an answer, as traces show them.
 IN_PROSE = "the JSON was found inside the answer"
 MENDED = "the JSON was repaired by json-repair"
+QUOTED = "the text had no quotes"
+_WITHOUT_PROSE = ("date", "date-time", "time", "duration", "uuid")  # formats of text that nothing else fits
 
 CHANGED = "it would be read again as"  # a different value
 _SYNTAX = ("json_invalid", "string_unicode")  # the second: half a surrogate pair
@@ -417,7 +419,7 @@ class _Search:
         found = None if is_cut else self._in([*_row(text)], MENDED)
         found = found or self._in(documents(text), IN_PROSE) or member(self.output, text, is_cut=is_cut)
         if found is None and not is_cut:
-            found = self._in(_mended(text), MENDED)
+            found = self._in(_quoted(self.output, text), QUOTED) or self._in(_mended(text), MENDED)
         found = found or self._nearly()
         if found is None and is_cut:
             raise ParseError(CUT_OFF)
@@ -493,6 +495,12 @@ def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | 
     if is_cut and any(other[1] is not value and other[0].casefold().startswith(bare.casefold()) for other in named):
         return None
     return Parsed(value, () if name == stripped else (f"{stripped!r:.120} was taken for {name!r}",))
+
+
+def _quoted(output: Output, text: str) -> Iterator[str]:
+    """Yield a bare date, or other text that prose cannot be taken for, as JSON."""
+    if output.bare_schema.get("format") in _WITHOUT_PROSE:
+        yield to_json(text.strip()).decode()
 
 
 def _row(text: str) -> Iterator[str]:

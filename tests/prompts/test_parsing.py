@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 from typing import Any, Optional, Union
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -235,6 +237,17 @@ class TestTypes:
             parsed = Output(kind).parse(text)
             assert parsed == value
             assert type(parsed) is type(value)
+
+    def test_a_date_needs_no_quotes_unless_more_of_it_may_come(self):
+        assert Output(date).parse(" 2024-01-31\n") == date(2024, 1, 31)
+        assert Output(UUID).parse(str(UUID(int=5))) == UUID(int=5)
+        for kind, text, is_cut in [
+            (date, "On 2024-01-31.", False),
+            (date, "I cannot", False),
+            (date, "2024-01-31", True),
+        ]:
+            with pytest.raises(ParseError):
+                Output(kind).parse(text, is_cut=is_cut)
 
     def test_a_word_of_an_enum(self):
         for text, color in [
