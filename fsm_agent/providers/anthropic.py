@@ -205,7 +205,7 @@ def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> No
     choice, effort = request.tool_choice, request.settings.reasoning_effort
     if _reasons_by_budget(request, profile):
         raise UsageError(
-            f"the model {model!r} cannot be made to call a function while it reasons: got tool_choice={choice!r} "
+            f"the model {model!r} cannot be forced to call a function while it reasons: got tool_choice={choice!r} "
             f"and reasoning_effort={effort!r}; leave one of them out"
         )
 
@@ -338,7 +338,7 @@ class _DialogInTurns:
 
     def finish(self) -> _Turns:
         if not self._role:
-            raise UsageError("the dialog: expected a message beside the system's, got none; add the user's")
+            raise UsageError("the dialog: expected a message besides the system message, got none; add a user message")
         names = tuple(self._function_names)
         uses_computer = COMPUTER in self._toolsets.values()
         return _Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints, uses_computer)
@@ -377,7 +377,7 @@ class _DialogInTurns:
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
             case Text() | Image() | Document() if role == "tool":
-                raise UsageError(f"a message of role 'tool': expected function results alone, got {part!r}")
+                raise UsageError(f"a message of role 'tool': expected only function results, got {part!r}")
             case Text() if part.text and (role == "assistant" or not part.text.isspace()):
                 return {"type": "text", "text": part.text}
             case Image() | Document() if role == "user":

@@ -182,8 +182,9 @@ SAMPLING = ("temperature", "top_p")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _SEED = frozenset({"seed"})
 _ALL = frozenset({*SAMPLING, *_SEED})
-_FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
-LEFT_OUT = "was left out: the model does not take it here"  # ends the notes of `Codec.adapted` on settings
+_BRIDGE = "an assistant message was inserted between function results and a user message, because the model requires it"
+_FREE = "tool_choice={choice!r} became 'auto': the model cannot be forced to call a function"
+LEFT_OUT = "was left out: the model does not support it here"  # ends the notes of `Codec.adapted` on settings
 
 
 class Profile(Value, frozen=True, kw_only=True):
@@ -339,7 +340,7 @@ def choose_form(
     if output.is_text:
         return RequestForm(request)
     mode, problem = _mode(request, profile, takes)
-    notes = (f"the schema was told in words: {problem}",) if problem else ()
+    notes = (f"the schema was described in words: {problem}",) if problem else ()
     if mode == "native":
         return RequestForm(request, mode)
     if mode == "prompted":
@@ -365,9 +366,9 @@ def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | 
     if wanted != "native":
         return wanted, ""
     if profile.native_schema and not profile.schema_with_functions and request.functions:
-        return "prompted", "the model does not take it beside functions"
+        return "prompted", "the model does not accept a schema together with functions"
     if not profile.native_schema or (takes is not None and not takes(output)):
-        return "prompted", "the model does not take it"
+        return "prompted", "the model does not accept this schema"
     return "native", ""
 
 
@@ -383,7 +384,7 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
         ...     check_settings(Settings(stop=("END",)), "small", Profile(stop=False))
         ... except UsageError as error:
         ...     print(error)
-        stop: expected none, since the model 'small' takes no stop sequences, got ('END',)
+        stop: expected none, since the model 'small' does not support stop sequences, got ('END',)
     """
     if settings.top_logprobs is not None and not profile.logprobs:
         raise UsageError(
@@ -391,7 +392,8 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
         )
     if settings.stop and not profile.stop:
         raise UsageError(
-            f"stop: expected none, since the model {model!r} takes no stop sequences, got {settings.stop!r:.200}"
+            f"stop: expected none, since the model {model!r} does not support stop sequences, got"
+            f" {settings.stop!r:.200}"
         )
 
 
@@ -446,7 +448,7 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
         return ()  # the common case, before any further work
     notes = []
     if bridges:
-        notes.append("a word of the model's was put between results and a user's message: it takes no other order")
+        notes.append(_BRIDGE)
     notes += form.notes
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
@@ -454,7 +456,7 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
     if choice != "auto" and (request.functions or request.settings.hosted_tools):
         functions, offered = offered_functions(request, profile)
         if len(functions) < len(request.functions):
-            notes.append(f"{choice!r} was the only function offered: the model takes no function's name")
+            notes.append(f"{choice!r} was the only function offered: the model cannot be told which function to call")
         if offered == "auto":
             notes.append(_FREE.format(choice=choice))
     return tuple(notes)

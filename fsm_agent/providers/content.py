@@ -47,13 +47,13 @@ def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
     if images or (isinstance(part, Document) and part.media_type != PDF):
         return
     kinds = "PDFs" if part.kind == "document" else "images"
-    raise UsageError(f"the model {model!r}: expected messages without {kinds}, which it does not take, got {part!r}")
+    raise UsageError(f"the model {model!r}: expected messages without {kinds}, which it does not support, got {part!r}")
 
 
 def misplaced(part: Image | Document, role: str) -> UsageError:
     """Return the error for an attachment in a message that cannot hold one."""
     return UsageError(
-        f"a message of role {role!r}: expected no {part.kind}, which only a user's message holds, got {part!r}"
+        f"a message of role {role!r}: expected no {part.kind}, which only a user message can contain, got {part!r}"
     )
 
 
@@ -183,7 +183,7 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
         name = unknown[0]
         shown = f"{name}={options[name]!r}" if name not in tool.hidden else name
         raise UsageError(
-            f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} asks for; leave it out"
+            f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} sets; leave it out"
         )
     return options
 

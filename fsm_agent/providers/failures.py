@@ -206,7 +206,7 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
     words = [code for code in report.codes if not code.isdigit()]
     delay_s = _retry_after_s(headers)
     return kind(
-        _shorten_message(message) or f"HTTP {status} with nothing said",
+        _shorten_message(message) or f"HTTP {status} without a message",
         status=status,
         code=_shorten_message(next(iter(words or report.codes), "")[:100]) or None,
         request_id=request_id(headers) or report.request_id,
@@ -327,5 +327,5 @@ def _shorten_message(text: str) -> str:
 
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
     """Return the error for a reply that is a picture without text.  A retry would pay for another picture."""
-    problem = "expected text, got a picture alone; ask a model that answers in words"
+    problem = "expected text, got only an image; use a model that answers with text"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

@@ -173,7 +173,7 @@ def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, An
     if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
         if profile.hosted_with_functions is None:
             raise UsageError(
-                f"the model {model!r} takes no tools of its provider together with functions; leave one kind out"
+                f"the model {model!r} does not support hosted tools together with functions; leave one kind out"
             )
         if profile.hosted_with_functions == "announced":
             config["includeServerSideToolInvocations"] = True
@@ -437,8 +437,7 @@ def _check_name(function: Function) -> None:
     if not _BEGIN.match(function.name):
         raise UsageError(
             f"the name of a function for Gemini: expected a letter or '_' first, got {function.name!r}; rename it,"
-            " such as"
-            f" to {'_' + function.name!r}"
+            f" for example to {'_' + function.name!r}"
         )
 
 

@@ -154,7 +154,7 @@ def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[
         return []
     if message.role == "tool":
         other = next(part for part in message.parts if not isinstance(part, FunctionResult))
-        raise UsageError(f"a message of role 'tool': expected function results alone, got {other.kind!r}")
+        raise UsageError(f"a message of role 'tool': expected only function results, got {other.kind!r}")
     return [{"role": "user", "content": _content(message.parts, model, profile)}]
 
 
@@ -285,7 +285,9 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
     key = wire_type(tool, model=model, wire=WIRE, profile=profile)
     options = set_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
     if not isinstance(tool, WebSearch):
-        raise UsageError(f"the wire {WIRE!r} has no {tool!r}; correct the profile of {model!r}")
+        raise UsageError(
+            f"the wire {WIRE!r} does not support {tool!r}; remove it from hosted_tools of the profile of {model!r}"
+        )
     fields: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
     if tool.user_location is not None:
         fields["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}

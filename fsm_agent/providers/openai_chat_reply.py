@@ -337,11 +337,11 @@ class ChatDecoder(Decoder):
         if self._has_pictures and not self._calls and not any(isinstance(part, Text) for part in parts):
             raise picture_alone(self.headers)
         if self.finish_raw is None and not parts and refusal is None:
-            raise self.bad_reply("the reply has no answer, and no reason why it ended")
+            raise self.bad_reply("the reply has neither an answer nor a finish reason")
         word, _, _ = (self.finish_raw or "").partition(":")  # Gemini adds a detail: "content_filter: SAFETY"
         finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:
-            raise self.bad_reply(f"the model ended with {self.finish_raw!r} and no answer")
+            raise self.bad_reply(f"the model ended with the finish reason {self.finish_raw!r}, without an answer")
         return self.reply_of(
             parts,
             finish,

@@ -122,8 +122,8 @@ class OpenAIResponsesCodec(Codec):
         if not message.text and not message.function_calls:
             kinds = [item_type(part.data) for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
             if asked := [kind for kind in kinds if kind in _UNANSWERABLE and f"{kind}_output" not in kinds]:
-                problem = f"expected an answer, got a {asked[0]!r}, which only its caller could answer"
-                raise BadReply(f"{problem}; use a function in place of that tool", retryable=False)
+                problem = f"expected an answer, got the item {asked[0]!r}, which only the caller could answer"
+                raise BadReply(f"{problem}; replace that tool with a function", retryable=False)
         return reply
 
 
@@ -186,7 +186,8 @@ def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
         return set_options(tool, type_=type_, wire=WIRE)
     if tool.environment in ("desktop", "mobile"):
         raise UsageError(
-            f"environment of the tool {type_!r} of the wire {WIRE!r}: got the unknown {tool.environment!r}"
+            f"environment of the tool {type_!r} of the wire {WIRE!r}: expected 'browser', 'windows', 'mac',"
+            f" 'linux' or 'ubuntu', got {tool.environment!r}"
         )
     return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
 
@@ -213,7 +214,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     check_settings(settings, model, profile)
     if settings.stop:
         raise UsageError(
-            f"stop: expected none, since the wire {WIRE!r} takes no stop sequences, got {settings.stop!r:.200}"
+            f"stop: expected none, since the wire {WIRE!r} does not support stop sequences, got {settings.stop!r:.200}"
         )
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
@@ -276,7 +277,7 @@ class _InputItems:
         if isinstance(part, FunctionResult) or (isinstance(part, Opaque) and part.wire != WIRE):
             return []
         if message.role == "tool":
-            raise UsageError(f"a message of role 'tool': expected function results alone, got {part.kind!r}")
+            raise UsageError(f"a message of role 'tool': expected only function results, got {part.kind!r}")
         if isinstance(part, Opaque):
             return [part.data]
         if isinstance(part, Text):

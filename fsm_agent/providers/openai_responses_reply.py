@@ -343,7 +343,7 @@ class ResponsesDecoder(Decoder):
     def _end(self, response: Mapping[str, Any], status: str) -> None:
         status = text_or_none(response.get("status")) or status
         if response.get("error") or status in _FAILED:
-            problem = {"message": f"the response ended as {status!r}, and no reason was given"}
+            problem = {"message": f"the response ended with the status {status!r}, without a reason"}
             raise self.reported_error(response if response.get("error") else problem)
         self._take_head(response)
         output, details = response.get("output"), response.get("incomplete_details")

@@ -62,7 +62,7 @@ SHAPES = {
     "HTML": (b"<html><head><title>404 Not Found</title></head><body>x</body></html>", "404 Not Found", None),
     "HTML without a title": (b"<html><body><h1>no</h1>\n<p>never</p></body></html>", "no never", None),
     "no UTF-8": (b"no \xff", "no \ufffd", None),
-    "empty": (b"", "HTTP 404 with nothing said", None),
+    "empty": (b"", "HTTP 404 without a message", None),
     "an empty object": ({}, "{}", None),
 }
 

@@ -245,7 +245,7 @@ class TestTheEnd:
     ids=["chat", "gemini"],
 )
 def test_a_picture_alone_is_refused_at_once(codec: Any, document: dict[str, Any]) -> None:
-    with pytest.raises(BadReply, match="picture") as caught:
+    with pytest.raises(BadReply, match="image") as caught:
         whole(codec, document)
     assert not caught.value.retryable
 

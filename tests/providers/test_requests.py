@@ -96,8 +96,8 @@ def test_a_schema_in_words_is_named_and_what_is_said_as_asked_is_not(wire: str) 
     unknown: dict[str, Any] = {"native_schema": False}
     beside: dict[str, Any] = {"schema_with_functions": False}
     for changes, functions, ends in (
-        (unknown, (), "does not take it"),
-        (beside, (ADD,), "beside functions"),
+        (unknown, (), "does not accept this schema"),
+        (beside, (ADD,), "together with functions"),
         (beside, (), None),
     ):
         notes, body = adapted(wire, changes, functions=functions, output=Output(City))
@@ -216,7 +216,7 @@ def test_the_reply_names_it() -> None:
     with served(completion("{}"), seen, "zai:glm-5.1") as client:
         for reply in (client.complete(asked), list(client.stream(asked))[-1]):
             assert [note.partition(":")[0] for note in reply.adapted] == [
-                "the schema was told in words",
+                "the schema was described in words",
                 "tool_choice='required' became 'auto'",
             ]
         assert client.complete(Request(messages=(USER,))).adapted == ()
