@@ -60,7 +60,7 @@ def why_not_served(function: Function) -> str:
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)
-        return f"{tool} depends on {needed}, but each call of a tool is a call of its own; pass depends_on=()"
+        return f"{tool} depends on {needed}, but a server runs each tool call on its own; pass depends_on=()"
     if function.delegate is not None and function.delegate.is_handoff:
         return f"{tool} takes the conversation over, but a server has no conversation; serve the agent itself"
     return ""
@@ -260,9 +260,8 @@ class ToolServer:
 
         if not _is_loopback(host):
             raise UsageError(
-                f"host: expected an address of this machine alone, since the tools have no login, got {host!r:.80};"
-                " pass"
-                " '127.0.0.1', or put official.streamable_http_app(auth=…, token_verifier=…) into a server of yours"
+                f"host: expected a loopback address, because the tools have no login, got {host!r:.80}; pass"
+                " '127.0.0.1', or mount official.streamable_http_app(auth=…, token_verifier=…) in a server of your own"
             )
         shown = f"[{host}]" if ":" in host else host
         names = [f"{name}:*" for name in dict.fromkeys((shown, *_LOOPBACK_NAMES))]

@@ -158,7 +158,9 @@ async def all_tools(client: Client) -> tuple[Tool, ...]:
             tools.append(_bounded(tool))
             size_chars += _size_chars(tools[-1])
             if size_chars > MAX_CHARS:
-                raise ListingTooLong(f"says more than {MAX_CHARS} characters of its tools, up to {tool.name!r:.100}")
+                raise ListingTooLong(
+                    f"describes its tools in more than {MAX_CHARS} characters, up to {tool.name!r:.100}"
+                )
         cursor = page.next_cursor
         if cursor is None:
             return tuple(tools)

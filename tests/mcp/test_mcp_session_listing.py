@@ -47,11 +47,11 @@ class TestBounds:
             ([[tool("x" * (1_000 + 1))]], "name is longer than 1000 characters"),
             (
                 [[tool(f"t{n}", description="x" * MAX_DESCRIPTION_CHARS) for n in range(201)]],
-                f"more than {MAX_CHARS} characters .*'t1[0-9]+'",
+                f"more than {MAX_CHARS} characters, .*'t1[0-9]+'",
             ),
             (
                 [[tool("wide", inputSchema={**OPEN, "enum": ["x" * MAX_CHARS]})]],
-                f"more than {MAX_CHARS} characters .*'wide'",
+                f"more than {MAX_CHARS} characters, .*'wide'",
             ),
         ],
         ids=["a page", "two pages", "pages", "empty pages", "a name", "descriptions", "a schema"],
