@@ -72,7 +72,7 @@ class AgUi(ProtocolTranslator):
                 raise BadRequest("resume: expected each interruptId once, got one twice", "bad_answer")
             return ClientRequest(thread, run, None, answers, payloads=sent)
         if not found.messages or found.messages[-1].role != "user":
-            raise BadRequest("messages: expected the last one to be of the user", "no_message")
+            raise BadRequest("messages: expected the last one to have the role 'user'", "no_message")
         content = found.messages[-1].content or ""
         parts = [content] if isinstance(content, str) else [_part(part) for part in content]
         return ClientRequest(thread, run, user_message(parts), {})

@@ -86,13 +86,13 @@ class AiSdk(ProtocolTranslator):
             answers = {str(p.data.get("key")): _answer(p.data) for p in last.parts if p.type == "data-answer"}
             if answers and any(p.type == "file" or p.text.strip() for p in last.parts):
                 raise BadRequest(
-                    "messages: expected an answer alone in the last one, got something else too", "bad_answer"
+                    "messages: expected only answers in the last one, got a text or a file as well", "bad_answer"
                 )
         if answers:
             return ClientRequest(chat, "", None, answers, last.role == "assistant")
         if last.role != "user":
             raise BadRequest(
-                "messages: expected the last one to be of the user, or to answer an approval", "no_message"
+                "messages: expected the last one to have the role 'user', or to answer an approval", "no_message"
             )
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
         return ClientRequest(chat, check_name("id of the message", last.id), user_message(texts), {})
@@ -185,7 +185,7 @@ class _Part(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if self.type == "data-answer" and not (isinstance(self.data, dict) and self.data.get("key")):
-            raise ValueError("data of data-answer: expected an object with a key")
+            raise ValueError("data of data-answer: expected an object with a 'key'")
 
 
 class _Message(msgspec.Struct):

@@ -102,7 +102,7 @@ class OriginCheck:
         own = self._origins or [f"{scheme}://{host}" for scheme in ("http", "https") if host]
         is_own = headers.get("origin") in own or ("origin" not in headers and not self._forms)
         if not is_own or headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return self._refused("another site must not ask this")
+            return self._refused("requests from other sites are refused")
         is_json = headers.get("content-type", "").partition(";")[0].strip() == "application/json"
         return None if is_json or self._forms else self._refused("expected application/json")
 
@@ -160,7 +160,7 @@ class TokenAuth:
         self._app, self._token, self._path = app, token, path
         self._cookie, self._value = f"fsm_agent_{port}", derive_token(token, "cookie")
         self._names, self._hosts = names, {f"{name}:{port}" for name in names} | {*(names if port == 80 else ())}
-        self._again = f"open the address that 'fsm-agent {command}' has printed"
+        self._again = f"open the address that 'fsm-agent {command}' printed"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -179,9 +179,9 @@ class TokenAuth:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         is_program = scheme.lower() == "bearer" and is_same(bearer, self._token)
         if not is_program and not is_same(request.cookies.get(self._cookie, ""), self._value):
-            return PlainTextResponse(f"this page needs its token; {self._again}", 403)
+            return PlainTextResponse(f"this page requires a token; {self._again}", 403)
         if request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
-            return PlainTextResponse(f"another page must not ask this; {self._again}", 403)
+            return PlainTextResponse(f"requests from other sites are refused; {self._again}", 403)
         return None
 
     def _welcome(self, request: Request) -> Response:

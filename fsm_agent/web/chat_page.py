@@ -143,7 +143,7 @@ class _Pages:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
             async with self._locks.setdefault(who, asyncio.Lock()):  # no other run begins between count and start
                 if kept.message is not None and await to_thread.run_sync(self._is_full, who, self._live.run_of(kept)):
-                    problem = {"error": f"{self._at_once} answers are on their way; wait for one", "code": "too_many"}
+                    problem = {"error": f"{self._at_once} answers are still running; wait for one", "code": "too_many"}
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # users must not see the names of runs and questions

@@ -333,7 +333,7 @@ class RunFollower:
         row = place.past.run
         if is_settled(row) and run not in self._driven:
             if (problem := stuck_problem(row)) is not None:
-                raise ReplayError(f"the run {run!r} is stuck until 'stuck' is answered: {problem}")
+                raise ReplayError(f"the run {run!r} is stuck until its question 'stuck' is answered: {problem}")
             last = place.past.last()
             if row.waits != place.waits or isinstance(last, Done):  # before its end it may only have waited for a time
                 yield place.counted, last
@@ -360,7 +360,7 @@ class RunFollower:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError("this RunFollower is closed, since the service ends")
+            raise UsageError("this RunFollower is closed, because the service is shutting down")
 
     def _start(self, run: str) -> None:
         if self._drives and not self._is_closed and run not in self._driven:

@@ -382,7 +382,7 @@ class Inspector:
     async def events(self, request: Request) -> Response:
         """Respond with a stream of marks of a run, or of the newest run."""
         if self.news.is_full:
-            return PlainTextResponse(f"{MOST_PAGES} pages are followed already", 503, {"retry-after": "5"})
+            return PlainTextResponse(f"{MOST_PAGES} pages already follow runs; close one", 503, {"retry-after": "5"})
         marks = self.news.marks(request.query_params.get("id", ALL))
         return StreamingResponse(_as_events(marks), media_type="text/event-stream")
 
@@ -410,12 +410,12 @@ class Inspector:
         if act is None:
             return PlainTextResponse("unknown action", 404)
         if self.is_read_only:
-            return PlainTextResponse("the inspector only reads; start it without --read-only to answer", 403)
+            return PlainTextResponse("the inspector is read-only; start it without --read-only to answer", 403)
         form = await _form(request)
         if form is None:
-            return PlainTextResponse("expected a form of moderate size, got none or a larger one", 413)
+            return PlainTextResponse(f"expected a form of at most {MOST_BODY} bytes, got none or a larger one", 413)
         if not is_same(form.get("form", ""), self._form_token):
-            return PlainTextResponse("expected a form of this inspector, got another; load its page again", 403)
+            return PlainTextResponse("expected a form of this inspector, got another; reload the page", 403)
         return await run_in_threadpool(self._do, request, act, form)
 
     def _do(self, request: Request, act: Any, form: Mapping[str, str]) -> Response:
