@@ -342,7 +342,7 @@ class CommandClient(SyncVerbs):
             for part in message.parts:
                 if isinstance(part, Image) or (isinstance(part, Document) and in_words(part) is None):
                     raise UsageError(
-                        f"the model {self.name!r}: expected text alone, since it is a command, got {part!r}"
+                        f"the model {self.name!r}: expected only text, since it is a command, got {part!r}"
                     )
         left_out = [name for name in _LEFT_OUT if getattr(settings, name) is not None]
         more = [f"{name}={getattr(settings, name)!r} {LEFT_OUT}" for name in left_out]

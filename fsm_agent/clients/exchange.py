@@ -110,7 +110,7 @@ def over_the_other(
             raise refusal from None
         raise _neither(endpoint, other, request, (refusal, error)) from None
     if endpoint.provider.is_wire_fixed:
-        raise UsageError(f"{refusal}; use the wire {wire!r} of the same provider, which takes it") from None
+        raise UsageError(f"{refusal}; use the wire {wire!r} of the same provider, which supports it") from None
     return other, body, f"the wire {wire!r} was chosen: {refusal}"
 
 
@@ -129,9 +129,9 @@ def _neither(
     for need, settings in _needs(request.settings):
         taking = [name for name, way in wires.items() if _takes(way, request, settings)]
         if not taking:
-            missing.append(f"neither wire takes {need}")
+            missing.append(f"neither wire supports {need}")
         elif len(taking) == 1:
-            missing.append(f"only {taking[0]!r} takes {need}")
+            missing.append(f"only {taking[0]!r} supports {need}")
     if len(missing) < 2:  # settings alone do not explain the refusals
         missing = [f"{name!r}: {refusal}" for name, refusal in zip(wires, refusals, strict=True)]
     name = f"{endpoint.provider.name}:{endpoint.model}"
@@ -289,7 +289,7 @@ class HttpExchange:
         return reply
 
     def late(self) -> TimedOut:
-        return TimedOut(f"no whole reply of {self.shown_url!r} in {self.deadline.timeout_s:g} s")
+        return TimedOut(f"no complete reply from {self.shown_url!r} in {self.deadline.timeout_s:g} s")
 
     def mask(self, text: str) -> str:
         return Secrets(self.find_secrets()).mask(text)

@@ -177,8 +177,8 @@ class RateLimit:
         return 0.0
 
     def _late(self, reservation: Reservation, delay_s: float | None) -> TimedOut:
-        when = "" if delay_s is None else f"; the next one comes in {delay_s:g} s"
-        return TimedOut(f"no turn under {self!r} in {reservation.timeout_s:g} s{when}", retry_after_s=delay_s)
+        when = "" if delay_s is None else f"; the next one is allowed in {delay_s:g} s"
+        return TimedOut(f"{self!r} allowed no request within {reservation.timeout_s:g} s{when}", retry_after_s=delay_s)
 
     def charge(self, reservation: Reservation, tokens: int) -> None:
         """Replace the estimate of ``reservation`` with the tokens that its request has used."""

@@ -147,7 +147,11 @@ def test_what_no_wire_can_do_is_named_with_who_can(server: FaultServer, way: str
     settings = Settings(stop=("x",), hosted_tools=(CodeExecution(),))
     with pytest.raises(UsageError) as caught:
         ran(over(server, "openai:gpt-4o"), way, settings)
-    for named in ("'openai:gpt-4o'", "'openai-responses' takes CodeExecution()", "'openai-chat' takes stop=('x',)"):
+    for named in (
+        "'openai:gpt-4o'",
+        "'openai-responses' supports CodeExecution()",
+        "'openai-chat' supports stop=('x',)",
+    ):
         assert named in str(caught.value)
     assert server.requests == []
 

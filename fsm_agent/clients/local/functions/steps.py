@@ -118,14 +118,15 @@ def _made(request: Request, profile: Profile) -> Making:
                 finish="tool_calls", adapted=question.notes
             )
             return Made(
-                called, f"{function.name!r} was chosen and filled in step by step: this model has no calls of its own"
+                called,
+                f"{function.name!r} was chosen and filled in step by step: this model cannot call functions itself",
             )
     if is_extraction(request):
         reply = yield from extracted(request)
         return Made(reply, f"the fields of {request.output.name!r} were copied from the task, one by one")
     reply = yield Step(plain, is_answer=True)
     if functions:
-        return Made(reply, "the model was asked without functions: none explains the question", is_streamed=True)
+        return Made(reply, "the model was asked without functions: none matches the question", is_streamed=True)
     is_cut = reply.is_cut_off and request.settings.max_tokens is None
     return Made(reply, _CUT if is_cut else "", is_streamed=True)
 
@@ -142,7 +143,7 @@ def _answered(plain: Request) -> Making:
     message = plain.messages[-1]
     results = [part for part in message.parts if isinstance(part, FunctionResult)]
     names = ", ".join([repr(result.name) for result in results])
-    note = f"the answer was made of what {names} returned"
+    note = f"the answer was made from the results of {names}"
     if not plain.output.is_text:
         reply = yield Step(plain, is_answer=True)
         return Made(reply, note, is_streamed=True)

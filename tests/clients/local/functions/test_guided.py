@@ -185,7 +185,7 @@ class TestCalls:
         assert "tools" not in server.chats[0]
         assert [item.text for item in items if isinstance(item, TextDelta)] == ["It ", "is ", "sunny. "]
         assert isinstance(items[-1], Reply)
-        assert "none explains the question" in items[-1].adapted[0]
+        assert "none matches the question" in items[-1].adapted[0]
         assert items[-2] == UsageReported(items[-1].usage), "the only report, of all requests"
         assert sum(isinstance(item, UsageReported) for item in items) == 1
         assert items[-1].usage.input_tokens == 7 + 2 * 5
@@ -224,7 +224,7 @@ class TestAnswers:
         with client_of(server) as client:
             reply = client.complete(with_result("sunny"))
         assert reply.message.text == "It is sunny."
-        assert "'fetch_weather' returned" in reply.adapted[0]
+        assert "the results of 'fetch_weather'" in reply.adapted[0]
         assert "Is it nice in Lisbon?" in server.chats[0]["messages"][-1]["content"]
 
     def test_an_answer_without_the_result_gives_way_to_the_result(self, server: LlamaServer):
@@ -342,7 +342,7 @@ class TestTypedAnswers:
             for length, notes in ((3_000, 0), (6_000, 1)):
                 text = f"weather {'in Lisbon ' * (length // 10)} 12"
                 reply = client.complete(extraction(text).changed(functions=functions))
-                found = [note for note in reply.adapted if "characters the first 4,000 were read" in note]
+                found = [note for note in reply.adapted if note.startswith("only the first 4,000 of ")]
                 assert len(found) == notes, reply.adapted
 
     def test_text_has_no_limit_of_ours(self, server: LlamaServer):
