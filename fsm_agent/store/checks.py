@@ -196,7 +196,7 @@ def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspens
     if suspension is None:
         return None
     check_name("the state", suspension.state)
-    check_text("the key of the question that is heeded", suspension.wakes_on or "")
+    check_text("the key of the question that wakes the run", suspension.wakes_on or "")
     check_questions(suspension.questions)
     if suspension.due_s is None or 0.0 <= suspension.due_s <= MAX_TIME_S:
         return suspension
@@ -246,7 +246,7 @@ def unknown_run(run: str) -> RunUnknown:
 def other_header(run: str) -> RunExists:
     """Return the error for a run that exists with another header."""
     return RunExists(
-        f"the run {run!r} exists already, and it began in another way; choose another name, or call"
+        f"the run {run!r} already exists and began differently; choose another name, or call"
         f" runs.resume({run!r}) to continue that run"
     )
 
@@ -255,7 +255,7 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     """Return the error for a run that exists but was begun with other arguments."""
     others = " and ".join([f"{'other' if name in _WITHOUT_ARTICLE else 'another'} {name}" for name in differs])
     return RunExists(
-        f"the run {run!r} exists already, and it began with {others}; choose another run_id, or call"
+        f"the run {run!r} already exists and began with {others}; choose another run_id, or call"
         f" runs.resume({run!r}) to continue that run"
     )
 
@@ -306,8 +306,7 @@ def newer_store(place: str, version: int, newest: int) -> StoreError:
 def older_store(place: str, version: int, newest: int) -> StoreError:
     """Return the error for a store that must be migrated before it can be read."""
     return StoreError(
-        f"the store {place}: expected version {newest} or newer, which can be read, got {version}; open it once for"
-        " writing, which brings it there"
+        f"the store {place}: expected version {newest}, got {version}; open it once for writing to upgrade it"
     )
 
 
@@ -344,7 +343,7 @@ def check_one_answer(answers: Any) -> None:
     """Refuse a ``signal_id`` unless there is exactly one answer, with its key."""
     if not isinstance(answers, Mapping) or len(answers) != 1:
         given = f"{len(answers)} answers" if isinstance(answers, Mapping) else "an answer without its key"
-        raise UsageError(f"signal_id=: expected one answer by its key, got {given}; post each answer alone")
+        raise UsageError(f"signal_id=: expected one answer by its key, got {given}; post one answer at a time")
 
 
 def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:

@@ -250,7 +250,7 @@ class Claims:
             self.give_back(lease, loaded)
             there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
-                there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
+                there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost the run"
             raise StoreError(f"{there}; call runs.resume({journal.run!r}) to continue it")
         return process, self._make_recorder(lease, process, factory, loaded.signals, waits=loaded.run.waits)
 

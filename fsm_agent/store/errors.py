@@ -159,8 +159,8 @@ class SignalExists(StoreError):
 
     def __str__(self) -> str:
         return (
-            f"signal_id={self.signal_id!r}: the run {self.run!r} has a signal of this id and another content; give each"
-            " signal an id of its own, and repeat an id only to repeat its signal"
+            f"signal_id={self.signal_id!r}: the run {self.run!r} already has a signal with this id and other content;"
+            " use a new id for each signal, and repeat an id only to repeat its signal"
         )
 
 

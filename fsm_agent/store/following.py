@@ -75,7 +75,7 @@ class Follower:
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
             there = f"the run {loaded.run.id!r} had {self.n} entries, and now has {loaded.run.n}"
-            raise JournalError(f"{there}: it was deleted and begun again")
+            raise JournalError(f"{there}: it was deleted and started again")
         if self.problem is None:
             yield from self._replayed(loaded.lines)
         if self.problem is not None:
@@ -101,7 +101,7 @@ class Follower:
             yield from written_events(self._runs, self.run.id, told, self._n_told, has_functions=has_functions)
             if is_back:
                 _log.warning(
-                    "run %s: events before entry %d are told as they were written: %s",
+                    "run %s: events before entry %d are reported as they were written: %s",
                     self.run.id,
                     rest_n,
                     self.problem,

@@ -279,7 +279,7 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
         try:
             line = line_of(text)
             if line.n != len(found) + 1:
-                return found, f"entry {len(found) + 1}: it calls itself entry {line.n}"
+                return found, f"entry {len(found) + 1}: expected the number {len(found) + 1}, got {line.n}"
             found.append((line, json.loads(bytes(line.outcome))))
         except (JournalError, ValueError, RecursionError) as error:
             return found, f"entry {len(found) + 1}: {error}"

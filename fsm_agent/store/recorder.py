@@ -343,7 +343,7 @@ class StoreRecorder:
                 assert lease is not None
                 self.store.append(lease, lease.n, (), Suspension(state=row.state, due_s=0.0, questions=row.waits))
             except StoreError as error:
-                _log.warning("run %s has ended, and %s, which it began, still rests: %s", self.run, run, error)
+                _log.warning("run %s has ended, but its nested run %s could not be made due: %s", self.run, run, error)
 
     def _ask_now(self) -> None:
         """Ask the questions that people may answer while the run goes on.  Fetch answers that are already there."""

@@ -445,8 +445,7 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
         problem = "it kept no state from before its failure"
     raise UsageError(
         f"the run {run.id!r} cannot be retried: {problem}; call fork({run.id!r}, step=…) to continue from a step of"
-        " your"
-        " choice"
+        " your choice"
     )
 
 

@@ -62,7 +62,7 @@ class SqlStore(ABC):
 
     def __reduce__(self) -> Any:  # for `copy` and `pickle`; a copy would share the connections of the original
         kind = type(self).__name__
-        raise UsageError(f"a {kind}: expected the store itself, got a request for its copy; share it, or open another")
+        raise UsageError(f"a {kind} cannot be copied or pickled; share it, or open another")
 
     # Each database implements these
 

@@ -72,7 +72,7 @@ def version_of(c: Sql, place: str) -> int | None:
         raise checks.newer_store(place, version, newest())
     if version < FIRST:
         raise StoreError(
-            f"{place}: expected version {FIRST} or newer, got {version}, of a release before the first; use a new place"
+            f"{place}: expected version {FIRST} or newer, got {version}, which a prerelease wrote; use a new place"
         )
     return int(version)
 
@@ -87,8 +87,8 @@ def prepare(c: Sql, place: str) -> None:
     if (version := version_of(c, place)) is None:
         if c(c.is_taken):
             raise StoreError(
-                f"{place}: expected a store, or an empty place, got the tables of another program or of a release"
-                " before the first; use a place of its own"
+                f"{place}: expected a store, or an empty place, got the tables of another program or of a"
+                " prerelease; use a separate database or file"
             )
         version = FIRST
         _execute(c, TABLES)
