@@ -142,7 +142,7 @@ class Loading:
         if str(self.file) in self.opened[:-1]:
             circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])
             raise PromptFileError(
-                PromptFileProblem(str(self.file), 0, f"expected handlers without a circle, got {circle}")
+                PromptFileProblem(str(self.file), 0, f"expected handlers without a cycle, got {circle}")
             )
         content = read(self.file, self.within)
         template = self._guarded("template", 0, lambda: template_in(content, self.file, self.within))

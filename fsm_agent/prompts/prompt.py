@@ -238,7 +238,8 @@ class Prompt(KnownArguments, Generic[Out]):
             )
         if ANSWER in names and self.output is not str:
             raise PromptError(
-                f"functions of prompt {self.path!r}: expected another name than {ANSWER}, which takes the answer"
+                f"functions of prompt {self.path!r}: expected a name other than {ANSWER}, which is reserved for the"
+                " answer"
             )
         if not asked:
             check_dependencies(functions, f"prompt {self.path!r}")
@@ -257,7 +258,8 @@ class Prompt(KnownArguments, Generic[Out]):
         template = self.finalizer if isinstance(self.finalizer, str) else self.finalizer.template
         if isinstance(self.finalizer, Prompt) and (self.finalizer.offers or self.finalizer.hosted_tools):
             raise PromptError(
-                f"the finalizer of prompt {self.path!r}: expected no functions, which it cannot offer, got some"
+                f"the finalizer of prompt {self.path!r}: expected no functions, since a finalizer cannot offer any, got"
+                " some"
             )
         if unknown := ", ".join(sorted(variables(template) - {"answer"})):
             raise PromptError(

@@ -424,7 +424,7 @@ class _Gathering:
         path = str(self.root / name)
         if path in self.open:
             circle = " -> ".join([*self.open[self.open.index(path) :], path])
-            raise _problem(file, f"expected includes without a circle, got {circle}", line)
+            raise _problem(file, f"expected includes without a cycle, got {circle}", line)
         if name in self.parts:
             return
         if len(self.parts) >= MAX_PARTS:

@@ -160,8 +160,8 @@ def _read_template_file(file: Any, base: type) -> str:
     origin = getattr(sys.modules.get(base.__module__), "__file__", None)
     folders = [*([Path(origin).absolute().parent] if origin else []), Path.cwd()]
     advice = (
-        ". Is its name spelled right, is the path relative to the class's module or to the working directory, and is it"
-        " packaged?"
+        "; check its spelling, that the path is relative to the module of the class or to the working directory, and"
+        " that the file is packaged"
     )
     return read_template(found(file, folders, base.__qualname__, advice))
 

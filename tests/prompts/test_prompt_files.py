@@ -252,7 +252,7 @@ class TestHandlers:
 
     def test_prompts_in_a_circle(self, folder):
         write(folder / "shop/again.jinja", 'on_exception = {prompt = "shop/count"}', "{{ error_message }}")
-        assert "circle" in refusal(folder, 'on_exception = {prompt = "shop/again"}')
+        assert "cycle" in refusal(folder, 'on_exception = {prompt = "shop/again"}')
 
     def test_in_two_places(self, folder):
         write(folder / "shop/count.final.jinja", text="Stop.")
