@@ -44,7 +44,7 @@ def imported(module: str, named: str) -> Any:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
             raise ConfigError(
-                f"{named!r:.80}: the module {error.name!r} is neither here nor installed{meant}"
+                f"{named!r:.80}: the module {error.name!r} is neither in the working directory nor installed{meant}"
             ) from None
         raise ConfigError(f"the module of {named!r:.80} cannot be imported: {error}{_position(error)}") from error
     except KeyboardInterrupt:

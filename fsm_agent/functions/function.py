@@ -39,8 +39,8 @@ FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider accepts
 _LONG = 1 << 64
 _NO_DOCSTRINGS = (
-    "python -OO removes docstrings, so models learn neither what functions are for nor what their arguments mean;"
-    " use -O, or pass each a description="
+    "python -OO removes docstrings, so models see no descriptions of functions and arguments;"
+    " use -O, or pass description=… to each function"
 )
 
 
@@ -97,7 +97,8 @@ class Function(Policy, Generic[P, R, Deps]):
             raise UsageError(f"call of function {self.name!r}: expected a callable, got {self.call!r:.80}")
         if self.acall and not self.call:
             raise UsageError(
-                f"call of function {self.name!r}: expected one beside acall, its twin under asyncio; add it"
+                f"call of function {self.name!r}: expected a plain function besides acall, got None; pass call=… as"
+                " well"
             )
         object.__setattr__(self, "description", self.description or "")
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""

@@ -35,7 +35,7 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
         elif isinstance(tool, HostedMCP) and tool.require_approval != "never":
             if tool.label in own:
                 raise PromptError(
-                    f"the name of the function {tool.label!r}: expected another, since the calls of the MCP server"
+                    f"the name of the function {tool.label!r}: expected another name, since calls of the MCP server"
                     f" {tool.label!r} are approved under it; rename the function or the label"
                 )
             answers[tool.label] = Function(

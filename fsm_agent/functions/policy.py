@@ -110,10 +110,10 @@ def check_policy(policy: Policy, owner: str) -> None:
     require_fields(policy, owner, _POLICY)
     if policy.once and (policy.retries or policy.on_error == "retry"):
         raise UsageError(
-            f"{owner}: expected no retries beside once=True, since it must not run twice; remove one of them"
+            f"{owner}: expected either retries or once=True, which forbids a second run, got both; remove one"
         )
     if policy.reconcile is not None and not policy.once:
-        raise UsageError(f"reconcile of {owner}: expected once=True, of which reconcile finds out the result; add it")
+        raise UsageError(f"reconcile of {owner}: expected once=True, got False; pass once=True, or remove reconcile")
 
 
 def check_names(policy: Iterable[str]) -> None:

@@ -431,7 +431,7 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
     if untaken := [key for key in (*properties, *required) if key not in names and not is_open]:
         raise UsageError(
-            f"what is linked to function {name!r}: expected a parameter {untaken[0]!r}, as its schema offers"
+            f"what is linked to function {name!r}: expected a parameter {untaken[0]!r}, which its schema has, got none"
         )
     needed = [p.name for p in kept if p.name in names and p.default is p.empty]
     if missing := [key for key in needed if key not in required]:
@@ -463,7 +463,7 @@ def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
         signature = inspect.signature(call)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the parameters of function {name!r} are unknown; wrap it in a function that has them"
+            f"the signature of function {name!r} cannot be read; wrap it in a function with named parameters"
         ) from error
     first = next(iter(signature.parameters.values()), None)
     owner = getattr(call, "__qualname__", "").rpartition(".")[0]
@@ -557,8 +557,7 @@ def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], 
         if index == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in bound:
             raise UsageError(
                 f"parameter {key!r} of function {name!r}: expected an annotation, got none; annotate it with"
-                " Context for"
-                " what the agent gives, or with another type for what the model gives"
+                " Context, or with the type of an argument that the model gives"
             )
         if key in bound or not _mentions_context(hints.get(key)):
             continue
@@ -566,8 +565,7 @@ def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], 
         if index > 0 or not by_position or not _is_context(hints[key]):
             raise UsageError(
                 f"parameter {key!r} of function {name!r}: expected the Context as the first parameter, by position;"
-                " move"
-                " it there, annotated Context or Context[…]"
+                " move it there, annotated Context or Context[…]"
             )
         context = key
     return context

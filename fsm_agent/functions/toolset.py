@@ -119,7 +119,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
-        raise PromptError(f"functions of {owner} depend on each other in a circle: {circle}") from error
+        raise PromptError(f"functions of {owner} depend on each other in a cycle: {circle}") from error
 
 
 class _Entry(Value, frozen=True):
@@ -194,7 +194,9 @@ class Toolset(Generic[Deps]):
             UsageError: If `decides_per_call` is true, since a list would offer all functions to every caller.
         """
         if self.decides_per_call:
-            raise UsageError(f"toolset {self.name!r} decides for each agent call; call its for_call(deps)")
+            raise UsageError(
+                f"toolset {self.name!r} chooses its functions for each agent call; iterate over for_call(deps) instead"
+            )
         return iter(self.functions)
 
     def __len__(self) -> int:

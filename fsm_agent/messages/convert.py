@@ -94,7 +94,7 @@ class _Reader:
         """Check that the list does not end between the results of a round.  It may end with the calls."""
         if self._open and self._has_results:
             raise UsageError(
-                f"the messages: expected the result of the call {next(iter(self._open))!r} before their end"
+                f"the messages: expected a result of the call {next(iter(self._open))!r} at the end, got none"
             )
 
     def _convert(self, where: str, item: ChatDict, index: int) -> Message:

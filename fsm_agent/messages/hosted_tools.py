@@ -131,7 +131,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
     def __reduce__(self) -> tuple[Any, ...]:
         raise UsageError(
             f"the MCP server {self.label!r} cannot be pickled: its url, authorization and headers may hold a secret;"
-            " make one in the other process"
+            " create it in the other process"
         )
 
     def __post_init__(self) -> None:

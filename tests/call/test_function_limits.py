@@ -203,8 +203,8 @@ class TestDependencies:
     @pytest.mark.parametrize(
         ("functions", "says"),
         [
-            ((named("a", "b"), named("b", "a")), "in a circle: "),
-            ((named("a", "a"),), "in a circle: a -> a"),
+            ((named("a", "b"), named("b", "a")), "in a cycle: "),
+            ((named("a", "a"),), "in a cycle: a -> a"),
             ((named("fetch", "logon"), LOGIN), "'fetch' .*'logon'.*'login'"),
         ],
     )

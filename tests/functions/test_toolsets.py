@@ -91,7 +91,7 @@ class TestDependencies:
     def test_a_long_chain_is_no_circle(self):
         chain = [named("f0"), *[named(f"f{n}", "", f"f{n - 1}") for n in range(1, 2000)]]
         assert len(Toolset(chain).functions) == 2000
-        with pytest.raises(PromptError, match="circle"):
+        with pytest.raises(PromptError, match="cycle"):
             Toolset([named("f0", "", "f1999"), *chain[1:]])
 
     @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12))
@@ -104,7 +104,7 @@ class TestDependencies:
         if len(met) == 8:
             assert len(Toolset(functions).functions) == 8
         else:
-            with pytest.raises(PromptError, match="circle"):
+            with pytest.raises(PromptError, match="cycle"):
                 Toolset(functions)
 
 
