@@ -153,8 +153,8 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
     """Refuse a call without deps if its system prompt is a function that needs them."""
     if deps is None and is_of_deps(system) and not _takes(system, ()):
         raise UsageError(
-            f"deps=: expected some, got None: system of the agent {agent!r} is a function of them; pass deps=…, or give"
-            " its parameter a default if it can do without"
+            f"deps=: expected a value, got None: system of the agent {agent!r} is a function of the deps; pass deps=…,"
+            " or give its parameter a default"
         )
 
 
@@ -341,8 +341,8 @@ def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> Reso
         case Dialog() | list() | tuple():
             if after is not None:
                 raise UsageError(
-                    "after=: expected none beside a task that is a dialog, since that is the whole conversation;"
-                    " leave one of them out, or pass the newest message alone as the task"
+                    "after=: expected None, since the task is a dialog and holds the whole conversation; leave after"
+                    " out, or pass only the newest message as the task"
                 )
             dialog = task if isinstance(task, Dialog) else Dialog(task)
             prompt = dialog.top_prompt or prompt
@@ -376,7 +376,7 @@ def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> P
         return payload
     if client.name not in agent._blind:
         agent._blind.add(client.name)
-        LOG.warning("the model %r takes no images or PDFs; they are left out of its requests", client.name)
+        LOG.warning("the model %r does not support images or PDFs; they are left out of its requests", client.name)
     return seen
 
 

@@ -199,7 +199,7 @@ def classes_of(classes: object) -> dict[str, Any]:
         raise invalid("classes", classes, right)
     by_name = {name_of(label): label for label in labels}
     if len(by_name) < len(labels):
-        raise UsageError(f"classes: expected names that differ, got one twice in {safe_repr(labels)}")
+        raise UsageError(f"classes: expected different names, got one twice in {safe_repr(labels)}")
     return by_name
 
 

@@ -32,11 +32,11 @@ from fsm_agent.validation import require
 
 # Policies of a Python function that are set elsewhere for an agent.
 _ELSEWHERE = {
-    "acall": "{a} is driven as the call that asks it is",
-    "blocking": "{a} blocks no other task",
-    "retries": "limits=Limits(recalls=…, parse_retries=…) of the agent say how often it tries",
-    "once": "what must not run twice is one of {the}'s own functions",
-    "reconcile": "what must not run twice is one of {the}'s own functions",
+    "acall": "{a} runs on the driver of the call that uses it",
+    "blocking": "{a} never blocks the event loop",
+    "retries": "limits=Limits(recalls=…, parse_retries=…) of the agent set its retries",
+    "once": "set it on the functions of {the} that must not run twice",
+    "reconcile": "set it on the functions of {the} that must not run twice",
     "middleware": "{a} has hooks=[…], and its functions may have middleware",
 }
 
@@ -114,7 +114,7 @@ def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
             advice = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
-            raise UsageError(f"the {kind} {name!r} as a function takes no {policy_name}: {advice}")
+            raise UsageError(f"the {kind} {name!r} as a function does not support {policy_name}: {advice}")
     if policy.get("on_error") == "retry":
         raise UsageError(f"the {kind} {name!r} as a function is not retried: {_ELSEWHERE['retries']}")
 
@@ -262,7 +262,8 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
     if agent.results is not None and asked:
         raise UsageError(
             f"results of the agent {agent.name!r}: expected none, since its function {asked[0]!r} is an agent, whose"
-            " result passes no ResultPipeline; use as_function(format=…), or a Python function that calls the agent"
+            " result does not pass through a ResultPipeline; use as_function(format=…), or a Python function that calls"
+            " the agent"
         )
     for name, delegate in _handoffs(prompt):
         if not (delegate.is_known or is_late) or prompt.parser is not None:

@@ -45,7 +45,7 @@ def check_agent(agent: Any) -> None:
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
-            "name: expected a name of the agent's own, by which its store finds its runs, got none;"
+            "name: expected a name for the agent, by which its store finds its runs, got none;"
             " pass one, such as name='support'"
         )
     _check_environment(agent.environment)

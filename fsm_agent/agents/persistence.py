@@ -82,7 +82,9 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
         seed = seed_of(header)
         if seed.prompt != (prompt or agent.prompt).path:
             actual = "the agent's own" if prompt is None else repr(prompt.path or prompt)
-            began = f"{seed.prompt!r}, with which the run began" if seed.prompt else "that with which the run began"
+            began = (
+                f"{seed.prompt!r}, with which the run began" if seed.prompt else "the prompt with which the run began"
+            )
             raise UsageError(f"prompt: expected {began}, got {actual}; pass prompt=…")
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
         resolved = agent._resolve_prompt(prompt, {**options, "deps": deps})

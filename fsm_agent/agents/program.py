@@ -125,13 +125,15 @@ class Program(SyncVerbs):
     def _failure(self, error: Exception) -> ProgramError:
         """Return the error for a function's exception.  Its request is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
-            return ProgramError(f"{self._named} has not returned in time")
+            return ProgramError(f"{self._named} did not return in time")
         text = " ".join(mask_keys(error_text(error)).split())
         text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
         told = with_place(f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": "), error)
         if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # a call or a flow is suspended
-            waits = with_place(f"{self._named} cannot wait for a person, as what it called does", error)
-            told = f"{waits}; pass approve=… to that agent, which decides at once, or use a flow, which can wait, as"
+            waits = with_place(
+                f"{self._named} called an agent or a flow that waits for a person, but it cannot wait itself", error
+            )
+            told = f"{waits}; pass approve=… to that agent to decide at once, or use a flow, which can wait, as in"
             told += " flow.bound(agent.agents)"
         return ProgramError(told)
 

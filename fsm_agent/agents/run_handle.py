@@ -216,12 +216,12 @@ class RunHandle(Generic[Result]):
 
     def _check_stuck(self, run: Run) -> None:
         if (problem := stuck_problem(run)) is not None:
-            raise ReplayError(f"the run {self.run_id!r} is stuck until 'stuck' is answered: {problem}")
+            raise ReplayError(f"the run {self.run_id!r} is stuck until its question 'stuck' is answered: {problem}")
 
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:
             run = self._runs.store.get(self.run_id)
-            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has it; start a worker"
+            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has claimed it; start a worker"
             if run.holder is None and run.due_s != 0.0:
                 who = "it is not due yet"
         except StoreError as error:
@@ -278,5 +278,5 @@ def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str
     if not is_amount(delay_s):
         raise invalid("delay_s", delay_s, "a number of seconds from 0 on")
     if time.time() + delay_s > MAX_TIME_S:
-        raise UsageError(f"delay_s: expected seconds until the year 9999 at most, got {delay_s!r}")
+        raise UsageError(f"delay_s: expected a delay that ends by the year 9999, got {delay_s!r}")
     return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)

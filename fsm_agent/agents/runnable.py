@@ -289,7 +289,8 @@ def _process_in(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> An
     for name, value in options.items():
         if value is not None and value is not False and value != "":
             raise UsageError(
-                f"{name}: expected none beside {_a_process(runnable)}, which has its own; pass prepare(…, {name}=…)"
+                f"{name}: expected none for {_a_process(runnable)}, which already has its own; pass prepare(…,"
+                f" {name}=…)"
             )
     return task
 
