@@ -91,7 +91,7 @@ def _requested(call: Any, name: str) -> FunctionCall:
     for f in (*record.round, *reversed(record.function_calls)):
         if f.id == id:
             return f  # type: ignore[no-any-return]
-    raise AssertionError(f"{call} has the agent {name!r} inside, and no function call is it")
+    raise AssertionError(f"{call} has the nested process {name!r}, but no function call with its id")
 
 
 def _inside_of(path: str, event: Event) -> Event:

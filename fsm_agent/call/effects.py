@@ -302,7 +302,7 @@ def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
         case AskApproval():
             return f"{step}; or give the agent an approver with approve=…{later}"
         case Reconcile():
-            return f"it had begun and must not run twice, and its result is unknown; {step}{later}"
+            return f"it was started, must not run twice, and its result is unknown; {step}{later}"
         case RunFunction():
             return f"the function has no callable; {step}; or link() one to it{later}"
     return f"it needs an answer; {step}{later}"  # an inner flow

@@ -129,7 +129,7 @@ def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
         return governing.expected.kept(value, read)
     document = _written(value, governing)
     if (again := read(document)) != value:
-        raise ValueError(f"it would be read again as {safe_repr(again)}")
+        raise ValueError(f"it would be read back as {safe_repr(again)}")
     return document
 
 

@@ -241,9 +241,9 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
     table = tuple(rows)
     alike = [row for row in _rows_of(table, step.trigger, source) if is_it(row)[0]]
     if len(alike) != 1:  # the trace only names the guard, which two rows may have in common
-        known = "that step in none of its rows" if not alike else f"{len(alike)} rows with a guard named {step.guard!r}"
+        known = "no row for it" if not alike else f"{len(alike)} rows with a guard named {step.guard!r}"
         name = row_name(source, step.trigger, to, step.guard)
-        raise UsageError(f"the step: expected one that a single row of the table takes, got {name} and {known}")
+        raise UsageError(f"the step: expected exactly one row of the table for {name}, got {known}")
     return _explanation(table, step.trigger, source, is_it)
 
 

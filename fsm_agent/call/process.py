@@ -389,8 +389,8 @@ class BaseProcess:
                 *_, (inside, _) = along(self, event.path)
             except LookupError as error:
                 raise UsageError(
-                    f"the step: expected one of a process inside that this one still has, got one of {event.path!r}; a"
-                    " run that was read from a store has those that have not ended"
+                    "the step: expected one of a nested process that this process still holds, got one of"
+                    f" {event.path!r}; a run that was read from a store holds only nested processes that have not ended"
                 ) from error
             return inside.process.explain(event.event)  # type: ignore[no-any-return]
         if isinstance(event, Stepped):

@@ -358,7 +358,7 @@ def restore(
     check_change(call, on_change)
     if missing := sorted({f.name for f in call.record.pending} - call.prompt.by_name.keys()):
         raise SnapshotError(
-            f"the prompt: expected the functions that the snapshot waits for, lacks {', '.join(missing)}"
+            f"the prompt: expected the functions that the snapshot waits for, got none named {' or '.join(missing)}"
         )
     _check_the_check(call)
     if (problem := lost_approval(call)) is not None:

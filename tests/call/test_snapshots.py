@@ -82,7 +82,7 @@ def test_a_damaged_snapshot_is_refused_by_name(damage, says):
 
 
 def test_a_prompt_without_the_function_that_is_waited_for_is_refused():
-    with pytest.raises(SnapshotError, match="add, erase"):
+    with pytest.raises(SnapshotError, match="add or erase"):
         restore(snapshot(waiting()), Prompt("x", path="walk"))
 
 
