@@ -469,7 +469,7 @@ def _check_takers(where: str, flow: FlowDefinition[Any]) -> None:
     for row in flow.own_rows:
         if id(row) not in useful:
             right = "remove it, or move it up"
-            raise FlowError(f"{where}: row {row!r}: expected a case that earlier rows leave, got none; {right}")
+            raise FlowError(f"{where}: row {row!r}: expected a case that no earlier row takes, got none; {right}")
     for state in flow.live:
         _check_taken(where, state, takers)
 

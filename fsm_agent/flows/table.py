@@ -136,7 +136,10 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
         ways = [one for one in found if one.trigger not in ENDS and one.source is not row.to]
         before = reached_from([start], ways) & live.keys() - {row.to.name}
         if not before.difference(own):
-            raise FlowError(f"{where}: row {row!r}: expected a state that other rows leave to it, got none; remove it")
+            raise FlowError(
+                f"{where}: row {row!r}: expected a state without a row of its own for {row.trigger!r}, got none; remove"
+                " it"
+            )
         for name, state in live.items():
             if name in before and name not in own:
                 found.append(Row(state, row.trigger, row.to, None, row.action, rule=FIRST_TIME))
