@@ -86,4 +86,4 @@ class PostsInside:
         """Refuse all remaining posts, because the process rests."""
         for post in self._posts:
             assert self._recorder is not None
-            self._recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} any longer"))
+            self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))

@@ -180,4 +180,4 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     if left := {task for task in tasks if task.cancel()}:
         _, left = await asyncio.wait(left, timeout=LEAVE_S)
     if left:
-        _log.warning("the worker leaves %d runs behind, which hang; their leases end with it", len(left))
+        _log.warning("the worker stops while %d runs still hang; their leases end with the worker", len(left))

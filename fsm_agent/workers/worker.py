@@ -130,13 +130,9 @@ class Worker:
         for agent in given:
             require("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
         for agent in chain.from_iterable(agent._sub_runnables for agent in given):
-            require(
-                "name of an agent", agent.name, agent.name != UNNAMED, "a name of its own, by which it finds its runs"
-            )
+            require("name of an agent", agent.name, agent.name != UNNAMED, "a name, by which it finds its runs")
             if self._agents.setdefault(agent.name, agent) is not agent:
-                raise UsageError(
-                    f"agents: expected a name of its own for each, got two named {agent.name!r}; rename one"
-                )
+                raise UsageError(f"agents: expected different names, got two named {agent.name!r}; rename one")
         require("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
             agent._check_deps(deps)
@@ -514,7 +510,9 @@ class Worker:
             _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return
         if is_in_vain or not is_of_code(error):
-            _log.warning("run %s of agent %r raised and is given back", lease.run, lease.agent, exc_info=error)
+            _log.warning(
+                "run %s of agent %r raised an exception and is given back", lease.run, lease.agent, exc_info=error
+            )
         else:  # the error says what differs; a traceback would show only the code that reads journals
             stuck = "" if self.on_change == "stop" else f", or answer its question {STUCK!r} with RunAgain or Cancelled"
             _log.warning(
