@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
@@ -139,6 +140,28 @@ def at_once(path: Path) -> Iterator[str]:
     for node in tree_of(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fsm_agent"):
             yield from {node.module or "", *[f"{node.module}.{alias.name}" for alias in node.names]}
+
+
+def test_a_room_loads_whole_rooms_before_modules_of_them() -> None:
+    """Or two threads wait for each other: one loads the room, and the other one a module of it."""
+    rooms = {name for name in MODULES if name and (PACKAGE / name / "__init__.py").is_file()} - {"_internal", "cli"}
+    loaded = dict[str, set[str]]()
+    for room in rooms:
+        before = takewhile(
+            lambda node: "fsm_agent" not in str(getattr(node, "module", "")), tree_of(MODULES[room]).body
+        )
+        names = [alias.name for node in before if isinstance(node, ast.Import) for alias in node.names]
+        loaded[room] = {name.removeprefix("fsm_agent.") for name in names} & rooms
+    for module, path in MODULES.items():
+        room = module.partition(".")[0]
+        if room in rooms:
+            known, left = {room}, [room]
+            while left:
+                new = loaded[left.pop()] - known
+                known |= new
+                left += new
+            used = {name.split(".")[1] for name in at_once(path) if "." in name} & rooms
+            assert used <= known, f"{room} loads modules of {used - known} first"
 
 
 @pytest.mark.parametrize("library", CHOSEN_IN)

@@ -54,11 +54,12 @@ def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, say)
 
 FIRST_NAMES = """
 import threading, fsm_agent
-names = ("Agent", "Prompt", "Limits", "Settings", "Worker", "function", "MCPServer", "SqliteStore")
+from importlib import import_module
+names = ("Agent", "Prompt", "Limits", "store", "flows", "Worker", "web", "testing", "MCPServer", "SqliteStore")
 at_once, found = threading.Barrier(len(names)), []
 def first(name):
     at_once.wait()
-    found.append(getattr(fsm_agent, name))
+    found.append(import_module(f"fsm_agent.{name}") if name.islower() else getattr(fsm_agent, name))
 threads = [threading.Thread(target=first, args=[name]) for name in names]
 [thread.start() for thread in threads]
 [thread.join(60) for thread in threads]

@@ -3,6 +3,8 @@
 This package neither makes decisions nor waits.  Agents start calls, and drivers run them.
 """
 
+import fsm_agent.clients  # before its modules; see CONTRIBUTING.md
+import fsm_agent.store  # before its modules; see CONTRIBUTING.md
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase, AsyncAgentBase, build_agent
 from fsm_agent.agents.batch import TaskResult, TaskResults

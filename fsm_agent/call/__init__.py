@@ -4,6 +4,7 @@ All decisions are made here.  The code is pure: it uses no clock, no network and
 is an effect, which `fsm_agent.runtime` performs.
 """
 
+import fsm_agent.prompts  # before its modules; see CONTRIBUTING.md
 from fsm_agent.call.budget import Price
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.composite import CompositeProcess

@@ -3,6 +3,8 @@
 A client sends each request once.  The state machine of a call decides when to retry.
 """
 
+import fsm_agent.providers  # before its modules; see CONTRIBUTING.md
+import fsm_agent.runtime  # before its modules; see CONTRIBUTING.md
 from fsm_agent.clients.client import client_for, register_client
 from fsm_agent.clients.command import CommandClient, JsonFields
 from fsm_agent.clients.fallback import FallbackClient

@@ -4,6 +4,7 @@ Each request has its own view, and the dialog itself stays whole.  Nothing here 
 makes the extra request for a summary.
 """
 
+import fsm_agent.call  # before its modules; see CONTRIBUTING.md
 from fsm_agent.context.budget import Budget, ContextPlan, default_passes
 from fsm_agent.context.passes import compress, context_release, keep_last, mask, once, relevant, shorten
 from fsm_agent.context.summary import summarize

@@ -3,6 +3,7 @@
 Diagrams are made from tables and traces.
 """
 
+import fsm_agent.call  # before its modules; see CONTRIBUTING.md
 from fsm_agent.diagrams.diagram import call_diagram, trace_diagram, write_call_diagram
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, render, write
 

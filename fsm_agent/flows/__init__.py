@@ -5,6 +5,8 @@ the decisions of a running flow and are pure.  A `Flow` drives its runs with the
 `Agent`.  Agents do not depend on flows.
 """
 
+import fsm_agent.agents  # before its modules; see CONTRIBUTING.md
+import fsm_agent.diagrams  # before its modules; see CONTRIBUTING.md
 from fsm_agent.flows.declare import ask, each, end, execute, gather, pause, race, subflow, wait
 from fsm_agent.flows.diagram import flow_diagram, run_diagram
 from fsm_agent.flows.errors import FlowError

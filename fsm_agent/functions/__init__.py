@@ -3,6 +3,7 @@
 This package describes functions and checks their arguments.  `fsm_agent.runtime` runs them.
 """
 
+import fsm_agent.messages  # before its modules; see CONTRIBUTING.md
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, function, register_function
 from fsm_agent.functions.policy import Default, Policy, Retries

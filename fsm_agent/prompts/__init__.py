@@ -3,6 +3,7 @@
 Apart from reading template files, everything here is pure.  Nothing here depends on a provider or on call state.
 """
 
+import fsm_agent.functions  # before its modules; see CONTRIBUTING.md
 from fsm_agent.prompts.actions import Action, ActionSet, Attribute, InnerText
 from fsm_agent.prompts.dialog import Dialog, Dialogs
 from fsm_agent.prompts.fields import PromptChoice, PromptField

@@ -3,6 +3,7 @@
 A `Codec` writes requests and makes a `Decoder` for each response.  `providers` lists the named providers.
 """
 
+import fsm_agent.call  # before its modules; see CONTRIBUTING.md
 from fsm_agent.providers.anthropic import AnthropicCodec, AnthropicProfile
 from fsm_agent.providers.catalog import Api, Provider, providers, register_provider
 from fsm_agent.providers.codec import Codec, Profile, check_settings, merged_body, offered_functions, taken_settings

@@ -4,6 +4,7 @@ The sync and the asyncio driver share one loop, which `driver` explains.  The tr
 happens next.
 """
 
+import fsm_agent.context  # before its modules; see CONTRIBUTING.md
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.environment import Clock, Environment, SystemClock, known_price
 from fsm_agent.runtime.log import LoggingHook

@@ -3,6 +3,7 @@
 A store knows lines, leases and signals, but no agents.  `fsm_agent.call.journal` defines what a line means.
 """
 
+import fsm_agent.runtime  # before its modules; see CONTRIBUTING.md
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,

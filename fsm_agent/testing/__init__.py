@@ -3,6 +3,7 @@
 The pytest plugin is in `pytest_plugin`.
 """
 
+import fsm_agent.flows  # before its modules; see CONTRIBUTING.md
 from fsm_agent.testing.exploration import Explored, explore
 from fsm_agent.testing.recordings import vcr_config
 from fsm_agent.testing.script import (

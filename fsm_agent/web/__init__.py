@@ -7,6 +7,8 @@ Starlette applications, which need the extra ``serve``.
 
 from typing import TYPE_CHECKING
 
+import fsm_agent.agents  # before its modules; see CONTRIBUTING.md
+import fsm_agent.diagrams  # before its modules; see CONTRIBUTING.md
 from fsm_agent.web.ag_ui import AgUi
 from fsm_agent.web.ai_sdk import AiSdk
 from fsm_agent.web.follow import RunFollower

@@ -5,6 +5,7 @@ worker drives a run and when; the run's journal in Postgres stays the source of 
 ``pip install 'fsm-agent[dbos]'`` or ``'fsm-agent[temporal]'``.
 """
 
+import fsm_agent.agents  # before its modules; see CONTRIBUTING.md
 from fsm_agent.workers.engine import Engine, engine_of
 from fsm_agent.workers.worker import Worker
 
