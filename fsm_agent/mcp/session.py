@@ -514,7 +514,7 @@ class Connection:
         except TimeoutError:
             failure: FsmAgentError = self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s")
         except Exception as error:
-            failure = await self._understood(error, session, "its list of tools")
+            failure = await self._understood(error, session)
         try:
             raise failure  # outside the handler, so that tracebacks do not show the server's own error
         finally:
@@ -538,7 +538,7 @@ class Connection:
                 failure: FsmAgentError | None = MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s")
             except Exception as error:
                 is_over = not (may_repeat and _is_forgotten(error))
-                failure = await self._understood(error, session, f"the tool {tool!r}") if is_over else None
+                failure = await self._understood(error, session, tool) if is_over else None
             if failure is not None:
                 try:
                     raise failure  # outside the handler, so that tracebacks do not show the server's own error
@@ -570,12 +570,16 @@ class Connection:
     def _is_live(self, session: Session) -> bool:
         return is_mine(session.home) and not session.has_ended
 
-    async def _understood(self, error: Exception, session: Session, subject: str) -> FsmAgentError:
+    async def _understood(self, error: Exception, session: Session, tool: str | None = None) -> FsmAgentError:
+        """Return the error for one of a call of a tool, or without a tool, of the list of them."""
         if isinstance(error, FsmAgentError):
             return error
         if _is_closed(error):
-            return self.target.failure(f"ended before {subject} answered", await session.last_words())
-        return MCPToolError(self.target.scrubbed(f"{subject}: {describe_error(error)}"))
+            what = "it listed its tools" if tool is None else f"the tool {tool!r} answered"
+            return self.target.failure(f"ended before {what}", await session.last_words())
+        if tool is None:
+            return self.target.failure("did not list its tools", describe_error(error))
+        return MCPToolError(self.target.scrubbed(f"the tool {tool!r}: {describe_error(error)}"))
 
 
 async def _hear_of_ends() -> None:

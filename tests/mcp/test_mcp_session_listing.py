@@ -62,6 +62,11 @@ class TestBounds:
             _ = MCPServer.http(stub.url).functions
         assert len(str(caught.value)) < 300
 
+    def test_a_list_that_cannot_be_read_is_told_with_its_server(self, stub: HttpStub) -> None:
+        stub.pages = [[{"name": 5}]]
+        with pytest.raises(MCPServerError, match=r"127\.0\.0\.1"):
+            _ = MCPServer.http(stub.url).functions
+
     def test_long_texts_are_cut(self, stub: HttpStub) -> None:
         long = "x" * 5_000_000
         schema = {**OPEN, "properties": {"a": {"anyOf": [{"type": "string", "description": long}], "title": long}}}
