@@ -99,7 +99,8 @@ class ApprovalActivity(AskActivity):
         if isinstance(answer, bool):
             return (Approved if answer else Denied)()
         what = f"what approve({self.effect.call.name}) returned"
-        raise UsageError(f"{what}: expected True, False, Approved(), Denied(…) or None, got {answer!r:.200}")
+        right = "True, False, Approved(), Modified(…), Denied(…) or None"
+        raise UsageError(f"{what}: expected {right}, got {answer!r:.200}")
 
 
 _REFUSED = "the check refused it, and did not say why"
