@@ -77,7 +77,7 @@ class FsmAgentError(Exception):
 
 
 class UsageError(FsmAgentError, ValueError):
-    """A mistake of the caller.  The message says what was expected and what was given.
+    """The caller made a mistake.  The message says what was expected and what was given.
 
     Examples:
         >>> try:
@@ -89,7 +89,7 @@ class UsageError(FsmAgentError, ValueError):
 
 
 class PromptError(UsageError):
-    """A prompt that cannot be rendered or makes no sense.
+    """A prompt cannot be rendered, or contradicts itself.
 
     Examples:
         >>> try:
@@ -116,7 +116,7 @@ class PromptChanged(UsageError):
 
 
 class ConfigError(UsageError):
-    """A configuration, model name or key that is missing or wrong.
+    """A configuration, model name or key is missing or wrong.
 
     Examples:
         >>> try:
@@ -160,7 +160,7 @@ class IllegalTrigger(UsageError):
 
 
 class SnapshotError(FsmAgentError, ValueError):
-    """A snapshot that is damaged, has another version, or belongs to another prompt.
+    """A snapshot is damaged, has another version, or belongs to another prompt.
 
     Examples:
         >>> from fsm_agent.call import restore
@@ -173,7 +173,7 @@ class SnapshotError(FsmAgentError, ValueError):
 
 
 class JournalError(FsmAgentError, ValueError):
-    """A journal that is damaged, reordered, foreign or forged.
+    """A journal is damaged, reordered or forged, or belongs to another call.
 
     Examples:
         >>> from fsm_agent.store import Runs
@@ -188,7 +188,7 @@ class JournalError(FsmAgentError, ValueError):
 
 
 class ReplayError(FsmAgentError, ValueError):
-    """A journal for which the current code takes different steps than the code that wrote it.
+    """The current code takes different steps than the code that wrote the journal.
 
     Examples:
         >>> store = MemoryStore()
@@ -202,7 +202,7 @@ class ReplayError(FsmAgentError, ValueError):
 
 
 class ParseError(FsmAgentError, ValueError):
-    """The model's answer is not what the prompt asked for.
+    """The model's answer does not have the form that the prompt asks for.
 
     Parsers raise this error or another `ValueError`.  The model sees the message.
 
@@ -266,7 +266,7 @@ class ParseFailed(ParseError):
 class Retry(FsmAgentError):
     """Raised by a function to tell the model what to do differently.  The model sees the message unchanged.
 
-    ``raise Retry("There is no city of this name: give it with its country.")``
+    ``raise Retry("No city has this name. Add the country.")``
 
     Examples:
         >>> @function
@@ -323,11 +323,11 @@ class ProviderError(FsmAgentError):
     """A provider did not answer, or answered with an error.
 
     Args:
-        message: What happened, in the provider's words if it gave any.
-        status: The HTTP status: None if there was no answer, 200 if the failure was reported inside an answer.
+        message: What happened, in the provider's words if possible.
+        status: The HTTP status.  None if there was no answer, and 200 if an answer reported the failure.
         code: The provider's error code or type.
         request_id: The provider's request id, for support enquiries.
-        retryable: Whether another attempt may succeed; by default it depends on the class and the status.
+        retryable: Whether another attempt may succeed.  The default depends on the class and the status.
         retry_after_s: The delay that the provider requested, in seconds.
         model: The model of the request, as ``provider:model``.
 
@@ -490,7 +490,7 @@ class ProgramError(ProviderError):
     """User code in place of a model raised an exception or returned the wrong type.  No provider is at fault.
 
     The code is the `answer` method of an agent class, or a function in a team.  Its exception is the cause of the
-    `CallFailed`, whose reason is that a function failed.
+    `CallFailed`.
 
     Examples:
         >>> class Clerk(AgentBase):

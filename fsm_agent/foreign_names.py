@@ -82,13 +82,13 @@ WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for wo
 
 
 def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
-    """Return the end of a message about an unknown word: its counterpart here, or the most similar known word."""
+    """Return the end of a message about an unknown word.  It suggests the counterpart here, or a similar word."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
 
 
 class KnownArguments:
-    """A base class for dataclasses whose constructors answer an unknown argument with what was probably meant.
+    """A base class for dataclasses that suggest the right name for an unknown constructor argument.
 
     This happens in ``__new__``.  A generated ``__init__`` cannot take unknown arguments, and a handwritten one would
     repeat every field.
@@ -111,7 +111,7 @@ class KnownArguments:
 
 
 def unknown_import(name: str) -> Exception:
-    """Return the error for a name that the top of the package does not have, with its counterpart.
+    """Return the error for an unknown name in the top module of the package.  It suggests the counterpart, if any.
 
     For ``from fsm_agent import name``, Python replaces an `AttributeError` with its own `ImportError`, so a suggestion
     must be raised as an `ImportError`.  Submodules get no suggestion, because Python asks here before it loads them.

@@ -53,14 +53,14 @@ _SCALAR = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value of a header, parameter, option or variable of this name is secret."""
+    """Return whether a header, parameter, option or variable with this name has a secret value."""
     return _NAME.search(name) is not None
 
 
 def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = False) -> Iterator[str]:
     """Yield the secrets in headers: values, credentials after a scheme (``Bearer …``), cookies.
 
-    With ``all_names``, every long value is a secret, whatever its name.
+    With ``all_names``, every long value counts as a secret.
     """
     for name, value in headers:
         is_declared = is_secret_name(name)
@@ -127,7 +127,7 @@ def _query(url: str) -> list[tuple[str, str]]:
 
 
 class Secrets:
-    """Secret values, in all spellings in which text may quote them.
+    """Secret values, in all spellings that may occur in text.
 
     Short values match only as whole words.  Placeholders such as ``none`` are ignored.
     """
@@ -140,7 +140,7 @@ class Secrets:
 
     @cached_property
     def _spellings(self) -> list[str]:
-        """The spellings, the longest first, so that a spelling within another one is masked with it."""
+        """The spellings, longest first, so that a spelling within another one is masked with the longer one."""
         real = [value for value in self._values if len(value) >= MIN_CHARS and value.lower() not in _PLACEHOLDERS]
         return sorted({spelling for value in real for spelling in _spelled(value)}, key=len, reverse=True)
 
@@ -150,7 +150,7 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Return the text with these secrets, pieces of them where they were cut, and likely keys masked."""
+        """Mask these secrets, pieces of them in cut text, and likely keys."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
                 text = _without_pieces(text.replace(spelling, MASK), spelling)
@@ -198,7 +198,7 @@ def mask_keys(text: str) -> str:
 
 
 def _without_pieces(text: str, secret: str) -> str:
-    """Mask the beginning of a secret before a cut or a gap in the text, and its end after a gap."""
+    """Mask a secret's beginning before a cut or a gap in the text, and its end after a gap."""
     spans = []  # start and end of each
     index = text.find(secret[:MIN_PIECE_CHARS])
     while index >= 0:
@@ -223,7 +223,7 @@ def _without_pieces(text: str, secret: str) -> str:
 
 
 def _spelled(value: str) -> Iterator[str]:
-    """Yield a value as it is, as JSON and URLs write it, and in Base64 at any position within encoded text."""
+    """Yield a value unchanged, escaped for JSON and URLs, and in Base64 at any position within encoded text."""
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield value.replace("/", r"\/")  # in the JSON of PHP
     yield _ESCAPED_BY_DOTNET.sub(lambda found: f"\\u{ord(found[0]):04X}", value)

@@ -15,7 +15,7 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, for this OS process: a read-only mapping with `register`.
 
     Args:
-        kind: The word for an entry in messages.
+        kind: The word for an entry, for messages.
         error: The class of its errors.
         entries: The initial entries.
         replaces: Returns whether a new entry may replace the current one of the same name.

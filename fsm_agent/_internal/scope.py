@@ -49,7 +49,7 @@ class ScopedValue(Generic[T]):
     """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
 
     Concurrent tasks and threads can set different values.  A thread without the context, such as a `threading.Thread`,
-    sees the value that was set last anywhere in the OS process.  Otherwise a tool would miss what such threads do.
+    sees the value that was set last anywhere in the OS process.  Otherwise, a tool would miss the work of such threads.
     """
 
     __slots__ = ("_default", "_here", "_open")

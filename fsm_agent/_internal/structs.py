@@ -57,7 +57,7 @@ _LARGEST = 2**63 - 1  # the largest integer that common readers of JSON accept
 
 
 def is_whole(value: object, least: float = -_LARGEST) -> bool:
-    """Return whether a value is an integer from ``least`` on that survives JSON.  False for booleans."""
+    """Return whether a value is an integer of at least ``least`` that JSON keeps exactly.  False for booleans."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
 
 
@@ -71,7 +71,7 @@ def is_finite(value: object) -> bool:
 
 
 def is_amount(value: object) -> bool:
-    """Return whether a value is a finite number from 0 on."""
+    """Return whether a value is a finite number of at least 0."""
     return is_finite(value) and value >= 0  # type: ignore[operator]
 
 
@@ -147,12 +147,12 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return f"{type(self).__qualname__}({', '.join([f'{name}={value!r}' for name, value in self.__rich_repr__()])})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return the same fields for rich, which would otherwise show all of them."""
+        """Return the same fields for rich, which otherwise shows all of them."""
         return [(name, value) for name, value in differing(self).items() if name not in self.hidden]
 
 
 class Tagged(Value, frozen=True, tag_field="kind"):
-    """A value of one of several kinds, with the kind as the field ``kind`` in JSON."""
+    """A value of one of several kinds.  In JSON, the field ``kind`` names the kind."""
 
     @property
     def kind(self) -> str:
@@ -226,7 +226,7 @@ def quick_json(value: Any) -> str:
 
 
 def without_halves(value: Any) -> Any:
-    """Return a value as it would be read back from JSON if it holds half a surrogate pair, or unchanged."""
+    """Return a value without halves of surrogate pairs, as JSON would return it."""
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:

@@ -37,19 +37,19 @@ def in_seconds(time: Any) -> Any:
 
 
 def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:
-    """Return the word that was probably meant, or None."""
+    """Return the closest known word, or None if no word is close."""
     close = difflib.get_close_matches(word, list(words), n=1, cutoff=near)
     return close[0] if close else None
 
 
 def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
-    """Return the end of a message about an unknown word: the word that was probably meant, or ``""``."""
+    """Return the end of a message about an unknown word: the closest known word, or ``""``."""
     meant = nearest(word, words, near)
     return f": did you mean {meant!r}?" if meant else ""
 
 
 def hint(word: str, words: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the word that was probably meant, or all of them."""
+    """Return the end of a message about an unknown word: the closest known word, or all known words."""
     words = list(words)
     return guess(word, words) or f"; there are: {', '.join(words) or 'none'}"
 
@@ -103,7 +103,7 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
     """Return the text with its references to environment variables replaced by their values.
 
     ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the default if the variable
-    is missing or empty.  ``label`` is what messages call the text.
+    is missing or empty.  Messages call the text ``label``.
 
     Raises:
         ValueError: If a reference is malformed, or its variable is missing.  The message holds no values.

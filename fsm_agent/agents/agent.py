@@ -101,7 +101,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         model: ``"provider:model"``, or a client.
         system: The system prompt of every call: text, a `Prompt` or a function.  A `Prompt` gets its variables from the
             call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
-            called when a run begins.  It is never called without deps, unless its parameter has a default.
+            called when a run begins.  A function that needs ``deps`` is never called without them.
         functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
             and servers are asked for their functions at each call.
         output: The type of the answer; see `Prompt`.
@@ -123,10 +123,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             functions with ``needs_approval=False``.  It takes the function call, and optionally its `Context`.  It
             returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``, or None to suspend
             the agent call.  Without an approver, only functions that require approval suspend the agent call.
-        context: What requests contain of a long dialog; the dialog itself stays complete.  Pass a list of passes for
-            every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both with
-            the budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is
-            known.  ``[]`` sends the whole dialog.
+        context: How requests shorten a long dialog.  The dialog itself stays complete.  Pass a list of passes for every
+            request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both with the
+            budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is known.
+            ``[]`` sends the whole dialog.
         keep: Passes that choose what the next turn of a conversation, or a call with ``after=result``, inherits, such
             as ``[summarize(keep=12)]``.  The dialog of the result stays complete.
         results: How to change function results before the model sees them.
@@ -276,7 +276,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._environment_with_model(process.client or r.model)
 
     def _environment_with_model(self, model: str | Client | None) -> Environment:
-        """Return the environment for a model, or the agent's own environment for None."""
+        """Return the environment for a model.  None means the agent's own environment."""
         return self._own_environment if model is None else self._environment_with(self._client_of(model))
 
     @cached_property
@@ -284,7 +284,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return {}
 
     def init_dialog(self, **values: Any) -> Dialog:
-        """Return a new dialog with the rendered system prompt, if the agent has one.
+        """Return a new dialog.  It begins with the rendered system prompt if the agent has one.
 
         Raises:
             PromptError: If a variable is missing or not used.
@@ -364,7 +364,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
-        """Return the current form of an earlier call's prompt, or the agent's own prompt for None."""
+        """Return the current form of an earlier call's prompt.  None means the agent's own prompt."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
             check_parser_args(resolved, parser_args)
@@ -519,12 +519,13 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         """Classify text or a dialog, and return the probability of each class.
 
         Args:
-            what: Text, a `Payload`, or a dialog, which the question follows.
+            what: Text, a `Payload`, or a dialog.  The question comes after it.
             classes: Strings, members of an `Enum`, or an `Enum` class.
             prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
-            calibration: The correction by the prior; see `Calibration.of_prior`.
+            calibration: A correction of the probabilities; see `Calibration.of_prior`.
             votes: How often to ask a model that reports no log probabilities.
-            on_missing: ``"error"`` asks again if a class is not among the reported alternatives.
+            on_missing: What to do about a class that the model did not report: ``"error"`` asks again, ``"zero"`` gives
+                it the probability 0.
             args: See `call`.
             parser_args: See `call`.
             deps: See `call`.
@@ -588,7 +589,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep_system: bool = False,
         after: After = None,
     ) -> float:
-        """Return the probability of True as the answer to a question in a dialog or ``prompt``; see `classify`."""
+        """Return the probability that the answer to a yes-or-no question is True; see `classify`."""
         options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
         given = (prompt, calibration, votes, on_missing, options)
         return perform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given)).probabilities[True]

@@ -83,7 +83,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
 
 
 def _argument_for(name: str) -> str | None:
-    """Return the agent argument that a name stands for: a field of one, or another library's word for it."""
+    """Return the agent argument that a name stands for.  The name may be a field of it, or another library's word."""
     for part in (Settings, Limits):
         if name in field_names(part):
             return f"{part.__name__.lower()}={part.__name__}({name}=…)"
@@ -264,7 +264,7 @@ _RIGHTS: Rules = (
 
 
 def _take_program(cls: type[AgentBase[Any]]) -> None:
-    """Turn a ``call`` method defined by a class into its ``answer``, since `call` is the verb of every agent.
+    """Turn a class's own ``call`` method into its ``answer``, because every agent has a `call` method already.
 
     Users of other libraries override `call`.  Type checkers refuse that if it returns a different type.
     """
@@ -328,7 +328,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         agent_type: The name of the class in the registry and in configurations.
         agent_group: The names of the sub-agents, or a mapping from these names to arguments of an `Agent`.  The class
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
-        expertise: What the agent can do.  It is the system prompt if no other is given, also that of a sole sub-agent.
+        expertise: What the agent can do.  It is the system prompt if no other is given.  With a single sub-agent, this
+            also applies to the sub-agent.
         description: A short form of the expertise, for choosing among agents; by default its beginning.
         capabilities: What the agent can do, as a list.
         agents: The sub-agents by name, or the agent itself without a group.
@@ -424,7 +425,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     def _check_group(self, name: str, group: Sequence[str]) -> None:
-        """Refuse an agent without a task to do, and a configuration of unknown sub-agents."""
+        """Refuse an agent without a task, and a configuration for unknown sub-agents."""
         cls = type(self)
         answer = getattr(self, "answer", None)
         if answer is not None:
@@ -499,7 +500,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return super().as_function(name, description or self.description, **policy)
 
     def __call__(self, task: Any, **options: Any) -> Out:
-        """Do the task with these `CallOptions`, and return only the output."""
+        """Do the task with these `CallOptions`.  Return only the output."""
         output: Out = self.call(task, **options).output
         return output
 

@@ -227,7 +227,7 @@ async def amap_tasks(
 
 
 def _ended(index: int, task: Any, error: BaseException | None, future: Any, fail_fast: bool) -> TaskResult[Any]:
-    """Return the result of a task, or raise its error if ``fail_fast`` is set or it is not an `Exception`."""
+    """Return the result of a task.  Raise its error if ``fail_fast`` is set or the error is not an `Exception`."""
     if error is None:
         return TaskResult(index, task, output=future.result())
     if fail_fast or not isinstance(error, Exception):

@@ -35,7 +35,7 @@ from fsm_agent.validation import invalid, require, safe_repr
 
 
 class PromptResolver:
-    """The functions and the output type that an agent lends to the prompts of its calls.
+    """The functions and the output type that an agent adds to the prompts of its calls.
 
     Attributes:
         is_fixed: Whether the functions are the same in every call.
@@ -94,7 +94,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse ``deps`` that do not fit a function: None, or a built-in type instead of the declared class."""
+    """Refuse ``deps`` that do not fit a function, such as None or a built-in type instead of the declared class."""
     if deps is LATER:
         return
     for function in functions:
@@ -267,7 +267,7 @@ def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mappi
 
 
 def dialog_before(after: object) -> Dialog:
-    """Return the dialog that a task follows.  It must have a result for every function call."""
+    """Return the dialog before a task.  Every function call in it must have a result."""
     if isinstance(after, CallResult):
         after = after.dialog
     right = "the result of a call, a Dialog, or a list of messages"

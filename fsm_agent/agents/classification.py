@@ -37,9 +37,9 @@ class Classification(Generic[Label]):
     """The result of a classification: the most likely class, and how likely each class is.
 
     Attributes:
-        label: The most likely class.  Of equals, the first in the list wins.
+        label: The most likely class.  If several are equally likely, the first in the list wins.
         probabilities: The probability of each class.  They add up to 1.
-        coverage: The probability that the answer is one of the classes at all, in any spelling.
+        coverage: The probability that the answer is any of the classes, in any spelling.
         is_calibrated: Whether the probabilities come from log probabilities.  Otherwise, they are shares of votes.
         missing: The classes without a reported log probability or a vote.
         raw: The probabilities as reported, before they were scaled to add up to 1.
@@ -70,7 +70,7 @@ class Classification(Generic[Label]):
 
     @property
     def dialog(self) -> Dialog:
-        """The text or dialog with the question and the answer, without failed attempts."""
+        """The dialog with the question and the answer, without failed attempts."""
         return self.results[0].dialog
 
     @property
@@ -190,7 +190,7 @@ def name_of(label: object) -> str:
 
 
 def classes_of(classes: object) -> dict[str, Any]:
-    """Return classes by name.  At least two with different names are required."""
+    """Return classes by name.  There must be at least two, with different names."""
     right = "two classes or more, such as ['yes', 'no'], or an Enum"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
     require("classes", classes, is_right, right)
@@ -231,7 +231,7 @@ class Scores(Value, frozen=True, kw_only=True):
 class ClassNames:
     """Finds class names in a model's answer.
 
-    Case matters only where two names differ in nothing else.
+    Case matters only if two names differ in nothing else.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -246,7 +246,7 @@ class ClassNames:
         return found[0] if found else None
 
     def beginning_with(self, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer beginning like this may name."""
+        """Return the classes that an answer with this beginning may name."""
         begun = self._key(text)
         if not begun:
             same = [name for name, key in self._keys.items() if text.strip() and key == text.strip()]

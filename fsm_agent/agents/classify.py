@@ -111,7 +111,10 @@ def classifier(
 
 
 def without_logprobs(prompt: Prompt[Scores], temperature: float) -> Prompt[Scores]:
-    """Return the prompt for models without log probabilities, without a token limit since some models think first."""
+    """Return the prompt for models without log probabilities.
+
+    It has no token limit, because some models think first.
+    """
     kept = {name: value for name, value in prompt.settings.items() if name not in ("top_logprobs", "max_tokens")}
     return prompt.extend(parser=prompt.parser, settings={**kept, "temperature": temperature})
 
@@ -185,7 +188,7 @@ class ClassificationRequest:
     ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
         """Divide the probability of prefixes that several classes share.
 
-        A large probability is divided by asking the model again, a small one equally.
+        To divide a large probability, the model is asked again.  A small probability is divided equally.
         """
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
@@ -222,7 +225,7 @@ class ClassificationRequest:
         return Ask(self.agent, fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
-        """Return the options of a call, with a suffix for its run id if it has one."""
+        """Return the options of a call.  Its run id, if any, gets a suffix."""
         run_id = self.options.get("run_id")
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
 
@@ -261,7 +264,7 @@ def planned(
 ) -> Plan:
     """Return the plan of a classification.
 
-    Without a prompt, ``question`` is asked.  The other arguments are those of `Agent.classify`.
+    Without a prompt, ``question`` is asked.  For the other arguments, see `Agent.classify`.
     """
     if prompt is None:
         prompt = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question

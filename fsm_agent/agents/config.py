@@ -517,7 +517,7 @@ class SubAgent:
         return None
 
     def _find(self, key: str) -> tuple[Keys, Any] | None:
-        """Return the nearest value of a key, and its position."""
+        """Return the most specific value of a key, and its position."""
         for keys, layer in self._layers:
             if key in layer.model_fields_set and (value := getattr(layer, key)) is not None:
                 return (*keys, key), value

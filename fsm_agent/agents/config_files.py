@@ -97,7 +97,7 @@ def _constructed(loader: Any, node: Any) -> Any:
 
 
 def _walk(node: Any, depth: int = 0) -> Iterator[None]:
-    """Yield once for each value below a node, following aliases, and refuse anything that is not plain data."""
+    """Yield once for each value below a node, and follow aliases.  Refuse anything that is not plain data."""
     yield
     if depth > MAX_DEPTH:
         raise ValueError(f"at most {MAX_DEPTH} levels, got more")

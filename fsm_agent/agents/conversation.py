@@ -175,7 +175,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of an earlier turn with this run id and task, or None."""
+        """Return the call of the earlier turn that has this run id and task, or None."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None

@@ -110,7 +110,7 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that do not apply to an agent or a flow as a function, and say what to do instead."""
+    """Refuse policies that an agent or a flow cannot have as a function, and say what to do instead."""
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
             advice = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
@@ -279,7 +279,7 @@ def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> No
 
 
 def _is_of(inner: Any, outer: Any) -> bool:
-    """Return whether every value of one type certainly belongs to another."""
+    """Return whether every value of one type is certainly a value of the other."""
     if outer is Any or outer is object or inner == outer:
         return True
     wanted = types_of(outer)
@@ -291,7 +291,7 @@ def _is_subclass(one: Any, other: Any) -> bool:
 
 
 def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
-    """Return the shortest path of existing handoffs from this agent to the agent at the end of a path."""
+    """Return the shortest path of existing handoffs to the agent at the end of a path."""
     names, passed = list[str](), [agent]
     for name in path.split(SEPARATOR):
         delegate = dict(_handoffs(prompt)).get(name)

@@ -182,7 +182,7 @@ class _Listener:
 
 
 def _check_anew(hooks: Iterable[Any]) -> None:
-    """Check hooks that were unpickled in another process, which does not know yet which methods take a record."""
+    """Check hooks that were unpickled in another process, to learn again which methods take a record."""
     if unchecked := [hook for hook in hooks if type(hook) not in _checked]:
         check_hooks(unchecked)
 

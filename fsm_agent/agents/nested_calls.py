@@ -40,7 +40,7 @@ _SHARED_FIELDS = {
 
 
 def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
-    """Return a new call as one inside another, with the outer call's limits and approver."""
+    """Return a new call as an inner call, with the limits and the approver of the outer call."""
     call.record = around.inner_record(call.record)
     if call.has_approver or not around.has_approver:
         return call
@@ -73,14 +73,13 @@ class _Inside:
         return self._runs is not None and not self._runs.store.is_volatile
 
     def may_rest(self) -> bool:
-        """Return whether the process may stay unfinished when its function is abandoned, to be found again later."""
+        """Return whether the process may stay unfinished when its function is abandoned."""
         return self._around.recorder is not None and self._around.may_rest
 
     def claim(self) -> Claimed:
         """Return the process and its recorder.  If the function ran before, they belong to the stored run.
 
-        A run with another task gets another name.  The same applies to a run that was cancelled with an earlier run of
-        the function.
+        A run with another task gets another name, and so does a run that was cancelled together with its function.
         """
         if self._runs is None:
             return self._process, None
@@ -98,14 +97,14 @@ class _Inside:
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
     def pass_answers(self, recorder: Any) -> None:
-        """Pass a run the answers that were given to its questions through the outer run."""
+        """Pass a run the answers that the outer run received for it."""
         if self._around.asks_for_them and recorder is not None:
             recorder.is_asked_outside = True
             for post in self._around.posts_for(recorder.run):
                 recorder.offer(post)
 
     def check_rested(self, process: Any, recorder: Any) -> FsmAgentError | None:
-        """Return the error for a process that waits for what its function cannot wait for, or None if it has ended.
+        """Return the error for a process that waits although its function cannot wait, or None if it has ended.
 
         Raises:
             Aborted: If it is unknown whether a function ran.  The process then stays, and the outer function waits for
@@ -145,7 +144,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
 
     Raises:
         UsageError: If it waits for a person.
-        Aborted: If it waits to be told whether a function ran that must not run twice.
+        Aborted: If it is unknown whether an inner function that must not run twice ran.
     """
     around.check()
     one = _Inside(runnable, task, options, around)
@@ -192,7 +191,7 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
 
 
 async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) -> None:
-    """Wait for the driver of a stored process.  On cancellation, stop the driver or have it end the run."""
+    """Wait for the driver of a stored process.  On cancellation, stop the driver or let it end the run."""
     try:
         await asyncio.shield(driving)
     except asyncio.CancelledError:

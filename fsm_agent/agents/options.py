@@ -41,7 +41,7 @@ TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse arguments with which an agent could not make a call."""
+    """Refuse arguments that would make every call of the agent fail."""
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
@@ -78,7 +78,7 @@ def _check_environment(environment: Any) -> None:
 def context_window(model: Any) -> int | None:
     """Return the maximum number of tokens that a model reads and writes together, or None if it is unknown.
 
-    For a client with several models, the result fits all of them.
+    For a client with several models, this is the smallest of their windows.
     """
     if isinstance(model, str):
         return window_of(model)
@@ -92,7 +92,7 @@ def context_window(model: Any) -> int | None:
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
     """Return a context plan with the context window of a model.
 
-    Refuse a `Budget` that takes its limit from the context window if the window is unknown.
+    Refuse a `Budget` without its own limit if the context window is unknown.
     """
     window, budget = context_window(model), plan.budget
     if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
@@ -221,7 +221,7 @@ def call_options(
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
-    """Refuse options that a call does not have, and suggest what was probably meant."""
+    """Refuse options that a call does not have, and suggest the right name."""
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
         return

@@ -45,12 +45,12 @@ def decides_per_call(agent: AnyAgent) -> bool:
 
 
 def opening_of(agent: AnyAgent, deps: Any) -> Callable[[], str]:
-    """Return a function that makes the system prompt of a call that was submitted without it."""
+    """Return a function that makes the system prompt for a call that was submitted without one."""
     return SystemPrompt(agent.system, agent.name, deps=deps).text
 
 
 def run_name(options: Mapping[str, Any]) -> str:
-    """Return the run name from ``run_id``, or "" to create a new name."""
+    """Return the run name from ``run_id``, or "" if a new name is needed."""
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
         raise UsageError(f"run_id: expected a text such as 'order-17', or None for a new one, got {name!r:.80}")
@@ -67,8 +67,7 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
 def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
     """Return how the agent rebuilds the calls of runs.
 
-    The options, which are those in `READ_OPTIONS`, override those in the header.  If ``keep`` is None, the agent's
-    passes apply.
+    The options in `READ_OPTIONS` override the header.  If ``keep`` is None, the agent's passes apply.
     """
     for name in options:
         if name not in READ_OPTIONS:
@@ -105,7 +104,7 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
 
 
 def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Return an undriven call, with new parser arguments or a new model if they are given."""
+    """Return a call that has not been driven, with new parser arguments or a new model if they are given."""
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
     model = options.get("model")
@@ -113,7 +112,7 @@ def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, An
 
 
 def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[Any]:
-    """Return an undriven call with another model, which is a name or a client.
+    """Return a call that has not been driven, with another model (a name or a client).
 
     If the agent has a budget in dollars, the price of the model must be known.
     """

@@ -45,8 +45,8 @@ PROGRAM = "program:"  # prefix for the names of clients that are code of the use
 class Program(SyncVerbs):
     """A client whose replies are the results of a function.
 
-    The function, plain or ``async``, takes the text of the newest user message, or a `Payload` if there is more than
-    text.  A second parameter receives the call's `Context`.
+    The function, plain or ``async``, takes the text of the newest user message, or a `Payload` if the message has more
+    than text.  A second parameter receives the call's `Context`.
 
     Attributes:
         raised: The exception that the function raised, if any.
@@ -107,7 +107,7 @@ class Program(SyncVerbs):
         """Do nothing: the agents close themselves."""
 
     def _reply(self, found: Any) -> Reply:
-        """Return the function's result as a reply from which the output can be read."""
+        """Return the function's result as a reply that the output type can read."""
         if self._output is str and isinstance(found, str):
             return Reply.of(str(found)).changed(usage=self.used)
         try:
@@ -146,7 +146,7 @@ LIMITS = Limits(recalls=0, parse_retries=0)  # a program is not asked again
 
 
 def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
-    """Return an agent that calls a function once for each task.
+    """Return an agent that does each task with a single call of a function.
 
     ``output`` is the output type if the function has no return annotation.
     """

@@ -58,7 +58,7 @@ class RunHandle(Generic[Result]):
 
     @property
     def state(self) -> str:
-        """The state after the last journal entry, or ``"Stuck"`` if the current code cannot drive the run.
+        """The state after the last journal entry.  ``"Stuck"`` if the current code cannot drive the run.
 
         Raises:
             RunUnknown: If the run no longer exists.
@@ -159,7 +159,7 @@ class RunHandle(Generic[Result]):
     def cancel(self, reason: str = "", *, by: str = "") -> None:
         """Cancel the run.  Its current or next driver ends it.
 
-        A run with a later start becomes due at once, and ends without a request to a model.
+        A run that was to start later becomes due at once, and ends without a request to a model.
 
         Args:
             reason: The reason, for people.
@@ -252,7 +252,7 @@ def post_answers(
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:
-    """Return the answers as a string.  Equal answers give equal strings, whatever the run currently asks."""
+    """Return the answers as a string.  Equal answers give equal strings, even if the run now asks other questions."""
     told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr
@@ -265,7 +265,7 @@ def _end_of(timeout_s: float | None) -> float | None:
 
 
 def runs_named(after: Any) -> tuple[str, ...] | None:
-    """Return the names of the runs in ``after``, or None if it is neither a run nor a list of runs."""
+    """Return the names of the runs in ``after``, or None if ``after`` is neither a run nor a list of runs."""
     if isinstance(after, str | RunHandle):
         return runs_named([after])
     if not isinstance(after, list | tuple) or not all(isinstance(run, str | RunHandle) for run in after):

@@ -117,7 +117,7 @@ class Runnable(ABC):
 
     @property
     def _sub_runnables(self) -> Sequence[Runnable]:
-        """This runnable and those inside it that may have separate runs in a store."""
+        """This runnable, and the inner runnables that may have separate runs in a store."""
         return (self,)
 
     @abstractmethod
@@ -150,11 +150,11 @@ class Runnable(ABC):
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        """Return the fingerprints of the runs that it can begin with its own prompt or one of these."""
+        """Return the fingerprints of the runs that it can begin, with its own prompt or with one of these prompts."""
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
-        """Refuse deps that its runs cannot be driven with.
+        """Refuse deps that cannot be used to drive its runs.
 
         A function that makes deps is not called here.
         """
@@ -237,7 +237,7 @@ def adrive_claimed(runnable: Runnable, claimed: Claimed, sink: Sink | None) -> A
 
 
 def result_of(process: Any) -> Any:
-    """Return the result of a driven process, or raise its failure or what it waits for."""
+    """Return the result of a driven process.  If it failed or waits, raise an error."""
     if (used := USED_INSIDE.get()) is not None:
         used.append(process.record.total_usage)
     return process.result()
@@ -303,7 +303,7 @@ def check_process(runnable: Runnable, process: Any, verb: str) -> None:
 
 
 def check_sink(sink: Any) -> None:
-    """Refuse a sink that cannot be called with events or is async, before a run is claimed for it."""
+    """Refuse a sink that is async or cannot be called with an event, before a run is claimed."""
     is_right = sink is None or (callable(sink) and not inspect.iscoroutinefunction(sink))
     require("sink", sink, is_right, "a plain function of an event, such as print")
 

@@ -91,7 +91,7 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how to rebuild processes from the store for reading, which needs no deps."""
+        """Return how to rebuild processes from the store to read them, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
@@ -175,10 +175,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
 
         Args:
             task: See `Agent.call`.
-            after: The runs that must end or be deleted first, as names or handles.  Or what the task continues, as for
-                a call: the result of a call, a dialog, or messages.
-            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier; a
-                cancellation ends it at once.
+            after: The runs that must end or be deleted first, as names or handles.  Alternatively, what the task
+                continues: the result of a call, a dialog, or messages.
+            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier,
+                but a cancellation ends it at once.
             priority: A number from -100 to 100.  Workers take the due run with the highest priority.  The priority
                 applies until the run ends.
             service: The name of the `RunFollower` that drives the run, or "" for workers.
@@ -256,7 +256,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> RunHandle[CallResult[Out]]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
-        The options are those of `resume`.
+        It takes the options of `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -402,7 +402,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Return the call of a stored run, rebuilt from its whole journal.  Every entry is verified.
 
-        The options are those of `resume`.
+        It takes the options of `resume`.
 
         Raises:
             JournalError: If the journal is damaged, foreign or forged.
@@ -425,10 +425,12 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Return the call of a stored run as it was after a step, to read its ``state``, ``record`` or ``outcome``.
+        """Return the call of a stored run as it was after a step.
+
+        Use it to read the ``state``, ``record`` or ``outcome`` at that step.
 
         ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts them, or 0 for the state before the
-        first.  Without it, the whole run is read.  The other options are those of `resume`.
+        first.  Without it, the whole run is read.  The other options work as in `resume`.
 
         The run does not change, and another driver may continue it at the same time.  The returned call takes no steps;
         use `fork` to continue from it.

@@ -57,7 +57,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     """The methods of agents and conversations that do tasks.
 
     In the overloads, a prompt with text output has the agent's output type, and every other prompt has its own.  The
-    type of a dialog does not tell which prompt governs it.
+    type of a dialog does not say which prompt governs it.
     """
 
     approve: Approve[Deps] | None
@@ -89,7 +89,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     ) -> AgentCall[Any]:
         """Return a new call without starting it.  You can drive it with `run`, or step by step.
 
-        The arguments are those of `call`.
+        It takes the arguments of `call`.
 
         Raises:
             UsageError: If a variable is missing, an option or setting is unknown, or a dialog has nothing to answer.
@@ -134,11 +134,12 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
             parser_args: Keyword arguments for the prompt's parser, or the context for validators of its output.  They
                 are saved in the record, so they must be JSON-compatible.
-            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            deps: The ``deps`` of the functions' `Context`: a value, or a function of (agent, extra, user) that makes
+                it.
             model: The model for this call, ``"provider:model"`` or a client, instead of the agent's model.
             extra: Your own JSON-compatible data, such as a ticket number.  It appears in ``result.extra``, in
                 snapshots, and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The user who makes the call, as your login names them.  It is saved in the record and passed to a
+            by: The name of the user who makes the call, from your login.  It is saved in the record and passed to a
                 ``deps`` function.
             run_id: The name of the run in the agent's store, or None for a new name.  If a run with this name and the
                 same task exists, the call continues it or returns its result.
@@ -215,7 +216,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in order, and finally `Done` or `Suspended`.
 
-        The arguments are those of `call`.  The task may also be a prepared or restored call, which already has its
+        It takes the arguments of `call`.  The task may also be a prepared or restored call, which already has its
         options.
 
         Raises:
@@ -340,7 +341,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return await batch.amap_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
-        """Drive a prepared or restored call from its current state.  A sink receives every event.
+        """Drive a prepared or restored call from its current state.  The sink receives every event.
 
         Raises:
             UsageError: If the argument is not an agent call, or the call is already being driven.
@@ -380,7 +381,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse anything other than an agent call, and a call whose functions would bypass this agent's approver."""
+        """Refuse a process of another kind, and a call whose functions would bypass this agent's approver."""
         check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
             what = f"the agent call {process.record.id!r}: expected one with an approver, since the agent has approve=…"

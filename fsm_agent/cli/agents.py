@@ -72,7 +72,7 @@ def check(
 
 
 def _check_config(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> UsageError | None:
-    """Return the error in a configuration, or None after reporting that it is valid."""
+    """Return the error in a configuration, or report that it is valid and return None."""
     try:
         with _build_agent(file, modules, {}) as agent:
             try:
@@ -137,7 +137,7 @@ def schema(debug: Debug = False) -> None:
 
 
 def _watch_agent(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool) -> AgentBase[Any]:
-    """Return the agent with a hook, and with an approver if it needs one.  Sub-agents are replaced in it."""
+    """Add a hook to an agent and its sub-agents, and an approver where it is needed."""
     for name, sub in agent.agents.items():
         options = {"hooks": [*sub.hooks, steps], **_approver(sub, screen, approve)}
         if sub is agent:
@@ -147,7 +147,7 @@ def _watch_agent(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: 
 
 
 def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str, Any]:
-    """Make the person at the terminal the approver, if the model guesses and the agent has none."""
+    """Make the person at the terminal the approver, if the model is not trusted and the agent has no approver."""
     if approve:
         return {"approve": lambda _: True}
     if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
@@ -157,7 +157,7 @@ def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str
 
 
 def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
-    """Return the command that answers a call, without the key and the answer, or "" if the call was not stored."""
+    """Return the command that answers a call, up to the key and the answer, or "" if the call was not stored."""
     journal, store = waiting.call.journal, agent.store
     if journal is None or not journal.is_stored or not isinstance(store, str | PathLike):
         return ""

@@ -59,7 +59,7 @@ class LateCommands(TyperGroup):
 
 @cache
 def load_command(name: str) -> Any:
-    """Return a command of the table with its options or subcommands."""
+    """Import a command, with its options or subcommands."""
     location = COMMANDS[name]
     found = getattr(import_module(f"{__package__}.{location.module}"), location.name)
     whole = typer.Typer()

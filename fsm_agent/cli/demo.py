@@ -65,7 +65,7 @@ _PROMPTS = Prompts("demo", directory=packaged_prompts())
 
 
 class Person(BaseModel):
-    """The person whom a text is about.  Every string has a greatest length, or a small model might never end it."""
+    """A person in a text.  Every string has a maximum length, because a small model might never end it."""
 
     name: str = Field(max_length=40)
     age: int = Field(ge=0, le=150)
@@ -102,7 +102,7 @@ erase = eraser(Path())  # for the other processes, in their working directory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a part.  A part without output or problem was skipped."""
+    """The result of one part of the demo.  A part without output or problem was skipped."""
 
     title: str
     output: str = ""
@@ -379,7 +379,7 @@ def demo(
 
 
 def _new_file() -> str:
-    """Return a file for the picture: SVG, or without `dot` Mermaid, which https://mermaid.live draws."""
+    """Return a file for the picture: SVG, or Mermaid if `dot` is missing.  https://mermaid.live draws Mermaid."""
     descriptor, name = tempfile.mkstemp(prefix="fsm-agent-demo-", suffix=".svg" if shutil.which("dot") else ".mmd")
     os.close(descriptor)
     return name

@@ -214,7 +214,7 @@ def _flow_in(item: object) -> Flow[Any] | None:
 
 
 def _store_in_code(named: str) -> str:
-    """Return the option that names a flow's store by its place in the code, for commands that do not take a flow."""
+    """Return the option that names a flow's store by its place in the code, for commands without a flow."""
     module, _, path = named.partition(":")
     path = path or next(name for name, item in vars(load_module(module, named)).items() if _flow_in(item))
     return f" {store_option(f'{module}:{path}.store')}"
@@ -255,7 +255,7 @@ def _waits(work: LiveState[Any, Any]) -> str:
 def _answers(
     flow: Flow[Any], run: str, state: str | None, value: str | None, again: str, screen: Screen
 ) -> Mapping[str, Outcome]:
-    """Return the answer to a question, from JSON or a form, or an early answer to a state."""
+    """Return the answer to a question or an early answer to a state, from JSON or a form."""
     early = None if state is None else flow.early.get(state)
     if early is not None and value is not None:
         return flow._outcomes(run, {early: early.answer_types.load(value)}, flow._definition({}))

@@ -85,7 +85,7 @@ def _tokens(usage: Usage) -> str:
 
 
 class TerminalHook:
-    """A hook that shows what ``fsm-agent ask`` shows: the answer on stdout, and steps and functions on stderr.
+    """A hook with the output of ``fsm-agent ask``: the answer on stdout, and steps and functions on stderr.
 
     At the end it writes an overview to stderr.  Its own errors are logged and never raised.
 
@@ -113,7 +113,7 @@ class TerminalHook:
         return _ShownCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Show an event whose call is unknown, such as one from a sink."""
+        """Show an event without a known call, such as an event from a sink."""
         self._unknown.on_event(event)
 
 

@@ -84,7 +84,7 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
         store: Its path, its Postgres URL, or the ``module:name`` of a `Store`, of `Runs`, or of a function that returns
             one.
         must_exist: Refuse to create a missing store.
-        makes: The option with which the command creates a missing store.
+        makes: The option that makes the command create a missing store.
         read_only: Open the store for reading only, unless code creates it.
     """
     is_there = "://" in store or Path(store).exists()
@@ -104,17 +104,17 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return a context with the runs of the named store, or with None without a name.  A missing store is created."""
+    """Return a context with the runs of a store, which is created if missing.  Without a name, the context has None."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 
 def store_option(store: str) -> str:
-    """Return the option that names a store, without a password, for a command that is shown."""
+    """Return the option that names a store, without a password, to show it in a command."""
     return f"--store {shlex.quote(shown_store(store))}"
 
 
 def shown_store(store: str) -> str:
-    """Return the path or URL of a store without a password, which a URL may also have in its query."""
+    """Return the path or URL of a store, without a password in the user part or the query."""
     scheme, colon, rest = store.partition("://")
     if not colon:
         return store
@@ -146,7 +146,10 @@ def load_function(named: str) -> Function:
 
 
 def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
-    """Return the deps ``module:name``, a value or a function of (agent, extra, user), or None without a name."""
+    """Return the deps ``module:name``, which are a value or a function of (agent, extra, user).
+
+    Return None without a name.
+    """
     return option("--deps", _checked_deps, named, drives)
 
 
@@ -159,7 +162,7 @@ def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, with a leading space, for a command that is shown; "" without a name."""
+    """Return the option that names the deps, with a leading space, to show it in a command.  "" without a name."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 
@@ -207,7 +210,7 @@ def _show_value(value: object) -> str:
 
 @contextmanager
 def modules_here(*folders: Path) -> Iterator[None]:
-    """Find modules in the working directory and in ``folders`` inside the block, before installed modules."""
+    """Inside the block, find modules in the working directory and in ``folders`` before installed ones."""
     here = [str(folder) for folder in (Path.cwd(), *folders)]
     sys.path[:0] = here
     try:
@@ -222,7 +225,7 @@ def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tup
     """Return the functions and the prompt that the options name.
 
     A user who names a function has chosen it, so only functions that require approval need a confirmation.  If the
-    model is not trusted to call the right function, every call needs one.
+    model may call the wrong function, every call needs one.
     """
     named = [option("--function", load_function, function) for function in functions or ()]
     chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
@@ -236,7 +239,7 @@ def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tup
 def code_for(
     model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool = False
 ) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt for a model, and warn if the model may call a wrong function."""
+    """Return the functions and the prompt for a model.  Warn if the model may call the wrong function."""
     is_guess = guesses(model, base_url)
     named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
     if is_guess and (named or (chosen is not None and chosen.offers)):
@@ -259,7 +262,7 @@ def is_embedded(model: str, base_url: str | None) -> bool:
 
 
 def guesses(model: str, base_url: str | None) -> bool:
-    """Return whether the client chooses functions for the model and fills them in, which may go wrong."""
+    """Return whether the client chooses functions and their arguments for the model, and may choose wrongly."""
     if not is_embedded(model, base_url):
         return False
     from fsm_agent.clients.local.model import SMOLLM2, find_model
@@ -274,7 +277,7 @@ def guesses(model: str, base_url: str | None) -> bool:
 def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
     """Yield a client and the name of its model.
 
-    A missing key or address is reported now, because a run that has begun would stay in the store.
+    A missing key or address is reported now, before a run is added to the store.
     """
     with client_for(model, base_url=base_url) as client:
         embedded = is_embedded(model, base_url)
@@ -343,8 +346,8 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
     """Return the piped input followed by the task, as in ``cat report.txt | fsm-agent ask "Sum it up."``.
 
     Args:
-        task: The task.  '-', or None if a task is needed, stands for the piped input alone.
-        is_needed: Whether the command needs a task.  It does not if a prompt replaces it.
+        task: The task.  '-' means the piped input alone, and so does None if a task is needed.
+        is_needed: Whether the command needs a task.  It does not need one if there is a prompt.
     """
     if task is None and not is_needed:
         return None
@@ -369,7 +372,7 @@ def seconds_of(span: str, option: str = "--older-than") -> float:
 
 
 def user_or(by: str | None) -> str:
-    """Return ``by``, or the name of the current user if it is None, or "" if that is unknown."""
+    """Return ``by``.  If it is None, return the name of the current user, or "" if the name is unknown."""
     if by is not None:
         return by
     with suppress(OSError, KeyError, ImportError):

@@ -63,11 +63,11 @@ class LineWriter:
         return self._out is not None
 
     def take(self, event: Event, where: Where | None = None) -> None:
-        """Write an event.  Last events are left to `end`.
+        """Write an event, except the last one of a call, which `end` writes.
 
         Args:
             event: The event.
-            where: Its call, if the command runs several.
+            where: The call of the event, if the command runs several.
         """
         if self._out is not None and not isinstance(event, Done | Suspended):
             about = {} if where is None else {"call": where.call, "agent": where.agent}
@@ -126,15 +126,15 @@ def drive_and_show(
     otherwise: str = "",
     shown: Callable[[CallResult[Any]], str] | None = None,
 ) -> None:
-    """Run a call and show its output: on a terminal as it arrives, elsewhere when it is final.
+    """Run a call and show its output.  A terminal shows it as it arrives, other outputs when it is final.
 
     Args:
         drive: Runs the call, and passes its events to a sink.
         screen: The output.
-        lines: Writes the events as JSON lines, if that is the output.
+        lines: Writes the events as JSON lines, for ``--json``.
         model: The model's name for the last JSON line.
-        command: The command that answers a question, without the key and the answer; "" without a store.
-        otherwise: What to do about a question if there is no command.
+        command: The command that answers a question, up to the key and the answer.  "" without a store.
+        otherwise: The advice about a question if there is no command.
         shown: Returns the text to show for the final result.  The default is its own text.
 
     Raises:
@@ -187,8 +187,8 @@ def tell_waits(
     Args:
         error: The error of a suspended call or flow.
         screen: The output.
-        command: The command that answers a question, without the key and the answer; "" without a store.
-        otherwise: What to do if there is no command.
+        command: The command that answers a question, up to the key and the answer.  "" without a store.
+        otherwise: The advice if there is no command.
         of_state: Shows the question of a flow's state, and returns the command that answers it.
 
     Returns:
@@ -242,7 +242,7 @@ def reporting(debug: bool, lines: LineWriter | None = None) -> Iterator[None]:
 
     Args:
         debug: Whether to show tracebacks.
-        lines: Writes the error in the last JSON line as well, if that is the output.
+        lines: Also writes the error in the last JSON line, for ``--json``.
 
     Raises:
         typer.Exit: If something went wrong.
@@ -319,7 +319,7 @@ def _shorten(message: str) -> str:
 
 
 def _line_of_user(error: BaseException) -> str:
-    """Return the innermost line of the user's code that our code called, or "" if there is none."""
+    """Return the innermost line of the user's own code in a traceback, or "" without one."""
     ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
     is_called, found = False, ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -332,7 +332,7 @@ def _line_of_user(error: BaseException) -> str:
 
 
 def in_options(message: str) -> str:
-    """Return a message of the library in the words of the command line."""
+    """Replace the library's argument names in a message with the options of the command."""
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     return message
@@ -342,7 +342,7 @@ def option(option: str, take: Callable[..., T], *words: Any) -> T:
     """Return an option's values as converted by ``take``.
 
     Raises:
-        ConfigError: If an object that they name does not exist.  The message names the option.
+        ConfigError: If a named object does not exist.  The message names the option.
         typer.BadParameter: If the values are invalid.
     """
     try:

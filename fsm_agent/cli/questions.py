@@ -24,7 +24,7 @@ def is_at_terminal() -> bool:
 
 
 def question_of(run: Run, key: str | None, screen: Screen) -> Question:
-    """Return the open question with this key.  Without a key, return the only one, or the one that a person chooses."""
+    """Return the open question with this key.  Without a key, return the only question or let a person choose."""
     asked = {question.key: question for question in run.waits}
     if key is None and len(asked) > 1 and is_at_terminal():
         for question in run.waits:
@@ -45,7 +45,7 @@ def fill_in(question: Question, screen: Screen, *, only: str = "") -> Outcome:
     Args:
         question: The question.
         screen: The terminal.
-        only: The only accepted kind of outcome.  By default the person chooses.
+        only: The only kind of outcome that is accepted.  By default, the person chooses.
     """
     form = question_form(question)
     screen.tell(question_line(question), "bold")
@@ -85,7 +85,7 @@ def _word(kind: str) -> str:
 
 
 def _choose(screen: Screen, what: str, words: Sequence[str]) -> str:
-    """Return one of the words, which a person may abbreviate.  A single word is returned without asking."""
+    """Let a person choose one of the words, and accept abbreviations.  A single word is returned without asking."""
     if len(words) == 1:
         return words[0]
     while True:

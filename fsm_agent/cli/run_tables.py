@@ -134,7 +134,7 @@ def counts_table(counts: Sequence[RunCount]) -> RenderableType:
 
 
 def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
-    """Yield the cells of a row: the numbers of runs that exist, failed, ask and are stuck, and the oldest run's age."""
+    """Yield the cells of a row: how many runs there are, failed, ask and are stuck, and the oldest run's age."""
     for found in (
         sum([count.count for count in counts]),
         sum([count.count for count in counts if count.is_failed]),
@@ -177,7 +177,7 @@ def waits_for(run: Run, now_s: float) -> str:
 
 
 def _until(question: Question) -> str:
-    """Return until when a question can be answered, as the end of a sentence."""
+    """Return the deadline of a question, as the end of a sentence."""
     return "" if question.until_s is None else f" until {format_moment(question.until_s)}"
 
 
@@ -190,7 +190,7 @@ def whereabouts(run: Run, now_s: float) -> str:
 
 
 def rest_of(run: Run, now_s: float) -> str:
-    """Return what a run that has not ended waits for, or who drives it."""
+    """Return what an unfinished run waits for, or who drives it."""
     waits = waits_for(run, now_s)
     if run.holder is not None:
         return waits
@@ -304,7 +304,7 @@ def _run_lines(reading: RunHistory, width: int) -> list[Text]:
 
 
 def _key(key: str) -> str:
-    """Return a shortened key with its end, which is more informative than its beginning."""
+    """Shorten a key.  Its end stays, because it says more than the beginning."""
     text = one_line(key)
     return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
 
@@ -317,7 +317,7 @@ def _triggers(entry: HistoryEntry) -> str:
 
 
 def _context_text(use: ContextUse | None) -> str:
-    """Return the size of the context that a request sent, how much was left out, and whether it starts over."""
+    """Return the size of a request's context, how much was left out, and whether the context starts over."""
     if use is None:
         return ""
     tokens = use.reported if use.estimated is None else use.estimated
@@ -338,7 +338,7 @@ def _about(entry: HistoryEntry) -> str:
 
 
 def why_of(entry: HistoryEntry) -> str:
-    """Return one line that says why the call failed, or what the model was told about a refused reply."""
+    """Return one line with the reason why the call failed, or the message to the model about a refused reply."""
     is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
     if not entry.why or (is_end and entry.why in _outcome_text(entry)):
         return ""

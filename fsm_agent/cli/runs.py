@@ -210,7 +210,7 @@ def replay(
 
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:
-    """Return the factory that makes a run's process from the module's code, and the header of the run."""
+    """Return the header of a run, and a factory that makes its process from the module's code."""
     found, prompts = option("--agents", load_runnables, agents)
     header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
@@ -362,7 +362,7 @@ def export(
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file atomically.  Only its owner may read the new file, and a stricter mode of the old file is kept."""
+    """Replace a file atomically.  Only its owner may read the new file, which keeps a stricter mode of the old one."""
     descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # only its owner may read it
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -41,7 +41,7 @@ mcp = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as too
 
 @contextmanager
 def _needing(extra: str) -> Iterator[None]:
-    """Report a missing library of an extra, with the command that installs it."""
+    """Report a missing extra, with the command that installs it."""
     try:
         yield
     except ImportError as error:
@@ -105,7 +105,7 @@ def serve(
 
 
 def _token() -> str | None:
-    """Return the token in the environment, or None.  It keeps pages open across restarts of the server."""
+    """Return the token from the environment, or None.  With it, pages stay open when the server restarts."""
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(

@@ -123,9 +123,9 @@ class StatusLine:
 
 
 class Screen:
-    """The command's stdout and stderr, and the live line, which makes room for all other output.
+    """The command's stdout and stderr, and a live line.  All other output moves the live line down.
 
-    Inside a ``with`` block, everything that functions and modules print goes to stderr.
+    Inside a ``with`` block, the output of functions and modules goes to stderr.
 
     Args:
         quiet: Write only results and errors.
@@ -170,7 +170,7 @@ class Screen:
                 self._live = None
 
     def resume(self) -> None:
-        """Restore the live line, if there is one and its place is free."""
+        """Restore the live line, if there is one and no other line is in progress."""
         with self._lock, _defer_interrupts():
             is_taken = self._is_asking or (self._is_inside_line and self.out.is_terminal)
             if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
@@ -264,7 +264,7 @@ class Screen:
             self.err.file.write("\n")
 
     def show(self, picture: RenderableType) -> None:
-        """Write a table or picture to stdout.  Its texts must already be plain, and are wrapped only on terminals."""
+        """Write a table or picture to stdout.  Its texts must already be plain.  They are wrapped only on terminals."""
         with self._paused():
             self.end_line()
             (self.out if self.out.is_terminal else _console(self.out.file, UNBROKEN)).print(picture, crop=False)

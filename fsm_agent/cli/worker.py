@@ -128,7 +128,7 @@ def _runs(advanced: int) -> str:
 
 @contextmanager
 def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterator[None]:
-    """Answer health probes inside the block, if a port is given."""
+    """If a port is given, answer health probes inside the block."""
     if port is None:
         yield
         return

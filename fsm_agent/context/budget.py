@@ -44,7 +44,8 @@ class Budget(Value, frozen=True, kw_only=True):
         soft: The number of tokens above which passes are applied; by default three quarters of ``hard``.
         reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens`, or 2,000, but
             never more than a quarter of ``hard``.
-        passes: The passes; by default `default_passes`, after which long results are cut further if necessary.
+        passes: The passes; by default `default_passes`.  If the request is still too long after these, long results are
+            cut further.
         tokenizer: Counts the tokens.  By default they are estimated, and corrected by the provider's last report.
 
     Examples:
@@ -92,7 +93,7 @@ class ContextPlan(Value, frozen=True):
         passes: The passes for every request.
         budget: The budget for requests that are too long, or None.
         window: The context window of the model in tokens, or None if unknown.
-        is_off: Whether nothing is ever left out.
+        is_off: True if requests always contain the whole dialog.
 
     Examples:
         >>> len(ContextPlan.of([keep_last(4), shorten(4_000)]).passes)
@@ -144,7 +145,7 @@ def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
 def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     """Return the part of a dialog that later turns inherit, or the dialog itself if they inherit everything.
 
-    A question and its answer are kept or dropped together, except by a user's own pass.
+    A question and its answer are kept or dropped together, unless you wrote the pass yourself.
 
     Raises:
         UsageError: If a pass is wrong; see `applied`.

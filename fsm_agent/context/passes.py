@@ -196,13 +196,13 @@ def _newest_rounds(messages: Sequence[Message], most: int) -> int:
 
 
 def dropped(count: int, most: int) -> int:
-    """Return how many of ``count`` rounds a window of ``most`` leaves out: a multiple of half the window."""
+    """Return how many of ``count`` rounds a window of ``most`` leaves out.  This is a multiple of half the window."""
     step = max(1, most // 2)
     return 0 if count <= most else -(-(count - most) // step) * step
 
 
 def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
-    """Return a pass that shows the most relevant rounds, the newest round, and what every request has, in order.
+    """Return a pass that shows the most relevant rounds, the newest round, and what every request contains.
 
     A round is as relevant as its most relevant message.
 
@@ -310,7 +310,7 @@ def _short_file(file: Attachment, characters: int) -> Attachment:
 
 
 def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequence[Message]:
-    """Return an exception branch as a pass shows it.  Only `shorten` changes it: refused answers become shorter."""
+    """Return an exception branch as a pass shows it.  Only `shorten` changes it, and makes refused answers shorter."""
     if not isinstance(one, Pass) or one.apply is not _shorten:
         return branch
     (characters,) = one.options
@@ -328,9 +328,9 @@ def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequ
 
 
 def short_arguments(arguments_json: str, characters: int) -> str:
-    """Return arguments as JSON of at most ``characters`` characters, with as much of their long strings as fits.
+    """Shorten the long strings in arguments, so that their JSON has at most ``characters`` characters.
 
-    If they are long without long strings, they are shown as a single string.
+    Arguments that are long without long strings are shown as a single string.
     """
     try:
         arguments = pydantic_core.from_json(arguments_json)
@@ -555,7 +555,7 @@ def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
 
 
 def each(messages: Sequence[Message], memo: Memo, change: Callable[[Message], Message]) -> Sequence[Message]:
-    """Apply a change to each message.  A message that was changed before in this call gives the same object."""
+    """Apply a change to each message.  The same message always gives the same object within a call."""
     shown: list[Message] = []
     is_changed = False
     for message in messages:

@@ -60,8 +60,8 @@ def summary_at(messages: Sequence[Message]) -> int:
 def turns(messages: Sequence[Message]) -> list[range]:
     """Return the indexes of each turn: a question, and everything up to the next question.
 
-    What a user says while the model still calls functions belongs to the turn.  The system prompt and a summary belong
-    to no turn.
+    A user message that arrives while the model still calls functions belongs to the turn.  The system prompt and a
+    summary do not belong to any turn.
     """
     start, is_answered = max(system_messages(messages), summary_at(messages) + 1), False
     starts = [start]
@@ -81,7 +81,7 @@ def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
 
 
 def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequence[Message]:
-    """Return a part of some messages in which each question stands with its answer.
+    """Return a part of the messages, in which no question is separated from its answer.
 
     Questions and answers are added for each turn that has replies in the part.  Other answered questions are dropped.
     """
@@ -111,7 +111,7 @@ def task_of(record: CallRecord) -> Message | None:
 def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
     """Return the indexes of the messages that every request has.
 
-    They are the system prompt, the task, and the summary or else the first user message.
+    They are the system prompt, the task, and the summary.  Without a summary, the first user message takes its place.
     """
     found = set(range(system_messages(messages)))
     users = [index for index, message in enumerate(messages) if message.role == "user"]

@@ -66,7 +66,7 @@ class Summarize(Value, frozen=True, kw_only=True):
     window: int = 0
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
-        """Return the newest rounds, which are shown if no summary can be made."""
+        """Return the newest rounds, for requests without a summary."""
         return keep_last(self.keep)(messages, record)
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Summarize(Value, frozen=True, kw_only=True):
         """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
         ``keep`` is the number of rounds to leave if the next request is too long.  A summary is then due if there are
-        more rounds.  By default, the rounds of the pass are left, and a summary is due after ``step`` more.
+        more rounds.  By default, the pass leaves its own number of rounds, and a summary is due after ``step`` more.
         """
         # The messages before the call were considered before its first request.
         if self.is_of_earlier and record.replies:

@@ -44,12 +44,12 @@ class Tokenizer(Protocol):
 
 
 def estimated_tokens(text: str) -> int:
-    """Return a rough estimate of the tokens in text: a quarter of its characters."""
+    """Estimate the number of tokens in text roughly, as a quarter of its characters."""
     return -(-len(text) // 4)
 
 
 def estimate(text: str) -> int:
-    """Return an estimate of the tokens in text, which is about a tenth too high for prose and code."""
+    """Estimate the number of tokens in text.  For prose and code, the estimate is about 10% too high."""
     return len(_PIECES.findall(text))
 
 

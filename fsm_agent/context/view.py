@@ -61,7 +61,7 @@ class Shown(NamedTuple):
 
 
 class View:
-    """The views of one agent call, which depend only on the record and the plan.  The object's state only saves time.
+    """The views of one agent call.  They depend only on the record and the plan, and the object's state is a cache.
 
     Attributes:
         warning: A text for the driver to log, or ``""``.
@@ -224,7 +224,7 @@ class View:
     def _squeezed(
         self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
     ) -> tuple[Sequence[Message], Sequence[Message], str]:
-        """Return the messages and the tail with long strings cut to fit into a room, and the name of the pass."""
+        """Cut long strings in the messages and the tail until they fit.  Return both, and the name of the pass."""
 
         def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
             one = shorten(characters)
@@ -320,7 +320,7 @@ class View:
         return next((one.role for one in passes if isinstance(one, Summarize)), "user")
 
     def _without_summary(self, one: Summarize, record: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return what is shown while no new summary is due: fewer rounds, if the last summary failed."""
+        """Return the messages to show while no new summary is due.  After a failed summary, these are fewer rounds."""
         has_failed = record.summary is not None and record.summary.failed_at >= 0
         return one(messages, record) if has_failed else messages
 
@@ -380,7 +380,10 @@ class View:
         return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the token limit for the next attempt at a request that was too long, or None if it must stay whole."""
+        """Return the token limit for the next attempt after a request was too long.
+
+        Return None if requests must not be shortened.
+        """
         if self.plan.is_off:
             return None
         budget = self.plan.budget or Budget()
@@ -421,7 +424,7 @@ def _summary_due(
     soft: float,
     room: float,
 ) -> AskSummary | None:
-    """Return the extra request for a summary, or None for another pass or if nothing can be summarized.
+    """Return the extra request for a summary, or None if there is nothing to summarize.
 
     The summary makes requests so much shorter than ``soft`` that several follow before the next summary.
     """

@@ -56,13 +56,13 @@ class Way:
 
     @property
     def label(self) -> str:
-        """The label of the whole row, such as ``done [is_good] / keep``."""
+        """The label of the complete row, such as ``done [is_good] / keep``."""
         guard, action = (f"[{self.guard}]" if self.guard else ""), (f"/ {self.action}" if self.action else "")
         return " ".join([word for word in (self.trigger, guard, action) if word])
 
 
 def level_for(level: Level | None, rows: int) -> Level:
-    """Return ``level``, or a level that stays readable with this number of rows if it is None.
+    """Return ``level``.  If it is None, return a level at which this number of rows is readable.
 
     Raises:
         UsageError: If the level is unknown.
@@ -88,7 +88,7 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
     - ``rows``: every row.  A row that all states share is one arrow from `ANY`.
     - ``triggers``: every row, without its guard.
     - ``overview``: like ``triggers``, but without arrows from a state to itself, and with only the two commonest
-      triggers of an arrow.  A row by which most states reach an end is one arrow from `ANY`.  If that end is a
+      triggers of an arrow.  A row that leads from most states to an end is one arrow from `ANY`.  If that end is a
       failure, all rows to it join this arrow.
 
     Args:
@@ -129,7 +129,7 @@ def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:
-    """Remove the trigger "done" where a state is left only by its result."""
+    """Remove the trigger "done" from states that are left only by their result."""
     usual = ("done", "cancelled", "expired")  # the last two concern the whole flow
     others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
     return [
@@ -218,7 +218,7 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
         rows: The table.
         level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits.
             ``"triggers"`` shows one arrow for each pair of states, with all its triggers.  ``"rows"`` also shows
-            guards, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no row before it is.  The default is
+            guards, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no earlier row is.  The default is
             ``"rows"`` for tables with fewer than 30 rows, and otherwise ``"overview"``.
         title: The title above the diagram.
 
@@ -352,7 +352,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
 
 
 def is_entry(step: Stepped) -> bool:
-    """Return whether a step enters its state, also from the same state, rather than staying in it."""
+    """Return whether a step enters its state, perhaps again, and does not merely stay in it."""
     if step.source != step.to:
         return True
     if step.trigger in ("cancelled", "expired"):
@@ -434,7 +434,7 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
 
 
 def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
-    """Return what the run spent in each state, in the order of the lifecycle.  Unknown states come last."""
+    """Return the visits, time and tokens of each state, in the order of the lifecycle.  Unknown states come last."""
     stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
     lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
     before: Stepped | None = None

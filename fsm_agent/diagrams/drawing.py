@@ -86,7 +86,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A state with others inside it, drawn as a frame around nodes and other boxes.
+    """A state that contains other states, drawn as a frame around nodes and other boxes.
 
     Examples:
         >>> box = Box(id="house", label="the house")
@@ -427,7 +427,7 @@ def _digraph(diagram: Diagram) -> Any:
 
 
 def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_source: bool) -> tuple[str, str]:
-    """Return the node at an end of an edge, and the frame that cuts the edge off if that end is a box."""
+    """Return the node at an end of an edge.  If the end is a box, also return its frame, which cuts off the edge."""
     if isinstance(state, Node):
         return names[state.id], ""
     inside, before = {state.id}, 0

@@ -93,7 +93,7 @@ _BUILT_IN = "builtins"
 
 
 class Made:
-    """Deps that are exactly this value, even if it is a function."""
+    """Wraps deps that are used unchanged, even if they are a function."""
 
     __slots__ = ("value",)
 
@@ -102,7 +102,7 @@ class Made:
 
 
 class Later:
-    """A placeholder for deps that only another driver has, in code that submits work or reads a run."""
+    """A placeholder for deps that only the driver has.  Code that submits work or reads a run uses it."""
 
     def __repr__(self) -> str:
         return "the deps of the driver"
@@ -140,7 +140,7 @@ def check_deps(deps: object) -> None:
 
 
 def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
-    """Return the value of deps for one run, given the name of its agent or flow, its ``extra`` and its user.
+    """Return the value of ``deps`` for one run.  A function gets the name of the agent or flow, ``extra`` and the user.
 
     Raises:
         UsageError: If the deps are a class, or a function with the wrong parameters.
@@ -194,14 +194,15 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     alone.
 
     Args:
-        deps: What the agent's caller shares with its functions: a database, a user, a cache.
+        deps: Objects that the agent's caller shares with the functions, such as a database, a user or a cache.
         function_call: The model's function call.
         agent_call_id: The id of the agent call, which is also the name of its run.  Inside a flow, it is the name of
             the flow's run.
         depth: The number of agent calls around this one; 0 if no function started it.
         attempt: The number of this run of the call, from 1; more than 1 after a retry.
         emit: Reports progress to observers.  The model does not see it.
-        is_cancelled: Returns whether the agent call is being stopped.  A long function checks this now and then.
+        is_cancelled: Returns whether the agent call is being stopped.  A function that runs for long should check this
+            now and then.
         release: Removes the results of these rounds (from 1) from all later requests to the model.
         around: The call in which `call` makes inner calls, or None if the context was made by hand.
 
@@ -253,11 +254,11 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
         If the outer call is in a store, the inner call is stored, too, under the name of the function call and a
         number.  When the function runs again after a crash, the inner call continues, or returns its result.  If the
-        function asks for something else this time, a new run begins.  A question about an inner ``once`` function
+        function makes a different call this time, a new run begins.  A question about an inner ``once`` function
         belongs to the outer run.
 
         The ``usage_by_agent`` of the outer call has the tokens under the key of the function, such as ``run:1.0``, even
-        if the inner call fails.  They are missing if the outer call is cancelled meanwhile.
+        if the inner call fails.  They are missing if the outer call is cancelled before the inner call ends.
 
         In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
 

@@ -236,10 +236,10 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._init_fields().items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a function by reference if a module holds it, or else by its fields.
+        """Pickle a function by reference if a module contains it, and otherwise by its fields.
 
         Raises:
-            UsageError: If no module holds the callable, so that another process could not find it.
+            UsageError: If no module contains the callable, so that another process could not find it.
         """
         if _held(self.call) is self:
             return _attribute, _home(self.call)
@@ -435,12 +435,12 @@ def function(
 
     Args:
         call: The function.  Without it, return a decorator.
-        name: As in `Function.of`.
-        description: As in `Function.of`.
+        name: See `Function.of`.
+        description: See `Function.of`.
         policy: The fields of `Policy`.
 
     Raises:
-        UsageError: In the same cases as `Function.of`.
+        UsageError: See `Function.of`.
 
     Examples:
         >>> @function

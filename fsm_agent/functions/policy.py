@@ -38,7 +38,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """How often, and after what delay, a function that raised is run again.  The delay doubles each time.
+    """When a function that raised is run again: how often, and after which delay.  The delay doubles each time.
 
     Examples:
         >>> tries = []

@@ -69,7 +69,7 @@ def refused(error: Exception) -> ParseError:
 
 
 def described_errors(error: ValidationError) -> str:
-    """Describe a validation error in bounded length, one line per field: where, what is wrong, what was given."""
+    """Describe a validation error in one line for each field: where, what is wrong, and what was given."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
@@ -415,7 +415,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
 
 
 def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> Passing:
-    """Return how a callable takes arguments that already have a schema.
+    """Return how to pass a callable the arguments of an existing schema.
 
     Raises:
         UsageError: If it does not accept an argument of the schema, or needs one that the schema does not require.

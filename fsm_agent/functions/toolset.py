@@ -69,7 +69,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
     """Return the functions in a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: If ``items`` is something else, or has a toolset whose offer depends on the agent call.
+        UsageError: If an item is something else, or a toolset whose functions depend on the agent call.
     """
     functions: list[Function] = []
     for item in _flat(items):
@@ -78,7 +78,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
 
 
 def sources(items: Any) -> tuple[Any, ...]:
-    """Return the items of an argument ``functions``, with agents made functions."""
+    """Return the items of the argument ``functions``.  Agents become functions."""
     if (
         hasattr(items, "as_function")
         or hasattr(type(items), "functions")
@@ -179,12 +179,12 @@ class Toolset(Generic[Deps]):
 
     @property
     def functions(self) -> tuple[Function[..., Any, Deps], ...]:
-        """The functions that may be offered: for each name, the highest version whose share is not 0."""
+        """The functions that may be offered.  For each name, this is the highest version whose share is not 0."""
         return self._offered
 
     @property
     def decides_per_call(self) -> bool:
-        """True if the offer depends on the agent call, because there are filters or shares."""
+        """True if filters or shares decide for each agent call which functions are offered."""
         return any(entry.conditions or entry.choose for entry in self._entries)
 
     def __iter__(self) -> Iterator[Function]:
@@ -209,7 +209,7 @@ class Toolset(Generic[Deps]):
         return any(item is entry.function for entry in self._entries)
 
     def __add__(self, other: FunctionSource[Deps]) -> Toolset[Deps]:
-        """Return the functions of both, each with its filters and shares."""
+        """Return the functions of both toolsets.  Each function keeps its filters and shares."""
         names = [name for name in (self.name, getattr(other, "name", "")) if name]
         return self._with([*self._entries, *_entries_of(other)], "+".join(names))
 
@@ -227,7 +227,7 @@ class Toolset(Generic[Deps]):
         return picked
 
     def only(self, *names: str) -> Toolset[Deps]:
-        """Return only these functions: ``search`` keeps all versions, ``search@1`` a single one.
+        """Return only these functions: ``search`` keeps all versions, and ``search@1`` keeps a single one.
 
         If several versions of one name are listed, each is offered, as ``search_v1`` and ``search_v2``.
         """
@@ -267,7 +267,7 @@ class Toolset(Generic[Deps]):
         )
 
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
-        """Return the functions with these policies for all: ``changed(needs_approval=True, timeout_s=10)``.
+        """Return the functions, all with these policies: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
             UsageError: If a policy does not exist, or its value is invalid.
@@ -275,7 +275,7 @@ class Toolset(Generic[Deps]):
         return self._with([entry.changed(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
-        """Return the functions, each offered to an agent call only if ``predicate(function, deps)`` is true.
+        """Return the functions with a filter.  A function is offered only if ``predicate(function, deps)`` is true.
 
         The predicate sees the functions under their current names.  No function is offered without those that it
         depends on.
@@ -287,11 +287,11 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions, with one version of a function offered to each agent call, chosen by share.
+        """Return the functions with one of them routed: each agent call gets one of its versions, chosen by share.
 
         Args:
             name: The function's name.
-            shares: The share of each version; their sum is 1.  A version without a share is never picked.
+            shares: The share of each version; their sum is 1.  A version without a share is never chosen.
             choose: Returns a number from 0 to below 1 for each agent call, such as ``Random(7).random``.
 
         Raises:
@@ -364,7 +364,7 @@ def _entries_of(items: Any) -> list[_Entry]:
 
 
 def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
-    """Return the entries under these names.  Dependencies are renamed unless a version keeps the old name."""
+    """Rename entries.  Dependencies are renamed unless a version keeps the old name."""
     pairs = list(zip(entries, names, strict=True))
     follows: dict[str, str] = {}
     for entry, name in sorted(pairs, key=lambda pair: version_order(pair[0].function.version)):
@@ -385,7 +385,7 @@ def _highest(versions: Iterable[_Entry]) -> _Entry:
 
 
 def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
-    """Return the version whose share the point falls into.  Shares of versions not admitted go to the others."""
+    """Return the version whose share the point falls into.  The other versions get the shares of excluded versions."""
     versions = sorted(admitted, key=lambda entry: version_order(entry.function.version))
     index = sharer([entry.share or 0.0 for entry in versions], point)
     return [] if index is None else [versions[index]]

@@ -36,7 +36,7 @@ _TEXTUAL = ("application/json", "application/xml", "application/yaml", "image/sv
 
 
 def result_value(result: CallToolResult) -> str | list[Piece]:
-    """Return a tool's result as a function would: its text, or a list of texts and attachments.
+    """Return a tool's result as the result of a function: text, or a list of texts and attachments.
 
     Structured content is appended as JSON unless the texts already contain it.
     """
@@ -138,7 +138,7 @@ _HASH_CHARS = 6
 
 
 class MCPServer:
-    """A server of the Model Context Protocol, whose tools are functions: ``Agent(…, functions=[server])``.
+    """A server of the Model Context Protocol.  Its tools are functions: ``Agent(…, functions=[server])``.
 
     Create one with `stdio` or `http`.  It starts on first use, or at the beginning of a ``with`` or ``async with``
     block.  It stops at the end of the block, with `close`, when nothing references it, or at the end of the program.
@@ -150,7 +150,7 @@ class MCPServer:
         transport: How to reach the server.  Use `stdio` or `http` instead.
         name: The name in messages.  The default is the name of the command or host.
         prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
-        timeout_s: The timeout of one tool call, in seconds.  The model learns of a timeout.
+        timeout_s: The timeout of one tool call, in seconds.  After a timeout, the model gets an error.
         start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
         adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None to
             omit it.
@@ -250,7 +250,7 @@ class MCPServer:
     def functions(self) -> tuple[Function, ...]:
         """The current tools, as functions.
 
-        Blocks while the server starts, and once after the server has reported that its tools changed.
+        Blocks while the server starts, and again for the first read after the server has reported a change.
 
         Raises:
             MCPServerError: If the server does not start or does not answer.
@@ -260,7 +260,7 @@ class MCPServer:
         return self._functions_of(_wait(self._access.submit(self._connection.tools())) if tools is None else tools)
 
     def call(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """Call a tool by the server's name for it.
+        """Call a tool by the name that it has on the server.
 
         Returns:
             The text of the result, or a list of texts, images and documents.

@@ -62,7 +62,7 @@ def elicitation(question: Question) -> types.ElicitRequest:
 
 
 def answer(question: Question, filled: types.ElicitResult) -> tuple[str, Outcome]:
-    """Return the key and the outcome of a completed form.  Only an explicit approval approves a call.
+    """Return the key and the outcome of a completed form.  A call is approved only explicitly.
 
     Raises:
         FormError: If a field is missing, or its value does not fit the question.
@@ -139,7 +139,7 @@ def _kept(field: Field, *names: str) -> dict[str, Any]:
 
 
 def _typed(field: Field, value: Any) -> str:
-    """Return a value as the text that a field takes."""
+    """Return a value as text for a field."""
     if field.kind == "choice":
         return next((text for text, words in field.choices if words == value), json.dumps(value))
     return value if isinstance(value, str) else json.dumps(value)

@@ -56,7 +56,7 @@ class ForcedCallModel(SyncVerbs):
 
 
 def why_not_served(function: Function) -> str:
-    """Return why a function cannot be served and what to do, or "" if it can be served."""
+    """Return the reason why a function cannot be served and what to do.  "" if it can be served."""
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)
@@ -140,7 +140,7 @@ def serve(
             it has no subject.  Otherwise it is "".
         limits: The budgets of each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
-        instructions: What the client's model is told about the server.
+        instructions: Information about the server for the client's model.
         version: The version of the server.
         answer_within_s: How long a client may take to answer, in seconds.
 
@@ -180,7 +180,7 @@ class ToolServer:
         key: The key that seals the states that clients keep.
         answer_within_s: How long a state is valid, in seconds.
         deps: The ``deps`` in the `Context` of functions; see `serve`.
-        instructions: What the client's model is told about the server.
+        instructions: Information about the server for the client's model.
         version: The version of the server.
 
     Attributes:

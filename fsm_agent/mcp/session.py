@@ -140,7 +140,7 @@ _TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
 class ListingTooLong(Exception):
-    """A server lists too much.  The message continues a sentence that begins with the server's name."""
+    """A server's list of tools is too large.  The message continues a sentence that begins with the server's name."""
 
 
 async def all_tools(client: Client) -> tuple[Tool, ...]:
@@ -288,7 +288,7 @@ class Session:
         return await asyncio.shield(self._opened)
 
     async def listed(self) -> tuple[Tool, ...]:
-        """Return the tools.  They are listed again if they are unknown or may have changed."""
+        """Return the tools.  The server is asked if they are unknown or may have changed."""
         client = await self.client()
         async with self._listing:
             if self.tools is not None:
@@ -322,7 +322,7 @@ class Session:
         await asyncio.wait([self._owner], timeout=CLOSE_TIMEOUT_S)
 
     async def last_words(self) -> str:
-        """Close the session, and return why it ended and what the server last wrote to stderr, if known."""
+        """Close the session.  Return why it ended, and the end of the server's stderr, if known."""
         await self.close()
         return ": ".join(
             filter(None, [describe_error(self._problem), self._stderr.text(self._target.transport.secrets)])

@@ -107,7 +107,7 @@ MOST_WAITED = 1000  # calls kept in memory that have waited
 
 
 async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
-    """Return the call once it has ended in any way or is suspended."""
+    """Drive a call until it has ended or is suspended, and return it."""
     try:
         return (await result).call
     except (CallFailed, CallSuspended) as error:
@@ -214,7 +214,7 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 class _Refused(Exception):
-    """A request ends without a result of the function.  The client gets the message."""
+    """A request that ends without a result of the function.  The client gets the message."""
 
 
 def current_user() -> str:
@@ -240,7 +240,7 @@ class ToolCall(NamedTuple):
         return current_user() or "mcp"
 
     async def result(self) -> Result:
-        """Run the call and return its result, or what it waits for."""
+        """Run the call.  Return its result, or the question that it waits for."""
         progress = Progress(self.context.session.report_progress, self.params.name)
         sending = asyncio.create_task(progress.send())
         try:
@@ -415,7 +415,7 @@ def official_server(
         deps: The ``deps`` in the `Context` of functions; see `serve`.
         key: The key that seals the states that clients keep.
         valid_s: How long a state is valid, in seconds.
-        about: What the server says about itself.
+        about: The server's information about itself.
         keeps: Whether the agent's store keeps runs that have ended; see `Calls`.
     """
     tools = Tools(agent, deps, keeps=keeps)

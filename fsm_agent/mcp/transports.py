@@ -61,7 +61,7 @@ def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.A
 
 
 def _mended(text: str) -> tuple[str, str]:
-    """Return JSON without halves of pairs, and an escape at its end that may be incomplete."""
+    """Return JSON without halves of surrogate pairs, and a possibly incomplete escape at its end."""
     begun = ""
 
     def mend(found: re.Match[str]) -> str:
@@ -209,7 +209,7 @@ Transport: TypeAlias = Stdio | Http
 
 
 class StderrTail(asyncio.Protocol):
-    """The end of a process's stderr, or a text in its place."""
+    """The end of a process's stderr, or another text instead."""
 
     def __init__(self) -> None:
         self._tail = bytearray()

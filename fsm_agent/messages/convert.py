@@ -51,7 +51,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
     Args:
         items: The messages, from the oldest to the newest.
-        before: The messages before them.  Results at the beginning may answer calls in these messages.
+        before: The messages before them.  Results at the beginning of ``items`` may answer calls in these messages.
 
     Raises:
         UsageError: If an item is not a message.  The error names its index and key.
@@ -116,7 +116,7 @@ class _Reader:
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
-        """Record the calls of a message as open, or close the calls that it has results of."""
+        """Record the calls of a message as open, or close the calls that it answers."""
         self._has_results = message.role == "tool"
         if not self._has_results:
             self._open = {call.provider_id or call.id: call for call in message.function_calls}
@@ -292,7 +292,7 @@ def overview(messages: Iterable[Message]) -> str:
 
 
 def transcript(messages: Iterable[Message]) -> str:
-    """Return a transcript: what was said by each role, the functions that were called, and their results.
+    """Return a transcript, with the texts of each role, the function calls, and their results.
 
     Each entry begins with its role in the first column.  Its other lines are indented, so that no text or name can
     imitate another entry.  A model's reasoning is left out.

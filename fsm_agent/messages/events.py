@@ -40,7 +40,7 @@ class Question(Value, frozen=True):
     def until_s(self) -> float | None:
         """The Unix time until which the question can be answered, or None without a limit.
 
-        The time is as of the last write of the run.
+        The time is correct as of the last write of the run.
         """
         until_s = self._about.get("until_s")
         return float(until_s) if isinstance(until_s, int | float) else None
@@ -115,7 +115,7 @@ class ArgumentsDelta(Value, frozen=True):
 class FunctionCallCompleted(Value, frozen=True):
     """The arguments of call number ``index`` of this reply are complete.
 
-    The event is repeated when a service resumes a call that it had left.
+    The event is repeated when a service resumes an interrupted call.
 
     Examples:
         >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")
@@ -155,10 +155,10 @@ Examples:
 class PartialOutput(Value, frozen=True):
     """The valid part of the output so far, as JSON data, not an instance of the type.
 
-    Within one request, each event extends the previous one.  The next request, for example after a refusal, starts
-    again.  If a union is requested with tags, the data has the tag, although the output does not.  Only the first
-    document that begins like the type is shown, and only from the first 250,000 characters of a reply.  An answer that
-    is found elsewhere, or is repaired, appears only in `Done`.
+    Within one request, each event extends the previous one.  The next request, for example after a refusal, starts from
+    the beginning.  If a union is requested with tags, the data has the tag, although the output does not.  Only the
+    first document that begins like the type is shown, and only from the first 250,000 characters of a reply.  An answer
+    that is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
@@ -253,7 +253,7 @@ class HistoryChanged(Value, frozen=True):
 
 
 class LoopDetected(Value, frozen=True):
-    """The model keeps requesting exactly the same calls.  ``action`` is the value of `Limits.on_loop`.
+    """The model repeats exactly the same function calls.  ``action`` is the value of `Limits.on_loop`.
 
     Examples:
         >>> LoopDetected("search", 3, "tell").count
@@ -406,7 +406,7 @@ class Summarized(Value, frozen=True):
 
 
 class Suspended(Value, frozen=True):
-    """The call waits for an answer that its driver cannot give.  ``keys`` are the keys of its effects.
+    """The call waits for an answer that its driver cannot give.  ``keys`` are the keys of its questions.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -450,7 +450,7 @@ class Inside(Value, frozen=True):
 
 
 class Where(Value, frozen=True):
-    """Identifies a call or a run of a flow.  A shared hook gets it as the argument of its ``of_call``.
+    """Identifies a call or a run of a flow.  It is the argument of a shared hook's ``of_call``.
 
     Examples:
         >>> Where(call="c1", agent="shop").agent

@@ -27,7 +27,7 @@ _DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 class UserLocation(Value, frozen=True, kw_only=True):
-    """The approximate location of the user, for local results.
+    """The approximate location of the user, for local search results.
 
     Examples:
         >>> WebSearch(user_location=UserLocation(country="PT", city="Lisbon")).user_location.city
@@ -79,7 +79,7 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, keys and screenshots of a computer.
 
     Each request is a call of the function ``computer``.  The agent's function of that name performs it.  Without one,
-    the call waits for an outcome from outside.  A picture in the result is the new screen.
+    the call waits until a person or a program provides the outcome.  A picture in the result is the new screen.
 
     Examples:
         >>> ComputerUse(width=1024, height=768).environment
@@ -103,7 +103,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
     label.  The arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the
     tool.
 
-    No repr or error message shows the authorization, the headers or the address, which may hold a key.
+    The authorization, the headers and the address may contain a key, so no repr or error message shows them.
 
     Examples:
         >>> HostedMCP("wiki", "https://mcp.example.org/mcp", allowed_tools=("search",)).label

@@ -61,12 +61,13 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
-    """Return an event with its place in a run, as a service sends it to clients that follow the run.
+    """Return an event with its position in a run, in the form for clients that follow the run.
 
     Args:
         event: The event.
         run: The name of the run.
-        steps: How many steps the run has taken, including this one.  A client continues after this number.
+        steps: How many steps the run has taken, including this one.  A client that reconnects continues after this
+            number.
 
     Examples:
         >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)

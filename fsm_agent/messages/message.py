@@ -67,7 +67,7 @@ def _read_file(path: pathlib.Path) -> bytes:
 
 
 def shown_source(source: object) -> str:
-    """Return a source as it may be shown in a message."""
+    """Return a source in a form that a message may show."""
     return repr(source)[:MAX_SHOWN_CHARS]
 
 
@@ -245,7 +245,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def _image_type(data: bytes) -> str | None:
-    """Return the media type from the first bytes (signatures: the PNG, JFIF, GIF89a and RIFF/WebP specifications)."""
+    """Return the media type of an image from its first bytes.
+
+    The signatures are those of the PNG, JFIF, GIF89a and RIFF/WebP specifications.
+    """
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -268,7 +271,7 @@ Examples:
 
 
 class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
-    """The reasoning of a model before its answer, with the data that its provider requires back.
+    """The reasoning of a model before its answer, with data that must be sent back to its provider.
 
     Examples:
         >>> Reasoning(text="17 + 25: 17 + 20 is 37 …").text
@@ -464,7 +467,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
 
 def object_text(arguments_json: str) -> str:
-    """Return the JSON object that a model means by its arguments of a call.
+    """Return the arguments of a call as the JSON object that the model meant.
 
     For no arguments, some models write nothing or ``null``.  Some services write the object as a JSON string.
     """

@@ -24,10 +24,10 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 class Usage(Value, frozen=True, kw_only=True):
-    """Tokens and their cost, of one reply or summed over many.  None means never reported.
+    """The tokens and the cost of one reply, or of several.  None means that the provider did not report a number.
 
     `input_tokens` include `cached_tokens` and `cache_write_tokens`, and `output_tokens` include `reasoning_tokens`,
-    however the provider counts.
+    even if the provider counts differently.
 
     Examples:
         >>> usage = Usage(input_tokens=10, output_tokens=2) + Usage(input_tokens=5)
@@ -57,7 +57,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
     def problem(self) -> str | None:
-        """Return why the counts are impossible and must not be charged to budgets, or None."""
+        """Return the reason why the counts are impossible and must not be charged to budgets, or None."""
         counts = (
             (self.input_tokens, "input_tokens"),
             (self.output_tokens, "output_tokens"),

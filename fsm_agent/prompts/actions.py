@@ -165,8 +165,8 @@ class ActionSet(Parser[list[A]]):
     Args:
         actions: Subclasses of `Action`.
         prompt: The template for ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` inserts the description of the
-            actions.  You provide the values of all other variables.  No value can pass for an action or for a tag of
-            the template.
+            actions.  You provide the values of all other variables.  A value that looks like an action or a tag of the
+            template is quoted.
         strict: Whether an unreadable action, such as one without a required attribute, is an error.  Otherwise it is
             left out and reported as a repair.
         options: The options of the `Prompt`.

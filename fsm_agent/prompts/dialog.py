@@ -45,8 +45,8 @@ class Dialog(Sequence[Message]):
         messages: Messages, or dictionaries in the format of OpenAI's chat completions, from oldest to newest.
         top_prompt: The prompt of the latest user turn.  The next agent call uses its parser, functions and handlers; by
             default, it uses the agent's.  It is not saved.
-        system_args: The values for the agent's system prompt, which is the first message.  They are empty if it has no
-            variables, and None if no agent put the first message there.  They are not saved.
+        system_args: The values for the agent's system prompt, which is the first message.  Empty if the prompt has no
+            variables, and None if no agent added the first message.  They are not saved.
         governed_by: The path of handoffs to the agent that has taken over the dialog, or "" without a handoff.
         summary: A summary that replaces the oldest messages in requests.  It is not saved.
 

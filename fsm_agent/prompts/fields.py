@@ -67,7 +67,7 @@ def description_of(member: Enum) -> str:
 
 
 def text_of_member(member: Enum) -> str:
-    """Return the member with its meaning, or only its label if it is skipped or has no meaning."""
+    """Return the member with its meaning.  Without a meaning, or if the member is skipped, return only its label."""
     description = "" if is_skipped(member) else description_of(member)
     return f"{label_of(member)}: {description}" if description else label_of(member)
 
@@ -83,15 +83,16 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
     target.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
 
     Args:
-        description: The meaning of the field.  It labels the field's line, unless ``rename`` is given, and is the
-            comment in schemas.
+        description: The meaning of the field.  It labels the field's line, unless ``rename`` is given.  In schemas, it
+            is a comment.
         rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
         skip: Whether to leave the field out of text, schemas and examples.  With a target, only text for that target
             omits it.
         format_with: A function from the field's value to its text.
         example: A value of the field's type, for examples.
         image: Whether the value is a picture, from any source that `Image.of` accepts.
-        target: The target whose text includes the field.  Other targets then leave it out, unless they are named too.
+        target: The target whose text includes the field.  Text for other targets leaves it out, unless another mark
+            names them.
 
     Examples:
         >>> class Ticket(PromptModel):

@@ -31,13 +31,16 @@ class PromptChange(Value, frozen=True):
 
 
 def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
-    """Return how the prompt changed since this fingerprint, or None if it did not or a fingerprint is unknown."""
+    """Return how the prompt has changed since this fingerprint.
+
+    Return None if it has not changed, or if a fingerprint is unknown.
+    """
     after = prompt.fingerprint
     return None if before in ("", after) or not after else PromptChange(prompt.path, before, after)
 
 
 def fingerprint_of(prompt: Prompt[Any]) -> str:
-    """Return 16 hexadecimal digits that identify a prompt.  Functions of code count only by name."""
+    """Return 16 hexadecimal digits that identify a prompt.  Python functions count only by name."""
     data = [
         prompt.path,
         prompt.template,

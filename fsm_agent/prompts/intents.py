@@ -132,7 +132,7 @@ class IntentFrame(Generic[T]):
         self._names = (input_tag, extractor_tag)
 
     def wrap(self, text: str) -> str:
-        """Return the text wrapped in the input tag, which the text cannot close.
+        """Return the text wrapped in the input tag.  The text cannot close the tag.
 
         Anything that could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``.  This
         includes tags disguised with similar letters, invisible characters or escapes.  All other text stays unchanged.
@@ -217,7 +217,7 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
 
     Args:
         prompt: The template.  ``{{ intents_doc }}`` inserts the `prompt_schema` of the enumeration.  You provide the
-            values of all other variables.  No value can pass for a tag of the template or of the answer.
+            values of all other variables.  A value that looks like a tag of the template or of the answer is quoted.
         tag: The name of the element for the model's answer.
         options: The options of the `Prompt`.
 

@@ -76,11 +76,11 @@ class Prompts:
     Files are read at every lookup, so an edit applies at once.
 
     Args:
-        root: The first part of their names.  Without a root, names are full paths: ``Prompts()("demo/sum")``.
+        root: The first part of the prompts' names.  Without a root, names are full paths: ``Prompts()("demo/sum")``.
         directory: One or more directories of prompt files; the first one that has the prompt wins.  The default is
             ``prompts`` in the working directory if it contains the root, otherwise the package's own prompts.
         package: The name of a package whose folder ``prompts`` is searched after ``directory``.
-        names: Types and functions that front matter may name.  Other objects are named as ``module:name``.
+        names: Types and functions that front matter may name.  Front matter names all other objects as ``module:name``.
 
     Raises:
         PromptError: If the root is malformed, or the package has no prompts.

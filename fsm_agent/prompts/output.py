@@ -30,7 +30,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """The parts of a model's reply that a parser sees.
+    """What a parser sees of a model's reply.
 
     Args:
         text: The text of the reply.
@@ -119,7 +119,7 @@ class Parser(ABC, Generic[T_co]):
         return type(self).__qualname__
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return a reader for a reply that is still arriving, or None if the output is known only at the end."""
+        """Return a reader for a reply that is still arriving, or None if only a whole reply has an output."""
         return None
 
     def __call__(self, text: str, **parser_args: Any) -> T_co:
@@ -455,7 +455,7 @@ class _Search:
 
 
 def nearly(output: Output, document: str, problem: ValidationError, context: Mapping[str, Any]) -> Parsed[Any] | None:
-    """Return the value of JSON after correcting near misses in names and values, or None if that does not help."""
+    """Correct near misses in the names and values of JSON, and return its value.  Return None if that does not help."""
     if len(document) > MAX_REPAIRED:
         return None
     found = matched(document, lambda right: output.validated(right, context), output.any_schema, problem)
@@ -504,7 +504,7 @@ def _quoted(output: Output, text: str) -> Iterator[str]:
 
 
 def _row(text: str) -> Iterator[str]:
-    """Yield a single document for several JSON documents in a row, if that is what the text is."""
+    """If the text is several JSON documents in a row, yield them as a single document."""
     if len(text) <= MAX_REPAIRED and is_row(text):
         yield repaired(text, granted(text))
 
@@ -524,7 +524,7 @@ _KINDS = ("typing", "typing_extensions", "types")  # modules of types that are n
 
 
 def check_type(output: object, what: str) -> None:
-    """Refuse a value that is not an output type, and suggest what was probably meant."""
+    """Refuse a value that is not an output type, and suggest the right one."""
     kind = type(output)
     if isinstance(output, type) or output is None or kind.__module__ in _KINDS:
         return

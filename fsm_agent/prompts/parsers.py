@@ -66,8 +66,8 @@ class ParsingStrategy(Parser[T_co]):
     Attributes:
         name: What it looks for, as errors say it.
         is_json: Whether candidates are JSON and the value is their data.  Otherwise, the value is the text.
-        opening: A regular expression for what precedes the JSON, for reading a reply as it arrives.  Without it, the
-            answer is known only at the end.
+        opening: A regular expression for the text before the JSON, so that a reply can be read as it arrives.  Without
+            it, the answer is known only when the reply is complete.
     """
 
     name: str
@@ -388,7 +388,7 @@ class _WholeJson(_Verbatim):
 
 
 def tagged(tag: str) -> ParsingStrategy[str]:
-    """Find the trimmed content of ``<tag>…</tag>``.  Case matters, and attributes are ignored.
+    """Find the trimmed content of ``<tag>…</tag>``.  The tag is case-sensitive, and attributes are ignored.
 
     Examples:
         >>> first_of(tagged("answer"))("I think <answer>42</answer>.")
@@ -416,7 +416,7 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
-    """Find the first of these words that the text contains, in any case, even inside another word.
+    """Find the first of these words that is in the text, in any case, even as part of a longer word.
 
     Examples:
         >>> first_of(keyword("yes", "no"))("Yes, of course.")
@@ -429,8 +429,8 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
     """Find a pattern's matches: the first group if there is one, otherwise the whole match.
 
     Args:
-        pattern: The regular expression.  You do not control the answer: a pattern that backtracks, such as ``(a+)+$``,
-            may run forever, and no deadline stops it.
+        pattern: The regular expression.  The answer is untrusted.  A pattern that backtracks, such as ``(a+)+$``, may
+            run forever, and no deadline stops it.
         max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Examples:
@@ -471,7 +471,7 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
     """Return the first JSON document in ``text`` that has the expected type.
 
     It searches the whole text, then ``<answer>…</answer>``, code fences, and prose.  In ``see [1]: {"k": 1}`` it finds
-    ``[1]``, or the object with ``expect=dict``.  It repairs nothing, and never returns part of a larger document.
+    ``[1]``, or the object with ``expect=dict``.  It does not repair JSON, and never returns part of a larger document.
 
     Args:
         text: A model's answer.
@@ -521,8 +521,8 @@ class TagContent(str):
 class TagParser(Parser[dict[str, Any]]):
     """Reads tags into a dictionary: lists of contents by name, signals as booleans, and the text as ``raw``.
 
-    For each name, it finds the outermost elements.  Case matters.  Other text, unlisted tags and unclosed tags are
-    ignored.  A single error lists everything that is missing.
+    For each name, it finds the outermost elements.  Names are case-sensitive.  Other text, unlisted tags and unclosed
+    tags are ignored.  A single error lists everything that is missing.
 
     Args:
         xml: The names of elements ``<name …>content</name>``.  Their contents are `TagContent` strings.

@@ -44,7 +44,7 @@ _UNFINISHED = (
 class PartialReader:
     """A reader of the output of one reply, whose text arrives in pieces.
 
-    ``opening`` is a regular expression for what precedes the document, and "" matches anywhere.
+    ``opening`` is a regular expression for the text before the document.  "" matches anywhere.
     """
 
     def __init__(
@@ -139,7 +139,9 @@ class PartialReader:
         return self._valid(firm, whole, depth) if inner is NOTHING else inner
 
     def _valid(self, firm: Any, whole: Any, depth: int) -> Any:
-        """Return the valid output so far, with the unfinished string at its end only if any string may stand there.
+        """Return the valid output so far.
+
+        It includes the unfinished string at its end only if any string is valid there.
 
         ``firm`` is the value without that string, and ``whole`` the value with it.
         """

@@ -94,9 +94,9 @@ class Prompt(KnownArguments, Generic[Out]):
 
     Handlers (the ``on_…`` arguments) provide the text for the model in certain situations.  A handler is a template,
     the path of a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
-    text.  Templates and functions keep the task's functions, hosted tools, settings, output and parser.  A `Prompt`
-    brings its own functions (some of the task's) and hosted tools, settings that override the task's, and optionally an
-    output or parser.  The prompt that asked for an answer also parses it.
+    text.  Templates and functions keep the task's functions, hosted tools, settings, output and parser.  A `Prompt` has
+    its own functions (a selection of the task's) and hosted tools.  Its settings override the task's, and it may have
+    an output or parser.  The prompt that asked for an answer also parses it.
 
     Args:
         template: A Jinja2 template; see `render`.
@@ -112,7 +112,7 @@ class Prompt(KnownArguments, Generic[Out]):
         on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: The text of each function result.  Variables: ``call_results`` (required), ``name``,
             ``arguments``.
-        on_final: The text when the rounds or function calls are used up and functions are withdrawn.  Variable:
+        on_final: The text when the rounds or function calls are used up.  The model then gets no functions.  Variable:
             ``rounds``.
         on_form: The text between the two stages of mode ``"two_stage"``.
         mode: How to request the output; by default the best mode for the model.  ``"native"``: the request has a field
@@ -381,11 +381,11 @@ class Prompt(KnownArguments, Generic[Out]):
         return replace(this, **changes)
 
     def borrowing(self, **changes: Any) -> Prompt:
-        """Return a copy whose functions are lent by an agent for a single call."""
+        """Return a copy that uses the functions of an agent, for a single call."""
         return self.extend(**changes).marked(is_borrowed=True)
 
     def for_call(self) -> Prompt[Out]:
-        """Return this prompt with the current functions of its MCP servers and other sources, or itself without any."""
+        """Return this prompt with the current functions of its MCP servers and other sources."""
         if self.is_fixed:
             return self
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
@@ -393,7 +393,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.extend(functions=functions_of(self.functions), **changes).marked(unresolved=self)
 
     def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
-        """Return this prompt with functions for hosted tool calls that the caller must answer, or itself without any.
+        """Return this prompt with functions for the hosted tool calls that the caller must answer.
 
         Raises:
             PromptError: If one of its own functions has the same name.
@@ -404,7 +404,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.marked(by_name={**self.by_name, **answers}, in_order=frozenset(answers))
 
     def marked(self, **derived: Any) -> Prompt[Out]:
-        """Return a copy with other values for derived fields, such as ``source``.
+        """Return a copy with other values for derived fields such as ``source``.
 
         `extend` would derive all of them again.
         """
@@ -446,7 +446,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return checked(function(source.text, **source.parser_args))
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return a reader for a reply that is still arriving, or None if the output is known only at the end."""
+        """Return a reader for a reply that is still arriving, or None if only a whole reply has an output."""
         if self.parser is not None:
             return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
         return None if self.output is str else PartialReader(self.expected, "", parser_args)
@@ -577,7 +577,7 @@ class Task(Generic[Out]):
 
 
 class MissingPrompt:
-    """A placeholder for the prompt of a call that was pickled without it.
+    """A placeholder for the prompt of a call that was pickled without its prompt.
 
     Args:
         path: The path of the prompt.

@@ -73,12 +73,12 @@ EndOf: TypeAlias = Callable[[int], int]  # from a position in a reading to the e
 
 
 def quoted(text: str, names: tuple[str, ...]) -> str:
-    """Return the text with everything quoted that could be read as a tag with one of these names."""
+    """Quote everything in the text that could be read as a tag with one of these names."""
     return QUOTED.join(_pieces(text, names))
 
 
 def unquoted(text: str, names: tuple[str, ...]) -> str:
-    """Return the text before it was quoted.
+    """Undo the quoting of a text.
 
     Raises:
         ValueError: If it contains an unquoted tag.

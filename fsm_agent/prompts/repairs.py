@@ -35,7 +35,10 @@ Schema = Mapping[str, Any]
 def matched(
     document: str, validated: Callable[[str], Any], schema: Schema, error: ValidationError
 ) -> tuple[Any, tuple[str, ...]] | None:
-    """Return the value of a document after correcting names and values, with the corrections, or None."""
+    """Correct names and values in a document, and return its value with the corrections.
+
+    Return None if the corrected document is invalid.
+    """
     data = {"": from_json(document)}  # with a key, so that the whole value can be replaced
     schema = {"properties": {"": schema}, "$defs": schema.get("$defs", {})}
     notes: list[str] = []
@@ -120,7 +123,7 @@ def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str 
 
 
 def only_close(actual: Any, right: Iterable[str]) -> str | None:
-    """Return the one text in ``right`` that is close to ``actual``, or None if there is not exactly one."""
+    """Return the only text in ``right`` that is close to ``actual``.  Return None if there are none or several."""
     if not isinstance(actual, str) or len(actual) > _MAX_NAME:
         return None
     choices = [choice for choice in right if abs(len(choice) - len(actual)) <= _MAX_NAME][:_MAX_CHOICES]
@@ -148,7 +151,7 @@ def _is_slip(a: str, b: str) -> bool:
 def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
     """Return the container, key and schemas for a position in a document.
 
-    Positions may also name union members, which are not part of the document.
+    A position may also name a union member, which is not part of the document.
     """
     holder: Any = None
     key: Any = None
@@ -211,7 +214,7 @@ def repaired(document: str, looks: list[int]) -> str:
 
 
 def granted(text: str) -> list[int]:
-    """Return a counter of the reads that all repairs of parts of ``text`` may take together."""
+    """Return a counter that limits the reads of all repairs of ``text`` together."""
     return [min(_LOOKS * len(text), _MAX_LOOKS)]
 
 

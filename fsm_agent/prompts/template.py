@@ -94,7 +94,7 @@ def _printed(value: Any) -> Any:
 
 
 def _printed_value(value: Any) -> Any:
-    """Return the value's own text, or the value if it has none."""
+    """Return the value's own text, or the value itself if it has no text."""
     if type(value) in _PLAIN:
         return value
     # Imported here because it loads pydantic, which most templates do not need, and because it imports this module.
@@ -389,7 +389,7 @@ class _Gathering:
         self.open: list[str] = []  # the files that led to the current one
 
     def add(self, text: str, file: Path, before: int) -> None:
-        """Check a template that begins after ``before`` lines of its file, and read the templates that it includes."""
+        """Check a template, and read the templates that it includes.  It begins after ``before`` lines of its file."""
         self.open.append(str(file))
         try:
             referred = references(text)

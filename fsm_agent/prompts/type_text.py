@@ -41,7 +41,7 @@ Lines = list[str]
 
 
 def prompt_schema(kind: Any) -> str:
-    """Return the schema of a type in a compact form, for a model that has to write a value.
+    """Return the schema of a type in a compact form, for a model that must write a value.
 
     Args:
         kind: Any type that pydantic can validate, such as a model, a dataclass, an enumeration or a union.
@@ -186,7 +186,7 @@ class _Schema:
         return joined
 
     def variant(self, kind: Any, tag: str | None) -> str | Lines:
-        """Return a union member with its name and docstring, inside its tag if it has one."""
+        """Return a union member with its name and docstring.  A member with a tag is inside its tag."""
         printed = self.typed(kind)
         doc = docstring_of(kind).partition("\n\n")[0] if is_record(kind) else ""
         lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]
@@ -293,7 +293,7 @@ _LISTS = (list, tuple, set, frozenset)
 
 
 def prompt_example(kind: Any) -> str:
-    """Return an example of a type's values as JSON, for a model that has to write one.
+    """Return an example of a type's values as JSON, for a model that must write a value.
 
     A field's example is the ``example`` of its `PromptField` or the first of pydantic's ``examples``.  Without these,
     it is the default, the value in ``kind``, or a value derived from the type, in this order.
@@ -334,7 +334,7 @@ def examples_section(*kinds: Any) -> str:
 
 
 def kind_of(kind: Any) -> Any:
-    """Return the type of a record or enum member; a type is returned unchanged."""
+    """Return the type of a record or an enum member.  A type is returned unchanged."""
     return type(kind) if isinstance(kind, Enum) or is_record(type(kind)) else kind
 
 

@@ -180,12 +180,12 @@ def prompt_text(value: Any, target: object = None) -> str:
     - A pydantic model or dataclass is printed with its template, its own ``__str__``, or one line for each field.
     - An enum member is printed as its value and meaning.
     - Lists and dictionaries are printed item by item.
-    - A value with its own ``to_prompt`` is printed as that returns it.
+    - A value with a ``to_prompt`` method is printed as the text that it returns.
     - Any other value is printed as its ``str``.
 
     Args:
         value: The value.
-        target: Whom the text is for: a target's name, or an object whose type is in ``__prompt_for__``.
+        target: The reader of the text: the name of a target, or an object whose type is in ``__prompt_for__``.
 
     Raises:
         PromptError: If the target is unknown, a template is wrong, or the value contains itself.
@@ -226,12 +226,12 @@ def check_target(kind: type, target: str) -> None:
 
 
 def printed(value: Any) -> Any:
-    """Return the value's own text for a template, or the value if it has none."""
+    """Return the value's own text for a template, or the value itself if it has no text."""
     return prompt_text(value) if _any_inside(value, _has_text) else value
 
 
 def is_worded(value: Any) -> bool:
-    """Return whether the JSON of a value would lose text that its author wrote for models.
+    """Return whether JSON would lose a text that the author of the value's class wrote for models.
 
     This is the meaning of an enum member, or the ``to_prompt`` of the value or of a value inside it.
     """
@@ -371,7 +371,7 @@ def _named(key: str, value: Any, step: str) -> str:
 
 
 def _entry(key: str, text: str, *, is_block: bool = False) -> str:
-    """Return a line with a key.  Further lines are indented, so that none of them looks like a key."""
+    """Return a line with a key.  Further lines are indented, so that they do not look like keys."""
     if is_block:
         return f"{key}:\n  {_indented(text)}" if text else f"{key}:"
     return f"{key}: {_indented(text)}"
@@ -423,7 +423,7 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
 
     Args:
         value: The value.
-        target: Whom the text is for; see `prompt_text`.
+        target: The reader of the text; see `prompt_text`.
 
     Raises:
         PromptError: If the value cannot be printed; see `prompt_text`.
@@ -475,7 +475,7 @@ def _items(value: Any, target: str | None, may_read: bool) -> Iterator[Any]:
 
 
 def _readable_fields(kind: type) -> Sequence[RecordField]:
-    """Return the fields of a record, or none if its annotations are only for type checkers."""
+    """Return the fields of a record, or an empty result if its annotations are only for type checkers."""
     try:
         return fields_of(kind)
     except PromptError:

@@ -58,14 +58,14 @@ class Explored:
 
     Attributes:
         configurations: The number of distinct pairs of state and data, also in subflows.
-        rows: How often each row was taken, by name.  Rows of a subflow have its name as a prefix.
-        missed: The rows that users wrote and that were never taken, also in subflows.
+        rows: How often each row was taken, by name.  Rows of a subflow have the subflow's name as a prefix.
+        missed: The rows that were never taken, also in subflows.  Default rows are not included.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
         is_whole: False if a limit on configurations or combinations left something untried.
-        loops: Examples of paths that return to the same state and data through nothing but answers or failures of
-            agents and functions, in words.  Only the limit on steps is certain to end such a loop.  Paths on which a
-            person answers or time passes do not count.
+        loops: Examples of loops, in words: paths on which only agents and functions answer or fail, and which return to
+            the same state and data.  Only the limit on steps is certain to end such a loop.  Paths on which a person
+            answers or time passes do not count.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -99,8 +99,8 @@ def explore(
 
     Subflows are walked as well.  For states with members, `explore` tries combinations of the members' results: first
     enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
-    their results in the order in which the members are written.  Where some members are enough, each of them comes
-    first once.
+    their results in the order in which the members are written.  If some members are enough, each of them comes first
+    once.
 
     All guards, actions, tasks and questions are called twice, to check that they are pure.
 
@@ -109,7 +109,7 @@ def explore(
         data: The initial data.
         answers: The possible answers of each state, including states inside others; at least one of each type.  Each
             state may also time out or fail.  If a guard looks at failures, an agent call fails once for each `Reason`.
-            If a state with members or a subflow has answers itself, nothing inside it is walked.  Use
+            If a state with members or a subflow has answers, nothing inside it is walked.  Use
             ``example_result(output)`` for the whole result of an agent call.
         holds: Returns whether state and data are valid.  Called for every configuration of the flow, but not of its
             subflows.
@@ -322,7 +322,7 @@ class _Explorer:
         return run.state, run.flow.data_json(run.data), *rest, None if inner is None else self._key(inner)
 
     def _run_inside(self, run: FlowRun[Any]) -> FlowRun[Any] | None:
-        """Return the run inside a run, unless its state has answers itself."""
+        """Return the run inside a run, unless its state has answers."""
         state, r = run.flow.states[run.state], run.record
         if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
             return None
@@ -374,7 +374,7 @@ class _Explorer:
     def _results(
         self, state: LiveState[Any, Any], data: Any, run_context: RunContext, table: Sequence[Row[Any]] = ()
     ) -> list[Any]:
-        """Return the values that a state may return, and a `Failure` for each way in which it may fail.
+        """Return the values that a state may return, and a `Failure` for each way it may fail.
 
         Args:
             state: The state.

@@ -106,7 +106,7 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[tuple[str, Callable[..., Any
 
 
 def _as_list(over: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that returns the items as a list, because an iterator equals only itself."""
+    """Return a function that returns its items as a list, because two iterators are never equal."""
 
     @wraps(over)
     def items(data: Any) -> list[Any]:
@@ -116,7 +116,7 @@ def _as_list(over: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outside(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the name and value of each outside variable that the function's code uses."""
+    """Yield the name and value of each variable outside the function that its code uses."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(function, "__code__", None)
     if code is None:
@@ -131,7 +131,7 @@ def _outside(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Attributes(dict[str, Any]):
-    """The attributes of an object.  New ones do not count as changes, because they may be cached values."""
+    """The attributes of an object.  New attributes do not count as changes, because they may be cached values."""
 
     def __eq__(self, before: object) -> bool:
         return isinstance(before, dict) and all(_is_same(self.get(name), value) for name, value in before.items())

@@ -87,7 +87,7 @@ class FakeClock:
         self.sleep(delay_s)
 
     def give_way(self) -> Clock:
-        """Refuse to time a run that outlives the process, because the next process has another clock.
+        """Refuse to serve as the clock of a run that outlives the process, because the next process has another clock.
 
         Raises:
             UsageError: Always.  The default clock of a `Script` returns the system's clock instead.
@@ -117,7 +117,7 @@ class _OwnClock(FakeClock):
 
 
 class Delayed:
-    """A reply that takes time on the script's clock.
+    """A reply that arrives after a delay on the script's clock.
 
     If it comes after the request's timeout or the call's deadline, the request fails with `TimedOut`.  The timeout of a
     flow's state does not apply.
@@ -219,18 +219,17 @@ Examples:
 class Script(SyncVerbs):
     """A model with scripted replies.
 
-    It records every request.  A request without a reply raises `ScriptError`.  As a context manager, it also checks at
-    the end that no replies are left over.
+    It records every request.  A request without a reply raises `ScriptError`.  As a context manager, the script also
+    checks that no replies are left over at the end.
 
     Args:
         entries: One for each request: text; a pydantic model, which is the output; a `function_call`; a list of several
             parts; a whole `Reply`, with usage or finish reason; an exception to raise (a `ProviderError` fails the
             request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
             that returns one of these.  The function runs in the event loop and must not block.
-        by: Replaces ``entries`` where calls run concurrently.  It maps a text in the task to the entry for one
-            request, or to a `Script` with the entries for several requests.  For example,
-            ``Script(by={"Paris": "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message
-            that has one of the texts.
+        by: Replaces ``entries`` if calls run concurrently.  It maps a text in the task to the entry for one request, or
+            to a `Script` with the entries for several requests.  For example, ``Script(by={"Paris": "sunny", "Rome":
+            "foggy"})`` replies "sunny" if "Paris" is in the newest user message that has one of the texts.
         name: The client's name in traces.
         clock: The clock of the environment.  A store that outlives the process refuses a `FakeClock`.  The default is a
             new `FakeClock`, or the system's clock with a store of that kind.
@@ -325,7 +324,7 @@ class Script(SyncVerbs):
         """Check that every reply was requested and that every request got a reply.
 
         Raises:
-            ScriptError: If a reply is left over, or if one was missing, even if that error was caught.
+            ScriptError: If a reply is left over, or if a reply was missing, even if your code caught that error.
         """
         if self._missed:
             raise ScriptError(self._missed)

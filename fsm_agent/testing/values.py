@@ -41,7 +41,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_record(record: CallRecord) -> str | None:
-    """Return a description of a contradiction in the record of a call, or None.  Takes linear time.
+    """Return a description of a contradiction in the record of a call, or None, in linear time.
 
     Examples:
         >>> check_record(Agent(Script("Hi.")).call("Hello").record) is None
@@ -52,7 +52,7 @@ def check_record(record: CallRecord) -> str | None:
 
 @contextmanager
 def registries() -> Iterator[None]:
-    """Undo, at the end of the block, every registration in it: of agents, clients, functions, prompts and providers.
+    """At the end of the block, undo every registration of agents, clients, functions, prompts and providers.
 
     Examples:
         >>> with registries():

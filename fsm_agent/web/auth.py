@@ -27,7 +27,7 @@ OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typ
 
 
 def page_headers(*, forms: bool = False) -> dict[str, str]:
-    """Return headers for pages that may load, run and show only content of their own service.
+    """Return headers that let pages load, run and show only content of their own service.
 
     Args:
         forms: Whether the pages have forms, which are sent to their own service.
@@ -64,8 +64,8 @@ class OriginCheck:
         hosts: The host names of the service, without a port.  None allows any name, for services whose proxy checks it.
         origins: The origins of the pages, such as ``https://ops.example.com``.  If empty, the Host of each request
             determines its origin.
-        forms: Whether the pages send forms.  Any site could send a form, so then every request that changes something
-            must have our Origin.  Without forms, such requests must be JSON, and programs may omit the Origin.
+        forms: Whether the pages send forms.  Because any site can send a form, every request that changes something
+            must then have our Origin.  Without forms, such requests must be JSON, and programs may omit the Origin.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class TokenAuth:
 
     Args:
         app: The application to protect.
-        token: The token in the first address.  Programs send it as ``Authorization: Bearer …``.
+        token: The token in the first address.  Programs send it in the header ``Authorization: Bearer …``.
         port: The port of the server.
         path: The path of the application.  The cookie is sent only to this path.
         command: The command that prints the address.
-        names: The names of this machine that requests may use as the host.
+        names: The names of this machine that are allowed as the Host of a request.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ def require_token(
 
     Args:
         app: The application to protect.
-        host: The address of the server, on this machine only.
+        host: The address of the server.  It must be on this machine.
         port: The port of the server.
         command: The command that prints the address.
         token: The token, in characters that are valid in a URL.  By default a new one is made.

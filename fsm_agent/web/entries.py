@@ -41,7 +41,7 @@ Item = dict[str, Any]  # the values for the template of an entry
 
 
 def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
-    """Return the items of the entries after number ``after``, up to number ``until`` or the last one."""
+    """Return the items for the entries from ``after + 1`` to ``until`` or the last one."""
     teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
     for entry in reading.entries[:until]:
@@ -70,7 +70,7 @@ def name_processes(reading: RunHistory) -> dict[str, str]:
 
 
 def list_failures(items: Sequence[Item]) -> list[Item]:
-    """Return the errors that led to a run's failure."""
+    """Return the errors that caused the failure of a run."""
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
 
@@ -257,7 +257,7 @@ _MOST_DIFFERENCES = 40
 
 
 class Row(NamedTuple):
-    """Two entries with the same key, or one entry without a counterpart."""
+    """Two entries with the same key, or a single entry."""
 
     a: Item | None
     b: Item | None
@@ -306,7 +306,7 @@ def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row
 
 
 def _labels(reading: RunHistory, after: int, until: int) -> list[tuple[str, int]]:
-    """Return a unique label for each entry: its key, and how often the key occurred before."""
+    """Return a unique label for each entry: its key, and the number of earlier entries with this key."""
     count: Counter[str] = Counter()
     labels = []
     for entry in reading.entries[after:until]:

@@ -45,7 +45,7 @@ def is_step(event: Event) -> bool:
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
-    """Return whether no event follows, at least until a person answers.  Waiting for a time is not an end."""
+    """Return whether this is the last event, at least until a person answers.  A wait for a time is not an end."""
     return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
 
 

@@ -45,7 +45,7 @@ TAKEN_UP = 100  # abandoned runs taken up at each search
 
 
 class RunFollower:
-    """The runs of an agent or a flow, with any number of listeners that come and go.
+    """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
 
     Runs are driven here, each in its own task, or by workers.  With a store, a run continues without listeners, and
     after a crash the next process takes it up.  Without a store, runs are kept in memory, and a run is cancelled when
@@ -120,7 +120,7 @@ class RunFollower:
     async def begin(
         self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
     ) -> str:
-        """Begin a run and return its name.  The name and task of an existing run return that run.
+        """Begin a run and return its name.  With the name and task of an existing run, return that run.
 
         Args:
             task: The task of an agent, or the data of a flow, as for ``submit``.
@@ -155,14 +155,14 @@ class RunFollower:
         Args:
             run: The name of the run.
             answers: The answers, as for ``resume``.
-            by: Who answers.  Take it from your login, never from the client's data.
+            by: The user who answers.  Take the name from your login, never from the client's data.
 
         Raises:
             RunUnknown: If no run has this name.
             NotAsked: If the run asks no such question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
-            ReplayError: If changed code would take different steps from the ones since the run last rested.
+            ReplayError: If the code has changed and takes different steps since the run last rested.
         """
         self._check_open()
         past = await self._past(run)
@@ -183,7 +183,7 @@ class RunFollower:
 
         Args:
             asked: The client's request, as read by a translator.
-            by: Who sends it; see `answer`.  A ``deps`` function gets the user who began the run.
+            by: The user who sends the request; see `answer`.  A ``deps`` function gets the user who began the run.
             task: Converts a message to the task, or to the data of a flow.  By default, the message is an agent's task.
                 For a flow, the text is the data, parsed if it is JSON.
 
@@ -206,7 +206,7 @@ class RunFollower:
         return run, await self.answer(run, answer_questions(waits, asked), by=by)
 
     def run_of(self, asked: ClientRequest) -> str | None:
-        """Return the name of the run that a request begins or repeats, or None if it needs a new name."""
+        """Return the name of the run that a request begins or repeats, or None if the run needs a new name."""
         if not self.has_conversations:
             return asked.conversation
         own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
@@ -234,9 +234,9 @@ class RunFollower:
     def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield the events of a run after its first ``after`` steps, each with the number of steps so far.
 
-        The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the events
-        end without either.  Past events are steps, complete replies and function results.  New events include pieces of
-        replies.  A client that reconnects drops what it received after the last step.
+        The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the stream
+        just ends.  Past events are steps, complete replies and function results.  New events include pieces of replies.
+        A client that reconnects must discard what it received after the last step.
 
         Args:
             run: The name of the run.
@@ -245,8 +245,8 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: If changed code would take different steps from the ones since the run last rested.  Raised at
-                the end.
+            ReplayError: If the code has changed and takes different steps since the run last rested.  Raised at the
+                end.
             JournalError: If the journal is damaged, foreign or forged.
         """
         if self.has_store:
@@ -258,7 +258,7 @@ class RunFollower:
         return items
 
     async def close(self) -> None:
-        """Stop driving runs.  They become due at once for the next driver, and questions stay open."""
+        """Stop driving runs.  Another driver can continue them at once.  Questions stay open."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -327,7 +327,7 @@ class RunFollower:
         told.raise_error()
 
     async def _read_on(self, run: str, place: _Cursor) -> AsyncGenerator[Item]:
-        """Yield the new events in the journal, and the last event if the run rests; otherwise wait for more."""
+        """Yield the new events in the journal.  If the run rests, yield the last event, and otherwise wait for more."""
         for item in await asyncio.to_thread(place.read, None):
             yield item
         row = place.past.run
@@ -393,7 +393,7 @@ class RunFollower:
             await self._look_after(run, told)
 
     async def _look_after(self, run: str, told: EventLog) -> None:
-        """Continue a run that was answered as it came to rest, or that waits for a time."""
+        """Continue a run that was answered while it came to rest, or that waits for a time."""
         try:
             row = await asyncio.to_thread(self.runs.store.get, run)
         except RunUnknown:
@@ -422,7 +422,7 @@ class RunFollower:
         return [*islice(left, TAKEN_UP)]
 
     def _is_left(self, run: Run) -> bool:
-        """Return whether a run waits for this service.  Runs that others began wait for a `Worker`."""
+        """Return whether a run waits for this service.  Runs from other programs wait for a `Worker`."""
         is_free = not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
         return self._drives and run.service == self._service and is_free
 
@@ -486,7 +486,7 @@ class _Kept:
             del self._of[run]
 
     def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the conversations to forget, with their runs, until the rest fits into the limits."""
+        """Yield conversations to forget, with their runs, until the remaining ones fit into the limits."""
         for name in tuple(self._sizes):
             size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
             if len(self._of) <= most_runs and size <= most_bytes:
@@ -516,7 +516,7 @@ class _Cursor:
         return self.counted
 
     def is_new(self, steps: int, event: Event) -> bool:
-        """Return whether the listener does not have an event yet."""
+        """Return whether an event is new to the listener."""
         return steps > self._after or (steps == self._after and not is_step(event))
 
     def ends_with(self, event: Event) -> bool:

@@ -112,7 +112,7 @@ GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: unknown run, unreada
 
 
 class News:
-    """Streams of marks.  The mark of a run changes whenever the run does.
+    """Streams of marks.  The mark of a run changes whenever the run changes.
 
     A page that gets a new mark requests the new contents itself, so slow pages block nothing.
     """
@@ -133,7 +133,7 @@ class News:
         return self._mark_of(lambda: watched_run(self._runs.store, run))
 
     async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
-        """Yield the mark of a run and each later one, and None after 15 seconds without a change."""
+        """Yield the mark of a run whenever it changes, and None after 15 seconds without a change."""
         page = asyncio.get_running_loop().create_future()
         self._pages.add(page)
         mark = ""
@@ -178,7 +178,7 @@ class News:
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return the identity of the store's file, which changes if another file takes its path, or None."""
+        """Return the identity of the store's file, or None.  It changes if another file replaces the file."""
         if self._file is None:
             return None
         try:
@@ -317,7 +317,7 @@ class Inspector:
         }
 
     def items(self, request: Request) -> Response:
-        """Respond with the entries of a run after one entry and up to another."""
+        """Respond with the entries of a run between two entries."""
         reading = self.read(_name(request))
         items = tell_entries(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
         return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
@@ -458,17 +458,16 @@ def inspector_app(
     user: Callable[[Mapping[str, Any]], str] | None = None,
     origins: Collection[str] = (),
 ) -> Starlette:
-    """Return the inspector as an ASGI application, to be mounted behind your own authentication.
+    """Return the inspector as an ASGI application.  Mount it behind your own authentication.
 
-    It has no authentication itself: everyone who can reach it sees all runs in the store and may answer their
-    questions.  It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a
-    token.
+    It does not authenticate users.  Everyone who can reach it can see all runs in the store and answer their questions.
+    It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a token.
 
     Args:
         runs: The runs to show.
         name: The name of the store, for display.
         agents: Agents and flows whose code replays their runs, to show the dialog and data at each step.
-        read_only: Refuse every action that writes.
+        read_only: Whether to refuse every action that writes.
         user: Returns the name of the person who answers, from the ASGI scope.  The default is the name found by
             Starlette's authentication.
         origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host of requests.

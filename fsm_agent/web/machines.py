@@ -127,7 +127,7 @@ class Machine(NamedTuple):
         return Box(name, label, self.tones.get(name, ""), note, self.abouts.get(name, ""), x, y, width)
 
     def way(self, way: tuple[str, str], curve: Curve) -> Way:
-        """Return an arrow.  If there is an arrow back, its numbers are closer to its beginning."""
+        """Return an arrow.  If there is an arrow back, the numbers of each are closer to its beginning."""
         source, to = way
         entries = tuple(self.entries.get(way, ()))
         title = f"{self.labels.get(source, source)} → {to}: {self.ways[way]}".removesuffix(": ")
@@ -346,7 +346,7 @@ def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
 
 
 def _call(taken: Taken) -> Machine:
-    """Return the machine of an agent call: the usual transitions, and the run's other ones."""
+    """Return the machine of an agent call: the usual transitions, and all others that the run took."""
     overview = _overview()
     ways = {(edge.source, edge.target): ", ".join(edge.lines).replace("_", " ") for edge in overview.edges}
     branch = {way for way in taken if way[1] == State.PARSE_EXCEPTION}

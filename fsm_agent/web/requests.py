@@ -84,7 +84,7 @@ async def read_body(request: Any, most: int) -> bytes:
 
 
 def convert_body(body: Any, kind: Any) -> Any:
-    """Return a body as an instance of ``kind``, and refuse a body that says who the user is."""
+    """Convert a body to an instance of ``kind``.  Refuse a body that claims a user."""
     if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
         raise BadRequest(
             f"the body: expected no {claimed[0]}, since only the login of the service names the user", "claimed_user"
@@ -113,7 +113,7 @@ def read_image(url: str) -> Image:
 
 
 def user_message(parts: Sequence[str | Image]) -> Message:
-    """Return the message of a user.  An empty one is refused, as an empty task is in Python."""
+    """Return the message of a user.  An empty message is refused, like an empty task in Python."""
     if not any(isinstance(part, Image) or part.strip() for part in parts):
         raise BadRequest("messages: expected text or an image in the last one, got an empty message", "no_message")
     return Message.of("user", *parts)
@@ -142,7 +142,7 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
     the state knows its type.
 
     Raises:
-        BadRequest: If a question is for operators only, such as whether a ``once`` function took effect.
+        BadRequest: If only operators may answer a question, such as whether a ``once`` function took effect.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}

@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
     @property
     def since_s(self) -> float:
-        """The Unix time since which the run has waited for an answer or a driver."""
+        """The Unix time when the run began to wait for an answer or a driver."""
         due_s = self.run.due_s if is_undriven_now(self.run) and not self.run.waits else None
         return max(self.run.updated_s, due_s or 0.0)
 

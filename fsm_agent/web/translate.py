@@ -54,7 +54,7 @@ _OF_REPLIES = TextDelta | ReasoningDelta | FunctionCallStarted | ReplyCompleted
 
 
 class _Inside:
-    """What the client knows of one process: the run itself, or a process inside it."""
+    """What the client knows about one process: the run itself, or an inner process."""
 
     def __init__(self) -> None:
         self.number = 0  # of messages so far
@@ -237,7 +237,7 @@ class ProtocolTranslator(EventTranslator):
         return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
-        """Return the ends of calls that never began, because they were refused."""
+        """Return the events that end calls which never began, because they were refused."""
         found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
         return [data for ended in found for data in self._end_function(path, seen, ended)]
 
@@ -322,7 +322,7 @@ def _under(path: str, id: str) -> str:
 
 
 def function_id(key: str) -> str:
-    """Return the client's id of the function call that a question is about."""
+    """Return the client's id for the function call of a question."""
     path, _, own = key.rpartition("/")
     return _under(path, own.partition(":")[2])
 
@@ -361,10 +361,10 @@ async def sse(
     Errors become events of the protocol.  An unexpected error is sent without details.
 
     Args:
-        items: What `RunFollower.follow` yields.  It is closed when the client disconnects.
+        items: The iterator from `RunFollower.follow`.  It is closed when the client disconnects.
         translator: The translator.
         end: The last line, such as ``data: [DONE]``.
-        alive_s: How many quiet seconds pass before a comment is sent.
+        alive_s: The seconds without an event after which a comment is sent.
 
     Examples:
         >>> async def main():
