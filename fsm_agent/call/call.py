@@ -74,20 +74,21 @@ class AgentCall(CompositeProcess, Generic[Out]):
         settings: Options of the request to the model.
         args: Options for this call only, which override the options of its prompt.
         stop_when: A pure function that may end the call at a reply.
-        check: Judges each answer before it becomes the output; see `Agent`.
-        view: Selects the part of the dialog that the model sees.  By default, it sees the whole dialog.
+        check: A function that judges each answer before it becomes the output; see `Agent`.
+        view: Selects the part of the dialog that the model sees; by default, all of it.
         deps: The dependencies of functions, for their `Context`.
         has_approver: Whether the driver has an approver, who is asked about every function whose policy does not exempt
             it.
 
     Attributes:
-        problem: The exception of the parser or check at the latest reply, or of the function that made the call fail,
-            or None.  The record holds only its type and text.
-        prompt_change: The change of the prompt since the snapshot or run was made, or None if it has not changed.
+        problem: The exception that the parser or check raised for the latest reply, or the one with which a function
+            made the call fail, or None.  The record holds only its type and text.
+        prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
         client: The client of the model in the record.  If it is None, the driver finds a client by the model's name, or
             uses its own.
         opening: Makes the system prompt when the call begins.  It is None if the dialog has one.
-        system_args: See `Dialog`.  A restored call does not know them, and treats its system message as an agent's.
+        system_args: See `Dialog`.  A restored call does not know them, and takes its system message for one that the
+            agent made.
 
     Examples:
         >>> from fsm_agent.call import Begun, Replied
@@ -222,7 +223,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         self.request_end(outcome.kind, outcome.reason)
 
     def advance(self, key: str, outcome: Outcome) -> None:
-        """Take the outcome of one effect.  The step is atomic, synchronous and pure.
+        """Take the outcome of one effect.  This is atomic, synchronous and pure.
 
         Args:
             key: The effect's key, or ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no
@@ -430,7 +431,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
-        """Return a function and its arguments, which can be pickled, to make this call again.
+        """Return a picklable function and its arguments, which make this call again.
 
         If the prompt or other code cannot be pickled or loaded, the new call has only the record.
         """

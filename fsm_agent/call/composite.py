@@ -1,4 +1,4 @@
-"""Nested processes: the base of processes with children, whatever their tables.
+"""Nested processes: the base class of all processes with children.
 
 A child performs an effect of its parent, and its name is the key of that effect.  The parent waits for the effects of
 the child, under ``name/key``, instead of that effect.  The child's end becomes the effect's outcome.
@@ -138,7 +138,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     @abstractmethod
     def own_effects(self) -> Iterable[AnyEffect]:
-        """Return the effects of the process itself, without those of its children."""
+        """Return the effects of the process itself, without the effects of its children."""
 
     @abstractmethod
     def child(self, name: str, record: Any) -> Process:
@@ -175,7 +175,7 @@ class CompositeProcess(BaseProcess, ABC):
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     def outlasts(self, outcome: Any) -> bool:
-        """Return whether the process continues after this outcome, which ends most processes."""
+        """Return whether the process continues after this outcome, although most processes would end."""
         return False
 
     def environment_of(self, name: str) -> Any:
@@ -240,7 +240,8 @@ class CompositeProcess(BaseProcess, ABC):
         """Take the outcome of one effect.  The step, including the children's steps, is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key.  The name of a child discards the child, and the outcome replaces its end.
+            key: The effect's key.  If the key is the name of a child, the child is discarded, and the outcome replaces
+                its end.
             outcome: The outcome.  Its ``kind`` is the trigger.
 
         Raises:

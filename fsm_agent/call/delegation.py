@@ -38,7 +38,7 @@ class _HandoffTarget(NamedTuple):
 
 
 class Delegation:
-    """The inner agents of a call: how they begin, and how their ends become outcomes of the call.
+    """Starts the inner agents of a call, and turns their ends into outcomes of the call.
 
     One advance may take several steps of the call, since it also starts children and reacts to their ends.  So a step
     may start from a record that is not committed yet.
@@ -59,7 +59,7 @@ class Delegation:
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     def address(self, key: str, outcome: Any) -> str:
-        """Return the key under which the call takes an outcome.  After a handoff, another call has the dialog."""
+        """Return the key under which the call takes an outcome.  After a handoff, the other agent's call takes it."""
         call = self.call
         if call.record.state is not State.HANDED_OVER or SEPARATOR in key:
             return key
@@ -197,7 +197,7 @@ class Delegation:
         return None
 
     def effects_alone(self, r: CallRecord) -> tuple[Any, ...]:
-        """Return the effects of the call in a record, as if it had no children.  They are cached by the trace."""
+        """Return the effects of the call itself in a record.  They are cached by the trace."""
         if self._alone[0] is not r.trace:
             if r.state is State.HANDED_OVER:
                 found: tuple[Any, ...] = (

@@ -168,7 +168,7 @@ class AskApproval(EffectValue, frozen=True):
 
 
 class StartFunction(EffectValue, frozen=True):
-    """Notes that a function that must not run twice is about to start.
+    """Records that a function that must not run twice is about to start.
 
     Examples:
         >>> StartFunction("start:1.0", function_call("pay", order=17)).call.name
@@ -254,7 +254,8 @@ EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args
 def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
     """Describe the effects and how to answer them, as text of bounded length for an error.
 
-    ``driver`` is the driver of the process as an expression, and ``one`` the attribute of the error with the process.
+    ``driver`` is a Python expression for the driver of the process, and ``one`` the attribute of the error that holds
+    the process.
     """
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:

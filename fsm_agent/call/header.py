@@ -73,7 +73,7 @@ def header_of_call(
 ) -> str:
     """Return the header of the journal of a call that has not begun.
 
-    With ``is_offer_late``, the functions depend on deps, so that the fingerprint is not known yet.
+    ``is_offer_late`` says that the functions depend on deps, so the fingerprint is not known yet.
 
     Raises:
         UsageError: If an argument cannot be written as JSON.

@@ -226,7 +226,7 @@ class Journal:
 
 
 class PastJournal(Journal):
-    """The journal of a process in a past state, which can be read but takes no steps."""
+    """The journal of a process in a past state.  The process can be read but takes no steps."""
 
     __slots__ = ()
 
@@ -347,7 +347,7 @@ def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
 
 
 def why_json(step: Event) -> str:
-    """Return why a step refused a reply or failed the call, as a field of a line."""
+    """Return why a step refused a reply or made the call fail, as a field of a line."""
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
     if not (why := own.told or (own.detail if own.to == _FAILED else "")):
         return ""
@@ -480,7 +480,9 @@ def has_signature(document: bytes) -> bool:
 
 
 def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
-    """Return the object that was passed to `signed`.  Without a key, return an unsigned document unchanged.
+    """Check the signature and return the object that was passed to `signed`.
+
+    Without a key, an unsigned document is returned unchanged.
 
     Raises:
         SnapshotError: If the document was not signed with this key, or is signed and no key was passed.

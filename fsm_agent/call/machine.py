@@ -25,7 +25,7 @@ Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
 def row_name(source: str, trigger: str, to: str, guard: str) -> str:
-    """Return a row, or a step that took one, as text.
+    """Return a row, or the row that a step took, as text.
 
     Examples:
         >>> row_name("Calling", "replied", "Completed", "is_answer")
@@ -163,7 +163,7 @@ class RowVerdict(Value, frozen=True):
 
 
 class Explanation(Value, frozen=True):
-    """The rows that a trigger has in a state, the verdicts of their guards, and the row that was taken.
+    """The rows for a trigger in a state, the results of their guards, and the row that was taken.
 
     Examples:
         >>> from fsm_agent.call import Cancelled
@@ -202,7 +202,7 @@ class Explanation(Value, frozen=True):
 
 
 def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: Any) -> Explanation:
-    """Return which row a machine would take and what the guards say, without taking a step.
+    """Return which row a machine would take and what its guards return, without taking a step.
 
     Examples:
         >>> from types import SimpleNamespace

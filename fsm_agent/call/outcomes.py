@@ -408,7 +408,7 @@ Examples:
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls, some of which may be settled."""
+    """A reply that requests functions: its message with our ids, and its calls.  Some calls may be settled already."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
@@ -451,7 +451,7 @@ class TooLong(Value, frozen=True):
 
 
 class HandedOver(Value, frozen=True, kw_only=True):
-    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
+    """Another agent takes over the dialog: the model asked for it, or that agent had the dialog in an earlier turn."""
 
     kind: ClassVar[str] = "handed_over"
 

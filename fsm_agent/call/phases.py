@@ -22,15 +22,14 @@ WINDOW = 5
 
 
 class PhaseRule(Value, frozen=True):
-    """A rule that takes the success of some functions as a sign of a phase.
+    """A rule that recognizes a phase by the functions that succeeded.
 
     Args:
         phase: The name of the phase.
-        any_of: Names of functions, regular expressions that match a whole name, or predicates of a settled
-            `FunctionCall`.
-        after: Phases of which at least one must have come before.  If empty, the rule applies from the start.
-        min_count: How many of the latest calls that are signs of any phase must be signs of this one; None means more
-            than half.
+        any_of: The functions that are signs of the phase: names, regular expressions that match a whole name, or
+            predicates of a settled `FunctionCall`.
+        after: The rule applies only after one of these phases.  If empty, it applies from the start.
+        min_count: How many of the latest calls must be signs of this phase; None means more than half.
         only_success: Whether failed functions are ignored.
 
     Examples:
@@ -86,8 +85,8 @@ CODING_PHASES = (
 class PhaseDetector(Value, frozen=True):
     """Detects the phase of an agent's work.
 
-    Each function that ended counts for the first rule that matches it.  A rule starts its phase if enough of the latest
-    calls since the current phase began count for it, so that reading one file does not end an edit.
+    Each function that ended counts for the first rule that matches it.  A rule starts its phase when enough of the
+    latest calls count for it, so reading one file does not end an edit.  Calls before the current phase do not count.
 
     Args:
         rules: The rules, in order.
@@ -191,7 +190,7 @@ class PhaseHook:
         self._is_over = False
 
     def on_event(self, event: Any) -> None:
-        """Update the phase by an event."""
+        """Update the phase after an event."""
         if self._is_over:
             self._is_over = False
             self._tracker, self._started = _PhaseTracker(self.detector), {}

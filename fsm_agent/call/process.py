@@ -56,7 +56,7 @@ def check_given(key: object, outcome: object) -> None:
 
 
 class AnyEffect(Protocol):
-    """A request of a process to the outside world, and the kinds of outcomes that answer it.
+    """A request of a process to the outside world.
 
     Examples:
         >>> effect: AnyEffect = Agent(Script("Hi.")).prepare("Hello").effects[0]
@@ -129,7 +129,7 @@ class Deadline(NamedTuple):
 
 
 class Change(Value, frozen=True):
-    """The changes that an `advance` makes to the effects of a process, apart from removing the answered one."""
+    """The changes that an `advance` makes to the effects of a process, besides removing the answered effect."""
 
     gone: tuple[str, ...] = ()  # keys of other effects that were removed
     new: tuple[AnyEffect, ...] = ()  # in the order in which they are to start
@@ -159,7 +159,7 @@ class Process(Protocol):
 
     Attributes:
         driver: The driver that has claimed the process, or None.  `wake` makes it check the process again.
-        end_request: The latest request to end the process that its driver has not handled yet, or None.
+        end_request: The latest request to end the process, until the driver handles it, or None.
         journal: The journal to which each `advance` adds an entry.  An inner process has None.
         waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'
             effects.
@@ -209,8 +209,8 @@ class Process(Protocol):
         Args:
             key: The effect's key, or ``""`` for an outcome that answers no effect, such as a cancellation.  The path
                 ``"warm/"`` stands for the ``""`` of the child ``warm``.
-            outcome: The outcome.  Without ``at_s``, it gets the time of the last step, so that later states of a flow
-                may have no time left.  `FlowRun.give` uses the current time.
+            outcome: The outcome.  If it has no ``at_s``, it gets the time of the last step, which may leave later
+                states of a flow no time.  `FlowRun.give` uses the current time.
         """
 
     def end_with(self, outcome: Any) -> None:
@@ -223,7 +223,7 @@ class Process(Protocol):
         """Return to the state of an earlier record of this process, and forget what followed."""
 
     def renew(self, at_s: float) -> None:
-        """Restart the deadlines of the process and its inner processes, as if they began at ``at_s``.
+        """Restart the deadlines of the process and its inner processes at ``at_s``.
 
         A retry does this, so that a past deadline does not end the run at once.  It is not a step.
         """
@@ -237,11 +237,11 @@ class Process(Protocol):
     # Its journal
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return the kind of the process and what it began with, for readers who do not have its code."""
+        """Return the kind of the process and the data that it began with, for readers who do not have its code."""
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of the code that decides the steps, as far as it can be determined."""
+        """A fingerprint of the code that decides the steps, as far as the code can be inspected."""
 
     def encode(self, key: str, outcome: Any) -> str:
         """Return an outcome for ``key`` as JSON, before the process takes it.
@@ -285,7 +285,7 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 
 
 def open_effects(process: Process) -> Sequence[AnyEffect]:
-    """Return the effects of a process at rest.
+    """Return the effects of a process that no driver moves.
 
     If a function waits for a run, the effects of the run replace the effect of the function.
     """
@@ -370,8 +370,8 @@ class BaseProcess:
             key: The key of the effect that the outcome answers.
 
         Returns:
-            The rows of the trigger in the order in which they are tried, the verdict of each guard, and the row that is
-            taken.  If an outcome leads to several steps, this explains the first one.
+            The rows of the trigger in the order in which they are tried, the result of each guard, and the row that is
+            taken.  If an outcome leads to several steps, only the first one is explained.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.

@@ -34,8 +34,8 @@ LoopRole: TypeAlias = Literal["user", "system"]
 class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call as a whole.  None means unlimited.
 
-    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more if it has two stages
-    or a finalizer.  A request for a summary may come before each of them.
+    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, plus one if it has two stages or
+    a finalizer.  Each of them may need a request for a summary first.
 
     Args:
         rounds: The number of replies whose functions run; 0 allows no functions.
@@ -58,7 +58,7 @@ class Limits(Value, frozen=True, kw_only=True):
         on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of
             `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
         loop_role: The role of the message that tells the model about the loop.
-        failures_per_function: The number of failures after which a function is no longer offered.
+        failures_per_function: The number of failures after which the model is no longer offered a function.
         parallel: How many functions of one round may run at once; 1 runs them one after another.
 
     Examples:
@@ -120,7 +120,7 @@ def is_within(used: int, limit: int | None) -> bool:
 
 
 class State(StrEnum):
-    """A state of an agent call, in which it waits for something or has ended.  The value is for people.
+    """A state of an agent call, in which it waits for something or has ended.  The value is its name for people.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -206,7 +206,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # said of a function that mus
 
 
 class OnceRun(Value, frozen=True):
-    """The progress of a pending function call that must not run twice."""
+    """How far a pending function call that must not run twice has come."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again

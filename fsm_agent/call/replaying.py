@@ -1,4 +1,4 @@
-"""The replay of a journal: a process takes the recorded steps again, or the replay says where it differs."""
+"""Replay a journal: a process takes the recorded steps again, and an error says where it differs."""
 
 from __future__ import annotations
 

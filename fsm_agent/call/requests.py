@@ -1,4 +1,4 @@
-"""What an agent call waits for in each state, and the request to its model.
+"""The effects of an agent call in each state, and the request to its model.
 
 Everything here follows from a record and constants of the call, so the record need not be the call's current one.
 """
@@ -129,7 +129,7 @@ def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def rounds_used_up(limits: Limits) -> str:
-    """Return the message about a reached limit of rounds, for people."""
+    """Return the message for people that the limit of rounds was reached."""
     return f"limits.rounds={limits.rounds} is used up"
 
 
@@ -240,10 +240,10 @@ class View(Protocol):
         """Return what a request shows."""
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return how many tokens a request may have after one that was too long, or None if it must stay whole."""
+        """Return the limit in tokens after a request was refused as too long, or None if it must stay whole."""
 
     def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the last request showed the model."""
+        """Return what the last request showed the model, in numbers."""
 
     def hides(self, record: CallRecord, id: str) -> bool:
         """Return whether the last request hid the result of a function call."""
@@ -281,7 +281,7 @@ def effects_of(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
 
 
 def effects_left(call: Asking, record: CallRecord, effects: tuple[Effect, ...], key: str) -> tuple[Effect, ...] | None:
-    """Return a round's effects without the effect of ``key``, or None if other calls may start now."""
+    """Return a round's effects without the effect for ``key``, or None if other calls may start now."""
     prompt = call.prompt
     if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
         return None

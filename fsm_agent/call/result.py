@@ -224,7 +224,7 @@ def _waited_for(step: Stepped) -> str | None:
 
 
 def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
-    """Return what each answered request showed the model, in order."""
+    """Return what each answered request showed the model, in the order of the requests."""
     counted = {use.key: use for use in record.requests}
     uses: list[ContextUse] = []
     for step in record.trace:
@@ -326,12 +326,12 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the typed answer was last requested.  None for plain text, or if unknown."""
+        """How the typed answer was last requested, or None for plain text or if unknown."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """The change of the prompt since the snapshot or run was made, or None."""
+        """How the prompt has changed since the snapshot or run was made, or None."""
         return self.call.prompt_change
 
     @property
@@ -344,9 +344,9 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each answered request showed the model: its tokens, what it left out, and whether it extends the last.
+        """What each answered request showed the model: tokens, omissions, and whether it extends the request before.
 
-        If a request showed the whole dialog and needed no count, only the provider's counts are known.
+        If a request showed the whole dialog and its tokens were not counted, only the provider's counts are known.
         """
         return uses_of(self.record)
 

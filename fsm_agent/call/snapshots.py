@@ -206,7 +206,7 @@ def lost_approval(process: Process) -> str | None:
 def missing_function(process: Process) -> str | None:
     """Return which pending function is missing and where, or None.
 
-    A function that may already have run is not reported, since a question about it is open.
+    A function that may already have run is not reported, since an open question asks what became of it.
     """
     for path, call in calls_in(process):
         begun = call.record.in_doubt if call.record.round else ()

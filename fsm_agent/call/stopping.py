@@ -87,7 +87,7 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before the functions of a reply run, if the call would exceed this number of function runs.
+    """Stop before the functions of a reply run if the call would then exceed this number of function runs.
 
     Calls that do not run do not count: unknown names, invalid arguments, repetitions, denials.
 

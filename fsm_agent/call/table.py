@@ -172,7 +172,7 @@ def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
 
 
 def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:
-    """Return whether to retry a request that was too long with a shorter one, which is done once."""
+    """Return whether to follow a request that was too long with a shorter one.  This is done only once."""
     is_new = record.shortened_at != _said(record)
     return event.shorten_to is not None and is_new and is_within(record.recalls, record.limits.recalls)
 
@@ -416,12 +416,12 @@ def fail_cancelled(record: CallRecord, event: Cancelled, prompt: Prompt) -> Call
 
 
 def count_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> CallRecord:
-    """Return the record of a call that waits before it repeats a request."""
+    """Make the call wait before it repeats a request, and return its record."""
     return record.changed(recalls=record.recalls + 1, wake_at_s=event.at_s + event.delay_s)
 
 
 def shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> CallRecord:
-    """Return the record of a call whose requests are shorter from now on."""
+    """Make the requests of the call shorter from now on, and return its record."""
     recalls, attempt = record.recalls + 1, record.attempt + 1
     return record.changed(recalls=recalls, attempt=attempt, shorten_to=event.shorten_to, shortened_at=_said(record))
 

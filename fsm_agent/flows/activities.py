@@ -19,7 +19,7 @@ PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store 
 
 
 class RunWithData(FunctionExecution):
-    """The execution of a state's function, called with the data."""
+    """A call of a state's function with the data."""
 
     __slots__ = ()
 

@@ -167,7 +167,7 @@ class FlowDelegate:
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)
 
     def kept(self, record: FlowRecord) -> ProcessRecord:
-        """Return the record of a run in the form that the outer call keeps."""
+        """Return the record of a run in the form in which the outer call keeps it."""
         return ProcessRecord(record, self._written)
 
     def output_of(self, data: Any) -> Any:
@@ -199,7 +199,7 @@ class FlowDelegate:
 
 
 class InnerRun:
-    """A run of a flow inside an agent call.  Only its record differs from the run's: it is written as JSON."""
+    """A run of a flow inside an agent call.  It differs from the run only in its record, which is written as JSON."""
 
     def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
         self.run = run

@@ -85,7 +85,7 @@ def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, i
     Args:
         functions: The functions.
         seen: Agents whose functions are already being visited.
-        is_late: Whether every agent that a function names is known by now.
+        is_late: Whether every agent that a function names is known already.
     """
     for function in functions:
         if isinstance(function, Toolset):

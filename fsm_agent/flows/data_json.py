@@ -159,7 +159,7 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 class DataError(OutcomeError):
-    """JSON cannot hold the value unchanged.  The message says where, what was expected, and what came."""
+    """JSON cannot hold the value unchanged.  The message says where, what was expected, and what was found."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}" if where else problem)
@@ -218,7 +218,7 @@ def always_kept(value: Any, kind: Any) -> bool:
 
 
 def lost_in_json(value: Any, again: Any) -> str:
-    """Return what JSON loses of a value although the value that comes back is equal, or empty.
+    """Return what a value loses in JSON even if the value read back is equal, or an empty string.
 
     Equality ignores the bound of a deque and the default factory of a defaultdict.
     """

@@ -62,7 +62,7 @@ class WaitOptions(StateOptions[D], Generic[D], total=False):
 
     Attributes:
         early: Whether answers that come before the state is entered are kept.  On entry, the state takes the oldest
-            one.  A run keeps at most `FlowLimits.inbox` answers.
+            one.  A run keeps at most `FlowLimits.inbox` of them.
     """
 
     early: bool
@@ -194,7 +194,7 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
 
     Args:
         asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function of the data that chooses either.
-        types: One or several types of the answer.  By default, the output type of ``asked``, if it is an agent.
+        types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
         whole: Whether the state gives the whole `CallResult`, with which the next state can continue the dialog.  In
             its rows, ``of`` is then a type of the output.
         options: See `StateOptions`.
@@ -444,7 +444,7 @@ def race(
     name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state that gives the value of the first member that gives one; see `gather`.
+    """Return a state that gives the value of whichever member gives one first; see `gather`.
 
     Raises:
         FlowError: If the name is not a string, or a member is not a state that waits.
@@ -515,9 +515,9 @@ def each(
         member: A state whose data are an item.
         over: A pure function of the data that returns the items.
         parallel: How many members run at once, or None for all of them.
-        settled: Whether the state waits for all members and gives each failure as a `Failure` among the values.
+        settled: Whether the state waits for all members, with a `Failure` among the values for each member that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
-            reason "too few".  With a share and no items, the state gives no values.
+            reason "too few".  If ``enough`` is a share and there are no items, the state gives no values.
         options: See `TimeOptions`.
 
     Raises:
@@ -575,7 +575,7 @@ def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack
 
 
 def end(name: str, *, failed: bool | str = False) -> End:
-    """Return an end of the flow.
+    """Return a state in which the flow ends.
 
     Args:
         name: The name of the end, which is the ``state`` of the result.

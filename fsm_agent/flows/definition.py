@@ -172,7 +172,7 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def tables_json(self) -> bytes:
-        """The tables as JSON for the header of a journal, or empty if they are too large."""
+        """The tables as JSON for the header of a journal, or an empty string if they are too large."""
         text = to_json(self.tables).encode()
         return text if len(text) <= TABLE_BYTES else b""
 

@@ -71,8 +71,8 @@ def flow_diagram(
 ) -> Diagram:
     """Return the diagram of a flow: its states, what each waits for, and its rows as arrows.
 
-    A row that all states share is one arrow from "any state".  The word "done" is left out where a state has no other
-    way. You can draw a part of a large flow: ``flow_diagram(flow, around=[review], depth=0)``.
+    A row that all states share is one arrow from "any state".  The word "done" is left out if a state has no other
+    trigger.  You can draw a part of a large flow: ``flow_diagram(flow, around=[review], depth=0)``.
 
     Args:
         flow: The flow.
@@ -116,7 +116,7 @@ def flow_diagram(
 def run_diagram(run: FlowRun[Any]) -> Diagram:
     """Return the diagram of a flow with a run on it: how often each arrow was taken, and the time in each state.
 
-    The present state has a thick border.  So has each inner state that the run waits for.
+    The present state, and each inner state that the run waits for, have a thick border.
 
     Raises:
         UsageError: If ``run`` is not a `FlowRun`.

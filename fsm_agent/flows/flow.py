@@ -45,7 +45,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         name: The name of the flow in runs, snapshots and diagrams.
         data: The type of the data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
         start: The first state.
-        rows: The table, tried from the top.  If no row takes it, a failure or the end of a state's time ends the flow
+        rows: The table, tried from the top.  Without a row for it, a failure or the end of a state's time ends the flow
             in `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make
             rows for every state.
         limits: How many states a run may enter, and how long it may take.

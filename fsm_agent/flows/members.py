@@ -148,7 +148,7 @@ class Members(FlowProcess):
 
 
 def is_out_of_reach(r: MembersRecord, _: Any, members: Members) -> bool:
-    """Return whether there are fewer members than have to give a value."""
+    """Return whether there are fewer members than values needed."""
     return len(members.members) < members.needed
 
 
@@ -166,7 +166,7 @@ def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
 
 
 def breaks_all(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return whether this failure leaves too few members, so that it ends the others."""
+    """Return whether this failure leaves too few members and therefore ends the others."""
     return not members.state.is_lenient and len(members.members) - r.lost - 1 < members.needed
 
 

@@ -77,7 +77,7 @@ def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None
 def has_listener(flow: FlowDefinition[Any]) -> bool:
     """Return whether the flow, or an inner agent or flow, has hooks.
 
-    Agents that the data choose count as having hooks.
+    An agent that the data choose is assumed to have hooks.
     """
     if any(one.hooks for one in (flow, *_flows_inside(flow))):
         return True
@@ -107,7 +107,7 @@ def outcomes_of(
     """Return the answers as outcomes by key.
 
     ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
-    returns the run, upgraded to the present version of the flow.  It is None if no key can be of an older version.
+    returns the run, upgraded to the present version of the flow, or is None if no key can be from an older version.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their present names
     is_plain = all(

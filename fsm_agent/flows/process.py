@@ -58,7 +58,7 @@ BEGINNING = (Begin("begin"),)
 
 
 class RunContext:
-    """Everything that a run of a flow needs besides its record.  Inner flows and members share it.
+    """Everything besides the record that a run of a flow needs.  Inner flows and members share it.
 
     ``has_approver`` tells whether this flow or an outer process has an approver.
     """
@@ -228,7 +228,7 @@ class FlowProcess(CompositeProcess):
 
     @abstractmethod
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state with the name of a step or member, and the data for it."""
+        """Return the state that a step or member name refers to, and the data for it."""
 
     # The methods for children; see `CompositeProcess`
 
@@ -427,8 +427,8 @@ class FlowProcess(CompositeProcess):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step from the trace or the events of the run or of an inner run.  Or a possible answer: a value or
-                a `Failure` if ``key`` is a state; otherwise an outcome, as for `advance`.
+            event: A step of the run or of an inner run, from the trace or the events.  Or a possible answer: a value or
+                a `Failure` if ``key`` is a state, or else an outcome, as for `advance`.
             key: The state that gives the value, or the key of the effect that the outcome answers.
 
         Returns:

@@ -146,7 +146,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """The tokens by path of the agent call.  Calls that have ended are summed under the empty path."""
+        """The tokens by the path of each agent call.  Calls that have ended are summed under the empty path."""
         used = {"": self.usage}
         for name, child in self.children.items():
             for path, usage in child.usage_by_agent.items():

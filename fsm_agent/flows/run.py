@@ -153,9 +153,9 @@ class FlowRun(FlowProcess, Generic[D]):
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return an independent run that continues from here, with new ids and in no store.
 
-        With new data, the fork enters its present state again, and everything in the state begins again: its question,
-        members, agent call and time.  The deadline of the run stays.  A step ``edited`` in the trace says who changed
-        the data.
+        With new data, the fork enters its present state again: the question, the members, the agent call and the time
+        of the state begin again.  The deadline of the run stays.  A step ``edited`` in the trace says who changed the
+        data.
 
         Args:
             data: New data, or None to keep the data.
@@ -375,7 +375,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row.  Exceptions of guards and actions get a note that names the trigger."""
+        """Take a row of the table.  An exception of a guard or action gets a note that names the trigger."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
@@ -397,7 +397,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.rule_for(self.record, self._end_of(outcome)) in STAYS
 
     def rule_for(self, r: FlowRecord, trigger: str) -> str:
-        """Return the rule of the row for a cancellation or the deadline, or empty if the run ends."""
+        """Return the rule of the row for a cancellation or the deadline, or an empty string if the run ends."""
         if self._is_to_end or trigger in r.reacted_to:
             return ""
         rule = self.flow.reactions.get((str(r.state), trigger), "")

@@ -176,7 +176,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             extra: See `Flow.call`.
             by: See `Flow.call`.
             run_id: See `Flow.call`.
-            after: The runs that have to end first, in success or failure, as names or handles.
+            after: The runs that must end first, whether they succeed or fail, as names or handles.
             delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier.
                 A cancellation ends it at once.
             priority: From -100 to 100.  Workers take a due run with the highest priority first.
@@ -270,7 +270,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
-            ReplayError: If the code has changed and decides differently after the run's last rest.
+            ReplayError: If the code has changed and decides the steps since the run's last rest differently.
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """

@@ -131,7 +131,7 @@ class LiveState(State[D], Generic[D, A]):
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
         is_timed: Whether the state has a time.  A function of the data may still return None.
-        triggers: The triggers that the state can cause, except the end of its time and the triggers of the whole run.
+        triggers: The triggers that the state can cause, besides the end of its time and the triggers of the whole run.
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
@@ -150,7 +150,9 @@ class LiveState(State[D], Generic[D, A]):
         return Row(self, "elapsed", to, None, do)
 
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``.  The run then continues without one.
+        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``.
+
+        The run then continues without a deadline.
 
         The action receives a `Failure` with the reason "expired".
         """
@@ -571,5 +573,5 @@ def failure_of(state: LiveState[Any, Any]) -> Any:
 
 
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
-    """Return whether a state or one of its members may be abandoned while it runs."""
+    """Return whether a state or one of its members may be abandoned while running."""
     return state.is_timed or (isinstance(state, ParallelState) and state.enough is not None)

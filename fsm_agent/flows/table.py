@@ -1,6 +1,6 @@
 """The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation or the deadline ends a run unless a row of the user takes it.  A run takes each only once.  The flow adds
+A cancellation or the deadline ends a run unless a row of the user takes it, which happens once for each.  The flow adds
 a guard, the ``rule``, to these rows:
 
 - ``first_time``: The user's row.
@@ -318,7 +318,7 @@ class TableEntry(NamedTuple):
 def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
-    """Return the rows, followed by a default row for each trigger that the user's rows may leave."""
+    """Return the rows, followed by a default row for each trigger that the user's rows may not take."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None and not row.rule}
     found = list(rows)
     for state in live:

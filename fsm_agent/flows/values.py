@@ -51,7 +51,7 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure(Generic[S]):
-    """The reason why a state failed or was ended.  Rows of ``failed``, ``expired`` and ``cancelled`` receive it.
+    """Why a state failed or was ended.  Rows of ``failed``, ``expired`` and ``cancelled`` receive it.
 
     ``data`` is the last data of the state's inner flow, or None without one.  To keep its type in the data of a flow,
     annotate it, as in ``Failure[Order | None]``.
@@ -151,7 +151,7 @@ class AnswerTypes:
 
     @cached_property
     def schema(self) -> str:
-        """The JSON Schema of the values (``anyOf`` for several types), or empty if it is missing or very large."""
+        """The JSON Schema of the values (``anyOf`` for several types).  Empty if it is missing or very large."""
         try:
             return schema_json(type_adapter(union_of(self.types)).json_schema())
         except pydantic.errors.PydanticUserError:  # only code describes the type
@@ -177,7 +177,7 @@ class AnswerTypes:
                 raise FlowError(f"{where}: {what}; {right}")
 
     def check_values(self, where: str) -> None:
-        """Refuse types of one name or class, and types without a class.  Rows could not distinguish their values."""
+        """Refuse types that rows could not distinguish: types without a class, or with the same name or class."""
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
         if len(self.types) < 2:

@@ -83,10 +83,10 @@ class Job:
         strategy: The strategy, or None before there is one.
         done: The names of the finished steps, in the order in which they ended.
         outputs: The outputs of steps by name, in the order in which the steps ended.
-        failures: How often steps failed, by their number in the strategy.
+        failures: How often each step failed, by its number in the strategy.
         agents: Agents that replace the assigned agents, by step.
-        iterations: How often loops were done, by their number in the strategy.
-        looped: How often loops began again.
+        iterations: How often each loop ran, by its number in the strategy.
+        looped: How often a loop was repeated.
         redesigns: How many retries and redesigns there were.
         executed: How many steps succeeded, counting each repetition.
         failed: The step that failed last, or empty if the last step succeeded.
@@ -151,7 +151,7 @@ class Job:
 
     @property
     def spent(self) -> str:
-        """The limit that failures have used up, in words, or empty."""
+        """The limit that failures have used up, in words, or an empty string."""
         if max(self.failures.values(), default=0) >= self.config.max_step_remediations:
             return STEP_SPENT
         return TOTAL_SPENT if self.redesigns >= self.config.max_total_redesigns else ""
@@ -203,13 +203,13 @@ class Job:
         return replace(self, strategy=strategy, begun=len(self.journal))
 
     def cleared(self, _: Any = None) -> Job:
-        """Count a redesign and forget all outputs and counts, because a new strategy starts from nothing."""
+        """Count a redesign and forget all outputs and counts, because a new strategy starts over."""
         return replace(
             self._count_redesign(), done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False
         )
 
     def imposed(self, strategy: Strategy) -> Job:
-        """Begin a person's strategy from nothing."""
+        """Begin a person's strategy, without earlier outputs."""
         return self.cleared().planned(strategy)
 
     def noted(self, works: Sequence[StepWork]) -> Job:
@@ -412,7 +412,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def error(self) -> str:
-        """The reason for the failure, for people, or empty if the run did not fail."""
+        """The reason for the failure, for people, or an empty string if the run did not fail."""
         ending = self.run.record.ending
         if ending is None or not ending.is_failure:
             return ""
@@ -431,7 +431,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def failed_step(self) -> str:
-        """The step that failed last, or empty if a later step succeeded."""
+        """The step that failed last, or an empty string if a later step succeeded."""
         return self._job.failed
 
     @property

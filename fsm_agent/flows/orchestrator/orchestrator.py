@@ -276,7 +276,7 @@ def _asked(j: Job) -> str:
 
 
 def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: LiveState[Job, Any]) -> list[Row[Job]]:
-    """Return your rows followed by another table, without rows of that table that are then never taken."""
+    """Return your rows followed by another table, except those of its rows that can then never be taken."""
     taken = {(event, row.guard) for row in own for event in _events(row)}
     left = [row for row in rows if not all(taken & {(event, None), (event, row.guard)} for event in _events(row))]
     reached = reached_from([start, EVERY], [*own, *left])
@@ -297,8 +297,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     Args:
         agents: The agents that do the steps, with different names: `Agent`s and `AgentBase`s; plain or coroutine
             functions of the task; a `Function` of one text, such as ``flow.as_function(…)``; objects with an
-            ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Other code starts
-            again if the run is resumed before the code has returned.
+            ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Any other code is
+            called again if the run is resumed before it has returned.
         blueprint: A guide for the planner, as a text or `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.

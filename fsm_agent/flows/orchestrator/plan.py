@@ -308,16 +308,16 @@ class OrchestratorConfig:
     """The limits of an orchestrator.  ``dataclasses.replace`` makes a variant.
 
     Attributes:
-        max_step_remediations: The most attempts at one step of a strategy, including the first.
-        max_total_redesigns: The most retries and redesigns of all steps, without the first strategy.
-        max_loop_iterations: The most repetitions of all loops together.
+        max_step_remediations: The maximum number of attempts at one step of a strategy, including the first.
+        max_total_redesigns: The maximum number of retries and redesigns in a run, not counting the first strategy.
+        max_loop_iterations: The maximum number of repetitions of all loops together.
         parallel: How many steps run at once.
-        step_timeout_s: The seconds that the agent of a step has, or None for no limit.  With a limit, no agent may have
-            a function that must not run twice.
-        min_step_interval_s: The least seconds between two steps.  If it is above 0, steps run one at a time.
-        deadline_s: The seconds for the whole task.
+        step_timeout_s: How long the agent of a step may take, in seconds, or None for no limit.  With a limit, no agent
+            may have a function that must not run twice.
+        min_step_interval_s: The minimum time between two steps, in seconds.  If it is above 0, steps run one at a time.
+        deadline_s: How long the whole task may take, in seconds.
         unmatched: How to treat a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
-        llm_names: Whether the planner is first asked which step this placeholder means.
+        llm_names: Whether the planner is first asked which step such a placeholder means.
         llm_intents: Whether the planner words the task for an agent, from the filled intent.
         escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 
@@ -428,7 +428,7 @@ class Output:
         """Return whether the output says a word: as the last line, as its value, or as a field.
 
         The word must stand alone.  Case and surrounding marks do not matter.  A true field whose name is the word
-        counts, too.  No output says the empty word.
+        counts, too.  No output says an empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):

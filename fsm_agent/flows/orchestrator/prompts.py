@@ -123,7 +123,10 @@ class Requests:
         return with_pictures(self._text("working", request=w.intent, is_text=is_text, **words), _seen_by_agent(w))
 
     def validating(self, w: StepWork) -> Any:
-        """Return the request to judge whether an output, which is not shortened, serves the purpose of the step."""
+        """Return the request to judge whether an output serves the purpose of the step.
+
+        The output is not shortened.
+        """
         words = {"task": w.task, "description": w.step.description, "expected": w.step.expected_output}
         words["output"] = output_text(w)
         return with_pictures(self._text("validating", **{name: _quoted(text) for name, text in words.items()}), w.seen)
