@@ -92,7 +92,7 @@ class _Begun(msgspec.Struct):
 
 
 def fingerprint_in(header: str) -> str:
-    """Return the fingerprint of the code that began a run, from its header, or empty if the header has none."""
+    """Return the fingerprint of the code that began a run, or an empty string if its header has none."""
     try:
         begun: _Begun = decoder_of(_Begun).decode(header)
     except (msgspec.DecodeError, RecursionError):
@@ -228,7 +228,7 @@ def check_signal_id(signal_id: str) -> None:
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return True if ``there``, the stored content of this id, equals ``content``, or False if it is None.
+    """Return True if ``there``, the stored content under this id, equals ``content``, or False if it is None.
 
     Raises:
         SignalExists: If the contents differ.
@@ -290,7 +290,7 @@ def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
 
 
 def no_store(place: str) -> StoreError:
-    """Return the error for a place without a store."""
+    """Return the error for a path or address that has no store."""
     return StoreError(f"expected a store at {place}, got none")
 
 
@@ -319,7 +319,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
     Args:
         answers: Outcomes by the keys of questions.
         run: The run.
-        typed: Keys of answers whose schemas are not checked, since the types of their states have already encoded them.
+        typed: Keys of answers that the types of their states have already encoded, so their schemas are not checked.
 
     Raises:
         UsageError: If an answer is of the wrong kind, or is not the JSON that a state of a flow expects.

@@ -59,7 +59,7 @@ OnChange: TypeAlias = Literal["report", "rest", "stop"]
 
 
 class Stuck(Value, frozen=True):
-    """What the question about a stuck run tells."""
+    """The subject of the question about a stuck run."""
 
     problem: str
     fingerprint: str = ""  # of the code that could not drive the run; empty: unknown
@@ -119,8 +119,8 @@ class Claims:
     def begin(self, process: Process, factory: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names, and create it if it is new.
 
-        A run that exists with the same header is resumed.  A run with a random name is created after the first step, in
-        one commit with its first entries.
+        If the run exists with the same header, it is resumed.  A run with a random name is created after the first
+        step, in one commit with its first entries.
 
         Raises:
             RunExists: If another run has this name.
@@ -158,7 +158,7 @@ class Claims:
         return process, self._make_recorder(lease, process, factory, create=create)
 
     def is_instant(self, process: Process, factory: ProcessFactory) -> bool:
-        """Return whether `begin` returns without waiting for a disk or a server."""
+        """Return whether `begin` never waits for a disk or a server."""
         journal = process.journal
         assert journal is not None
         return self.store.is_volatile or self._is_created_later(journal, factory)
@@ -175,7 +175,7 @@ class Claims:
     def submit(self, process: Process, factory: ProcessFactory, start: Start) -> str:
         """Create the run of a process for a worker to drive, and return its name.
 
-        A run that exists with the same header stays as it is.
+        If the run exists with the same header, nothing changes.
         """
         journal = process.journal
         assert journal is not None
@@ -271,7 +271,7 @@ class Claims:
             lease: The lease.
             factory: How the process is made.
             on_change: What a worker does if the code has changed since the run last rested.  "report" continues.
-                "rest" raises `ReplayError`.  "stop" gives a run that fails back unchanged.  None if a person resumes
+                "rest" raises `ReplayError`.  "stop" gives back a run that fails, unchanged.  None if a person resumes
                 the run.
         """
         loaded = self.store.load(lease.run, after=None)
@@ -369,7 +369,7 @@ class Claims:
         self.store.append(lease, lease.n, (), rest)
 
     def fingerprint(self, header: str, factory: ProcessFactory) -> str:
-        """Return the fingerprint of the code that would drive a run, or empty if that code cannot make its process."""
+        """Return the fingerprint of the code that would drive a run, or an empty string if the code cannot do so."""
         with suppress(Exception):
             fingerprint: str = factory.process_of(header_of(header), None).fingerprint
             return fingerprint
@@ -384,8 +384,8 @@ class Claims:
     def claim_due(self, agents: list[str], fingerprints: Sequence[str] | None = None) -> Lease | None:
         """Claim the next due run of these agents, or return None if no run is due.
 
-        If this machine's clock is behind the store's, a run that waits for a time is left to others until that time
-        comes here.
+        If this machine's clock is behind the store's, a run that waits for a time is left to others until this clock
+        reaches that time.
         """
         now_s = time.time() if self._is_behind else None
         lease = self.store.claim(
@@ -465,7 +465,7 @@ def fold_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any
 
 
 def is_of_code(error: BaseException) -> bool:
-    """Return whether an error means that the current code cannot drive the run."""
+    """Return whether an error means that the present code cannot drive the run."""
     return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 
@@ -573,7 +573,7 @@ class _PendingClaim(Generic[Taken]):
 
 
 def give_back(claimed: Claimed) -> None:
-    """Give back a run that was claimed and not driven since."""
+    """Give back a run that was claimed but not driven."""
     _, recorder = claimed
     if recorder is not None:
         recorder.finish(is_stopped=True)

@@ -68,8 +68,8 @@ class RunBusy(StoreError):
         until_s: Unix time at which the lease ends, unless it is renewed.
 
     Attributes:
-        is_answered: Whether the answers passed with the request were posted.  They will reach the holder, so do not
-            pass them again.
+        is_answered: Whether the answers in the request were posted.  If so, they will reach the holder; do not pass
+            them again.
 
     Examples:
         >>> RunBusy("refund-17", "host:42", since_s=0.0, until_s=15.0).holder
@@ -172,7 +172,7 @@ class Conflict(StoreError):
     Args:
         conversation: The name of the conversation.
         run: The name of its newest run.
-        what: Why no turn can begin yet, and the remedy.  Empty if the conversation has moved on.
+        what: Why no turn can begin yet, and what to do.  Empty if the conversation has moved on.
 
     Examples:
         >>> Conflict("customer-17", "run-2").run

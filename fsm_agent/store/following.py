@@ -58,7 +58,7 @@ class Follower:
         return int(self._chain.n) if self.problem is None else self._n_told
 
     def is_news(self, run: Run) -> bool:
-        """Return whether there is more to report than was read."""
+        """Return whether there is news that has not been read."""
         return run.n != self.n or is_settled(run)
 
     def load(self) -> Loaded:
@@ -69,8 +69,8 @@ class Follower:
         """Yield the events of the entries that `load` returned.
 
         Entries that the current code cannot replay are reported as they were written: their steps, replies and function
-        results.  These reports have no `HistoryChanged` and no function results from agents inside.  If the run rested
-        later, the entries after that rest are replayed again, as in `Runs.resume`.
+        results.  These reports have no `HistoryChanged` and no results of functions that are agents.  If the run rested
+        later, the entries after that rest are replayed, as in `Runs.resume`.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
@@ -136,7 +136,7 @@ class Follower:
         """Return the last event of a run that has ended or rests.
 
         Raises:
-            ReplayError: If the code has changed and takes other steps than the journal since the last rest.
+            ReplayError: If the code has changed and takes other steps than the journal has since the last rest.
         """
         if self.problem is not None:
             raise self.problem
@@ -188,8 +188,8 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
 def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions: bool) -> Iterator[Event]:
     """Yield the events of the entries after ``after`` up to ``end`` without replaying them.
 
-    These are steps, replies and, if asked for, the results of functions.  The journal does not hold what an agent
-    inside returned.
+    These are steps, replies and, if asked for, the results of functions.  The results of functions that are agents are
+    missing, since the journal does not hold them.
     """
     found = read(runs, run)
     if not found.is_sound or len(found.entries) < end:

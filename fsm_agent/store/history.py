@@ -74,12 +74,12 @@ class HistoryEntry(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path of the process that waited for the entry."""
+        """The path of the process that waited for the outcome."""
         return self.line.key.rpartition(SEPARATOR)[0]
 
     @property
     def by(self) -> str:
-        """The person who posted the outcome, or empty if it was not posted or the person is unknown."""
+        """The person who posted the outcome.  Empty if it was not posted or the person is unknown."""
         by = self.data.get("by") if isinstance(self.data, dict) else None
         return self.line.by or (by if isinstance(by, str) else "")
 

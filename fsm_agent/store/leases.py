@@ -38,7 +38,7 @@ _log = logging.getLogger("fsm_agent")
 
 
 class Holder(Protocol):
-    """What drives a run and needs its lease: a `StoreRecorder`."""
+    """An object that drives a run and needs its lease, such as a `StoreRecorder`."""
 
     store: Store
     run: str
@@ -52,11 +52,11 @@ class Holder(Protocol):
         """Note the result of `Store.renew_all` for the lease."""
 
     def leave_to_parent(self) -> None:
-        """Write no more, because this is a forked process and the parent drives the run."""
+        """Stop writing, because this is a forked process and the parent drives the run."""
 
 
 class LeaseRenewer:
-    """Renews each lease after a third of its time, and fetches signals every second.
+    """Renews each lease when a third of its time has passed, and fetches signals every second.
 
     The thread starts with the first lease, and ends after a while without leases.  Leases of one store that are due at
     about the same time are renewed together, and one query finds the runs with signals.  So a thousand runs cost little
@@ -92,7 +92,7 @@ class LeaseRenewer:
                     recorder.fetch()
 
     def forget(self) -> None:
-        """Start again in a forked process, which has no threads and no leases."""
+        """Start over in a forked process, which has no threads and no leases."""
         recorders = list(self._renewals)
         self.__init__()  # type: ignore[misc]
         for recorder in recorders:
@@ -208,7 +208,7 @@ class LeaseLocks:
         self._descriptor = -1
 
     def instance(self, is_used: Callable[[str], bool]) -> str:
-        """Return the name of this instance, which the first call locks, or `UNKNOWN` if it cannot be locked.
+        """Return the name of this instance, or `UNKNOWN` if its file cannot be locked.  The first call locks the file.
 
         Args:
             is_used: Returns whether an instance has leases.  The files of dead instances without leases are removed.

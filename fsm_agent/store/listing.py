@@ -1,6 +1,6 @@
 """Pages of runs, and news of runs that others drive.
 
-A *group* is the runs of one agent that share a state and the kinds of their open questions.  Even many runs make few
+A *group* is the runs of one agent that share a state and the kinds of their open questions.  Even many runs form few
 groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of groups.
 
 One thread of the OS process watches runs for all waiting callers.  It looks when the store says that a run was given
@@ -68,7 +68,7 @@ class RunQuery(NamedTuple):
 
     @property
     def looked(self) -> int:
-        """The largest number of runs of the wanted groups to look at."""
+        """The maximum number of runs of the wanted groups to look at."""
         return LOOKED if self.which.get("text") else self.limit + 1
 
     def takes_group(self, group: Group) -> bool:
@@ -149,7 +149,7 @@ def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter
 
 
 def behind(prefix: str) -> str:
-    """Return the smallest text greater than every text with this prefix, or empty if there is none."""
+    """Return the smallest text greater than every text with this prefix, or an empty string if there is none."""
     kept = prefix.rstrip(chr(sys.maxunicode))
     if not kept:
         return ""
@@ -163,7 +163,7 @@ def kinds_in(asks: str) -> tuple[str, ...]:
 
 
 def asks_of(kinds: Iterable[str]) -> str:
-    """Return kinds of questions as text for `Group.asks`."""
+    """Return the kinds of questions as text for `Group.asks`."""
     return KINDS.join(sorted({*kinds}))
 
 
@@ -176,7 +176,7 @@ def health_of(
         due: Number of runs that are due and have no holder.
         due_since_s: Unix time when the first of them became due, or None.
         held: Number of runs with a holder.
-        asked: Kinds of open questions as in `Group.asks`, with a number of runs each.  Kinds may repeat.
+        asked: Kinds of open questions as in `Group.asks`, each with the number of its runs.  Kinds may repeat.
         now_s: The current Unix time.
     """
     asks = [(asks, count) for asks, count in asked if asks]
@@ -192,8 +192,8 @@ def health_of(
 def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence[tuple[Place, Any]], str | None]:
     """Return the runs of a page, and where the next page begins.
 
-    ``found`` has the places of the runs of the wanted groups, the last changed first.  Each comes with its run, or with
-    None if the run does not match.
+    ``found`` yields the positions of the runs of the wanted groups, the last changed first, each with its run, or None
+    if the run does not match.
     """
     rows: list[tuple[Place, Any]] = []
     if not asked.limit:
@@ -257,7 +257,7 @@ class RunWatcher:
 
         Args:
             run: The name of the run, or empty for the run that was changed last.
-            is_news: Takes the run as it is stored now, or None if there is none.  Returns whether this is the awaited
+            is_news: Called with the stored run, or with None if no run exists.  Returns whether this is the awaited
                 news.
         """
         if self._process != os.getpid():  # a fork has none of its parent's threads
@@ -321,5 +321,5 @@ def watched_run(store: Store, run: str) -> Run | None:
 
 
 def is_settled(run: Run) -> bool:
-    """Return whether a run has ended or waits for an answer from outside."""
+    """Return whether a run has ended or waits for someone's answer."""
     return run.is_ended or (run.holder is None and bool(run.waits) and run.due_s != 0.0)

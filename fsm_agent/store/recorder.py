@@ -95,7 +95,7 @@ class StoreRecorder:
     Args:
         store: The store.
         lease: The lease of the claim.
-        process: The process, with a journal that continues the run's.
+        process: The process, with a journal that continues the journal of the run.
         save: Returns a document from which the process can be made again.
         signals: The pending signals of the run.
         lease_s: See `Runs`.
@@ -213,7 +213,7 @@ class StoreRecorder:
             self._update_urgency()
 
     def mark_used(self, posts: Iterable[int]) -> None:
-        """Remove these signals in the next write."""
+        """Remove the signals with these ids in the next write."""
         self._took += posts
         self._seen.update(self._took)
         self._update_urgency()
@@ -439,7 +439,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the enclosing run.  The enclosing run removes the signal."""
+        """Give the driver an outcome that was posted to the enclosing run, which removes the signal itself."""
         self._seen.add(post.id)
         self.signals.append(post)
 
@@ -484,7 +484,7 @@ class StoreRecorder:
             driver.wake()
 
     def leave_to_parent(self) -> None:
-        """Write no more in a forked process: its copy of the driver would give back the run that the parent drives."""
+        """Stop writing in a forked process, whose copy of the driver would give back the run that the parent drives."""
         if self.store.is_volatile:  # the forked process has its own copy of the store
             return
         self._lock = threading.RLock()  # another thread of the parent may have held it

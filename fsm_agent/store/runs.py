@@ -51,11 +51,11 @@ class Runs:
         signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged without
             it.
         redact: A pure function that is applied to each outcome before it is used.  It returns an outcome of the same
-            kind.  What it removes reaches neither the store nor the model.
+            kind.  Whatever it removes reaches neither the store nor the model.
         lease_s: How long a lease lasts, in seconds.  A live holder renews it.
-        patience_s: How long a driver waits, for example before the next attempt at a request, before it gives the run
-            back.  In seconds; None for no limit.
-        read_only: Whether to open the store for reading only.  It is not created then, and each write raises
+        patience_s: The longest wait, in seconds, for which a driver keeps the run, such as the wait before a request is
+            repeated.  For longer waits, it gives the run back.  None for no limit.
+        read_only: Whether to open the store for reading only.  The store must already exist, and each write raises
             `ReadOnly`.
 
     Examples:
@@ -111,8 +111,8 @@ class Runs:
 
         Args:
             run: The name of the run.
-            step: The number of the entry, or 0 for the run before its first entry.  If steps have names, the name of
-                the step that the entry led to.  None for the run as it is stored; a store in memory may lag behind
+            step: The number of the entry, or 0 for the run before its first entry.  If steps have names, also the name
+                of the step to which the entry led.  None for the run as it is stored; a store in memory may lag behind
                 until the run rests.
             factory: How the process is made.
 
@@ -220,7 +220,7 @@ class Runs:
         RENEWER.ring(run)
 
     def is_posted(self, run: str, signal_id: str, content: str) -> bool:
-        """Return whether the run has a signal with this id, even if it is used up.
+        """Return whether a signal with this id was posted to the run, even if it is used up.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -243,11 +243,11 @@ class Runs:
     # For operators
 
     def retry(self, run: str, *, by: str = "", at_s: float | None = None) -> int:
-        """Continue a failed run under the same name, and return the number of the last entry that counts.
+        """Continue a failed run under the same name, and return the number of the last entry that is kept.
 
         Only the failure is undone; earlier steps are not repeated.  A failed model request is made again, with all its
-        attempts.  A function that must not run twice and had begun is not run again; the run asks what became of it, as
-        after a crash.
+        attempts.  If a function that must not run twice had begun, it is not run again; the run asks what became of it,
+        as after a crash.
 
         Deadlines and the times of states start again, and no state fails because its ``until`` has passed.
         Cancellations that the failed run has not read are dropped.  The journal keeps the undone entries and says who
@@ -261,8 +261,7 @@ class Runs:
         Raises:
             RunUnknown: If the run does not exist.
             RunBusy: If another holder has the run.
-            UsageError: If the run has not failed, or its last entry is not a failure and would be repeated, or its
-                conversation has continued.
+            UsageError: If the run has not failed, its last entry is not a failure, or its conversation has continued.
             JournalError: If the journal is damaged or forged, or its signing key is missing.
         """
         _check_failed(self.store, self.store.get(run))
@@ -287,8 +286,8 @@ class Runs:
     def requeue(self, run: str, *, by: str = "") -> bool:
         """Make a resting or stuck run due now.  Return False if it was due already.
 
-        A stuck run is tried again.  A run that waits for a person or a time is only looked at by the next driver, and
-        rests again.
+        A stuck run is tried again.  If the run waits for a person or a time, the next driver only looks at it and gives
+        it back.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -339,9 +338,9 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the due, held, asked and stuck runs, and tell how long the oldest due run has waited for a driver.
+        """Count the runs that are due, held, stuck or waiting for an answer, and say how long the oldest due run waits.
 
-        If a run has been due for a long time, no worker that has its agent is running.
+        If a run has been due for a long time, probably no running worker has its agent.
 
         Raises:
             StoreError: If the store failed.
@@ -380,7 +379,7 @@ class Runs:
         return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(self.store, run.id))]
 
     def needed_by(self, run: str) -> str:
-        """Return the name of the conversation that cannot be read without this run, or empty if none needs it.
+        """Return the name of the conversation that needs this run, or an empty string if none does.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -392,9 +391,9 @@ class Runs:
 
         Args:
             run: The name of the run.
-            redact: A pure function, applied to each outcome, and to the first messages of the run as `Injected`.  It
-                returns an outcome of the same kind.  A redacted export has neither digests nor the caller's ``extra``
-                and arguments, and its first line marks it as redacted.
+            redact: A pure function that is applied to each outcome, and to the first messages of the run as an
+                `Injected`.  It returns an outcome of the same kind.  A redacted export has neither digests nor the
+                caller's ``extra`` and arguments, and its first line marks it as redacted.
 
         Raises:
             RunUnknown: If the run does not exist.

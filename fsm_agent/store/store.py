@@ -13,17 +13,17 @@ Rules
   not given back, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  In the
   queue, a run that is due at once counts as due since its creation, a signal, its last suspension, or the end of its
   lease.
-- *Priority comes first.*  Of the due runs, those of the highest priority are claimed first, and of these the one that
-  has been due longest.  A run of low priority waits as long as others are due.
+- *Priority comes first.* The due run with the highest priority is claimed first; among equals, the one that has been
+due longest.  A run of low priority waits as long as others are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
   happened.  A superseded holder may not repeat an append, because the new holder has already read the journal.
 
-All methods except `submit` block.  All are safe to call from many threads.  Lines, headers, bodies and names are
-strings without lone surrogates.  A line or a header contains no line break (``"\n"``), and the name of a run is not
-empty.  Other arguments raise `UsageError`, and nothing is written.
+All methods except `submit` block, and all are thread-safe.  Lines, headers, bodies and names are strings without lone
+surrogates.  A line or a header contains no line break (``"\n"``), and the name of a run is not empty.  Other arguments
+raise `UsageError`, and nothing is written.
 
-A lease is the newest if the run has the same fence, holder and claim time.  The claim time matters when a run was
-deleted and created again: its fences restart at 1.
+A lease is the newest if the run has the same fence, holder and claim time.  The claim time matters if a run was deleted
+and created again, because its fences restart at 1.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Run(Value, frozen=True, kw_only=True):
 
 
 class RunFilter(TypedDict, total=False):
-    """The filter of `Store.list`.  A run must satisfy every given condition.
+    """The filter of `Store.list`.  A run must satisfy all given conditions.
 
     Attributes:
         agent: The name of the agent.
@@ -230,7 +230,7 @@ class RunsHealth(Value, frozen=True, kw_only=True):
         oldest_due_s: How long the oldest due run has waited, in seconds, or 0.0 if no run is due.
         held: Number of runs with a holder.
         asked: Number of runs with open questions, as `Store.list` finds them with ``asked=True``.
-        stuck: Number of these runs that the code of their workers could not drive.
+        stuck: Number of runs among these that the code of their workers could not drive.
 
     Examples:
         >>> MemoryStore().health().due
@@ -293,8 +293,7 @@ class Store(Protocol):
     ) -> Lease | bool:
         """Create a run.  With a holder, claim it in the same commit, before a worker can.
 
-        The run is on disk when this returns.  A lease without entries, here or from `claim`, may reach the disk later,
-        with its first entry.
+        The run is on disk when this returns.  A lease without entries may reach the disk later, with its first entry.
 
         Args:
             run: The name of the run, which must not be empty.
@@ -305,12 +304,13 @@ class Store(Protocol):
                 commit.
             holder: The name of the holder of the new run, or None for no holder.
             for_s: How long the lease lasts, in seconds.
-            lines: The first entries, in the same commit.  Only with a holder.
-            start: When the run is due, and its priority.  None for at once, with priority 0.  Not with a holder.
+            lines: The first entries, written in the same commit.  They need a holder.
+            start: When the run is due, and its priority; None means at once, with priority 0.  Not allowed with a
+                holder.
 
         Returns:
-            The lease, or True without a holder.  False if the run already exists with the same header; nothing is
-            changed then.
+            The lease, or True without a holder.  False if the run already exists with the same header; then nothing
+            changes.
 
         Raises:
             RunExists: If the run exists with another header.
@@ -335,8 +335,8 @@ class Store(Protocol):
         Args:
             holder: The name of the holder.
             for_s: How long the lease lasts, in seconds; a finite number.
-            run: The name of the run.  With None, a due run without a holder is claimed: one of the highest priority,
-                and of these the one that has been due longest.
+            run: The name of the run.  With None, a due run without a holder is claimed: the one with the highest
+                priority, or among equals, the one that has been due longest.
             agents: With ``run=None``, only runs of these agents are claimed.  Empty for all agents.
             now_s: The Unix time at which runs must be due, or None for now.
             fingerprints: With ``run=None``, only runs begun by code with one of these fingerprints (in their headers)
@@ -380,11 +380,11 @@ class Store(Protocol):
         Once an answer is used up, in this append or before, its question can be asked again.
 
         A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
-        A run that has ended is never due.  Entries reset `Lease.tries`.  So does a suspension, unless it is due at once
-        or in vain.
+        A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it is due at
+        once or in vain.
 
-        A repeated append changes nothing if no other claim came in between.  It has the same lease, ``n`` and lines as
-        the first, and also a suspension if the first had one.
+        Repeating an append changes nothing if no other claim came in between.  The repetition has the same lease, ``n``
+        and lines, and a suspension if the first append had one.
 
         Args:
             lease: The lease.
@@ -481,7 +481,7 @@ class Store(Protocol):
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.
-            limit: The largest number of runs to return.
+            limit: The maximum number of runs to return.
             which: The conditions of `RunFilter`.
         """
 
@@ -489,7 +489,10 @@ class Store(Protocol):
         """Count the runs by agent, state and kinds of open questions.  This looks at all runs."""
 
     def health(self) -> RunsHealth:
-        """Count the runs that are in progress or need attention.  Ended runs do not add to the cost."""
+        """Count the runs that are in progress or need attention.
+
+        The cost does not grow with the number of ended runs.
+        """
 
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation.  Its version is 0 if the conversation has no runs."""
@@ -514,7 +517,7 @@ class Store(Protocol):
         must also look at it from time to time.
 
         Args:
-            seen: The result of the previous call, so that no change is missed.  -1 to return at once.
+            seen: The result of the previous call, so that no change is missed, or -1 to return at once.
             timeout_s: The longest time to wait, in seconds.
 
         Returns:

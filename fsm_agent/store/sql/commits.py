@@ -25,8 +25,8 @@ class GroupCommit(Generic[W]):
     The thread starts on demand, and ends after a while without work.
 
     Args:
-        commit: Does all given work in one transaction.  Returns one result per item, on disk, or its exception if the
-            item was refused.  Raises if the whole transaction failed.
+        commit: Does all given work in one transaction.  Returns the result of each item once it is on disk, or an
+            exception for an item that was refused.  Raises if the whole transaction failed.
         closed: Returns the error for work that is submitted after `close`.
         idle_s: How long the thread waits for more work, in seconds.
     """
@@ -124,8 +124,7 @@ def _result(outcome: Any) -> Any:
 class ChangeNotifier:
     """A counter of changes that threads can wait for.  Thread-safe.
 
-    ``version`` returns a value that differs after each change by another OS process.  It is None if there are no
-    others.
+    ``version`` returns a value that differs after each change by another OS process, or is None if there are no others.
     """
 
     def __init__(self, version: Callable[[], object] | None = None) -> None:

@@ -1,8 +1,8 @@
 """A store in Postgres 12 or newer, for OS processes on any number of machines.
 
 Submitted appends share one commit.  Other transactions run side by side on a pool of connections.  A transaction is
-tried again if it failed before its commit was requested, or if it may be repeated.  So a restart of the server is only
-a delay.  Many threads may use a store, and so may both processes after a fork.
+tried again if it failed before its commit was requested, or if it may be repeated, so a restart of the server causes
+only a delay.  A store can be used from many threads, and from both processes after a fork.
 
 It needs psycopg: ``pip install 'fsm-agent[postgres]'``.
 """
@@ -142,7 +142,7 @@ class PostgresStore(SqlStore):
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
         clock: Returns the Unix time, for tests.  None for the server's clock.
-        connections: The largest number of connections at once, besides one more that listens.
+        connections: The maximum number of connections, not counting the one that listens.
         patience_s: How long to wait for a server that is down, in seconds.
         on_due: Called within each transaction that makes a run due, with the connection, the run and its due time (Unix
             time).  An engine uses this to put its job into the same commit.  None for the hook of the engine in the
@@ -153,7 +153,7 @@ class PostgresStore(SqlStore):
     Raises:
         UsageError: If the URL cannot be read.
         ConfigError: If psycopg is not installed.
-        StoreError: If the server cannot be reached, or the schema belongs to another program or is of a newer version.
+        StoreError: If the server cannot be reached, or the schema belongs to another program or has a newer version.
 
     Examples:
         >>> store = PostgresStore("postgresql://me@localhost/shop?schema=runs")      # doctest: +SKIP
@@ -281,13 +281,13 @@ class PostgresStore(SqlStore):
     def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
         """Send the engine new jobs for runs whose jobs were lost, and return their number.
 
-        These are runs without a holder that have been due for a long time, and runs whose holder has died.  Each then
-        counts as newly due, so that a long queue does not get new jobs again and again.
+        These are runs without a holder that have been due for a long time, and runs whose holder has died.  After that,
+        each run counts as newly due, so that a long queue does not get new jobs again and again.
 
         Args:
             agents: Only runs of these agents.
             older_s: How long a run must have been due, in seconds, unless its holder has died.
-            limit: The largest number of runs.
+            limit: The maximum number of runs.
         """
 
         def work(c: Sql) -> int:

@@ -1,7 +1,7 @@
 """How a store connects to Postgres: the address, the encoding of texts, and the session.
 
-The session is a connection that listens for changes, and whose death ends the leases of the store.  It holds an
-advisory lock, which Postgres frees when the session ends, however the OS process dies.  Both only make things faster.
+The session is a connection that listens for changes.  When it ends, the leases of the store end.  It holds an advisory
+lock, which Postgres frees when the session ends, however the OS process dies.  Both only make things faster.
 
 Behind a transaction pooler, no store has a session.  The lock would belong to a connection that the pooler may close,
 which would end the leases of a living process.  So leases end at their time there, and a waiting thread polls every
@@ -59,7 +59,7 @@ class Address(NamedTuple):
     Attributes:
         conninfo: The connection string for libpq, which may hold a password.
         schema: The schema of the tables.
-        is_pooled: Whether the store is behind a transaction pooler, so that it cannot have a session.
+        is_pooled: Whether the store is behind a transaction pooler and therefore cannot have a session.
         engine: The engine that is told which runs are due, "dbos" or "temporal".  Empty if workers claim them.
         name: Host, port, database and schema, for messages and logs.
     """
@@ -133,7 +133,7 @@ class Session:
     Args:
         conninfo: The connection string for libpq.
         channel: The channel that announces due runs.  Runs that were given back are announced on its `rests_channel`.
-        is_possible: False behind a transaction pooler, so that no session is started.
+        is_possible: False behind a transaction pooler, where no session can be started.
     """
 
     def __init__(self, conninfo: str, channel: str, *, is_possible: bool = True) -> None:
@@ -150,7 +150,7 @@ class Session:
         self._awake, self._waker = socket.socketpair()  # ends a wait for the server
 
     def instance(self) -> str:
-        """Return the instance for the leases of this store, or empty if there is no session."""
+        """Return the instance for the leases of this store, or an empty string if there is no session."""
         with self._changed:
             self._start()
             if self._is_possible:

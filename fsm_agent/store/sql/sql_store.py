@@ -28,7 +28,7 @@ class Changes(Protocol):
     """A counter of changes that threads can wait for."""
 
     def count(self) -> int:
-        """Return how many changes so far may have made a run due."""
+        """Return the number of changes so far that may have made a run due."""
 
     def add(self) -> None:
         """Count a change by this OS process."""

@@ -3,7 +3,7 @@
 Reads of a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
 to a log, so it survives a crash of the OS process, and synced to the disk, so it survives a crash of the machine.  A
 claim alone is not synced, because a crash of the machine ends its holder too; the first entry of the holder syncs both.
-Many threads may use a store, and so may both processes after a fork.
+A store can be used from many threads, and from both processes after a fork.
 
 The file, SQLite's files next to it and the folder of locks are readable by their owner only.
 """
@@ -90,7 +90,7 @@ class SqliteStore(SqlStore):
             release.  Each write raises `ReadOnly`.  SQLite may still create its two files next to it.
 
     Raises:
-        StoreError: If the file is not a store, is of a newer version, or cannot be opened.
+        StoreError: If the file is not a store, has a newer version, or cannot be opened.
 
     Examples:
         >>> store = SqliteStore("runs.db")
@@ -252,10 +252,10 @@ class SqliteStore(SqlStore):
     # The file
 
     def backup(self, path: str | os.PathLike[str]) -> int:
-        """Copy the store to a new file, as of one moment, while others write.  Return the size of the copy in bytes.
+        """Copy the store to a new file while others may write, and return the size of the copy in bytes.
 
-        The copy is a store with everything that was committed before, readable by its owner only.  It also contains the
-        leases, which end at their time, or when the first worker opens the copy.
+        The copy shows the store at one moment, and is readable by its owner only.  It also contains the leases, which
+        end at their time, or when the first worker opens the copy.
 
         Args:
             path: The file, which must not exist.
@@ -353,7 +353,7 @@ class MemoryStore(SqlStore):
         self._write(lambda c: c("DELETE FROM conversation WHERE name = :name", name=conversation))
 
     def close(self) -> None:
-        """Do nothing: a store in memory stays open."""
+        """Do nothing, because a store in memory stays open."""
 
     def _before_fork(self) -> None:
         self._lock.acquire()
@@ -410,7 +410,7 @@ class Connections:
             self._take_back(connection)
 
     def close(self) -> None:
-        """Close all connections, and those in use when they are returned.  Safe to repeat."""
+        """Close all connections; those in use are closed when they are returned.  Safe to repeat."""
         with self._changed:
             self.is_closed = True
             _close_all(self._idle)

@@ -80,7 +80,7 @@ class Sql(Protocol):
         now_s: Unix time at the beginning of the transaction, by the clock of the store.
         types: The SQL for types and kinds of tables.
         for_update: The clause that locks the rows that a statement reads.
-        skip_locked: The same, but it skips rows that others have locked.
+        skip_locked: The same clause, but skipping rows that others have locked.
         is_store: A statement that returns a row if the tables of a store exist.
         is_taken: A statement that returns a row if other tables exist.
     """
@@ -133,7 +133,7 @@ class ClaimFilter(NamedTuple):
 
 
 class Append(NamedTuple):
-    """The arguments of `Store.append`; the due time of the suspension is not negative."""
+    """The arguments of `Store.append`, with a due time that is not negative."""
 
     lease: Lease
     n: int
@@ -226,7 +226,7 @@ def _await(c: Sql, key: int, run: str, start: Start) -> bool:
 
 
 def end(c: Sql, key: int) -> list[tuple[str, float]]:
-    """Make the runs due that waited only for this one to end.  Return them with their due times."""
+    """Make due the runs that waited only for this run to end, and return them with their due times."""
     found: list[tuple[str, float]] = []
     for run, due_s in c("SELECT run, due FROM predecessor WHERE before = :key ORDER BY run", key=key):
         # If two runs end at the same time, the second waits here until the first is committed, and sees it below.
@@ -328,7 +328,10 @@ def end_leases(c: Sql, dead: Collection[str]) -> None:
 
 
 def renew(c: Sql, leases: Sequence[Lease], until_s: float) -> list[int | LeaseLost]:
-    """Extend leases to ``until_s``.  Return the number of pending signals for each, or the error if it was lost."""
+    """Extend leases to ``until_s``.
+
+    Return the number of pending signals for each lease, or the error if the lease was lost.
+    """
     held, unread_of = {_identity(lease) for lease in leases}, dict[tuple[Any, ...], int]()
     for some, values in _in_parts("id", [lease.run for lease in leases]):
         locked = f"SELECT key, pending, id, fence, since, holder FROM run WHERE id IN {some} AND until IS NOT NULL"
