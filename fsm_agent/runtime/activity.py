@@ -31,12 +31,12 @@ class Activity:
     means that this driver cannot answer.
 
     Attributes:
-        key: The key of the effect in the driven process; ``effect`` has the one in its own process.
+        key: The key of the effect in the driven process; ``effect.key`` is the key in its own process.
         process: The process that owns the effect, perhaps a nested one.
-        path: The path of that process; "" for the driven one.
+        path: The path of that process; "" for the driven process itself.
         environment: The environment of that process.
-        handle: The thread or task that performs it; None for the driver's own.
-        stream: The generator of its events, if it streams in the driver's own task.
+        handle: The thread or task that performs the effect; None for the driver's own.
+        stream: The generator of its events, if they are streamed in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
         place: Where plain code of the user runs.  Code in threads counts against `Environment.threads`.
     """
@@ -65,25 +65,25 @@ class Activity:
         self.place = Place.LOOP
 
     def assign(self, owner: Owner, environment: Environment) -> None:
-        """Assign this to the nested process that owns the effect."""
+        """Assign the activity to the nested process that owns the effect."""
         if owner.path and not self.path:
             self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
         self.process, self.path = owner.process, owner.path
         self.environment = environment
 
     def prepare(self) -> bool:
-        """Set the attributes that depend on the effect; return False if this driver cannot answer it."""
+        """Set the attributes that depend on the effect.  Return False if this driver cannot answer the effect."""
         return True
 
     def announcement(self) -> Sequence[Event]:
-        """Return the events to report before it starts."""
+        """Return the events to report before the activity starts."""
         return ()
 
     def begin(self) -> None:
-        """Prepare the start, just before `perform`."""
+        """Prepare to start, just before `perform`."""
 
     def at_once(self) -> Any:
-        """Return the outcome, if the activity is instant."""
+        """Return the outcome if it takes no time, or None."""
         raise NotImplementedError(f"{type(self).__name__} is not instant")
 
     def perform(self) -> Coroutine[Any, Any, Any] | AsyncGenerator[Any]:
@@ -100,7 +100,10 @@ class Activity:
         )
 
     def events_of(self, arrived: Event) -> Sequence[Event]:
-        """Return the events to report when one arrives.  Called in the driver's thread, between two steps."""
+        """Return the events to report for an event that has arrived.
+
+        Called in the driver's thread, between two steps.
+        """
         return (arrived,)
 
     def finish(self, outcome: Any) -> Sequence[Event]:
@@ -130,7 +133,7 @@ class Activity:
 
     @property
     def own_key(self) -> str:
-        """The key for outcomes that answer none of the process's effects, such as an expiry."""
+        """The key for outcomes that answer no effect of the process, such as an expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
 
 
@@ -162,7 +165,7 @@ async def perform(activity: Activity) -> Any:
 
 
 def cancelled_inside(activity: Activity) -> RuntimeError:
-    """Return the error for an activity that awaited something cancelled, such as a user's future.
+    """Return the error for an activity that awaited a cancelled object, such as a user's future.
 
     A plain `CancelledError` would look like a cancellation of the surrounding task, and a task group would swallow it.
     """

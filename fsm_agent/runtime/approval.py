@@ -32,7 +32,7 @@ from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 class AskActivity(Activity):
-    """A question to a plain or async function of the user.
+    """A question to a function of the user, plain or async.
 
     A plain function runs in a thread, because it may wait for a person.
     """
@@ -48,10 +48,10 @@ class AskActivity(Activity):
         raise NotImplementedError
 
     def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer, or None if it decides nothing.
+        """Return the outcome for an answer, or None if the question stays open.
 
         Raises:
-            UsageError: If the function returned anything but an answer.
+            UsageError: If the function returned something that is not an answer.
         """
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class CheckActivity(Activity):
     """A running check.  Plain functions cannot be interrupted.
 
     Attributes:
-        ended: Its outcome, as soon as there is one.
+        ended: The outcome, once the check has ended.
         raised: The exception that makes the call fail, until the driver takes it.
     """
 

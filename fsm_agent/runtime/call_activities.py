@@ -172,7 +172,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
-    """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt does not cure.
+    """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt would not cure.
 
     A custom client may raise the errors of its library: `OSError` or `httpx.TransportError`.  Both count as retryable.
     """
@@ -223,8 +223,8 @@ class BeginActivity(Activity):
 class ModelActivity(Activity):
     """A request to the model.
 
-    A client that respects its timeout, ``allowed_s``, raises an error that says what was late.  Otherwise the driver
-    drops the request.
+    A client that respects its timeout, ``allowed_s``, raises an error that says what took too long.  If it does not,
+    the driver drops the request.
     """
 
     __slots__ = ("_partial_output", "allowed_s", "program", "since_s", "timeout_s")
@@ -352,8 +352,8 @@ class SummaryActivity(ModelActivity):
 class SleepActivity(Activity):
     """A wait until ``until_s``.
 
-    It is not started if it exceeds the recorder's patience, so that the run rests.  It ends at the earliest deadline of
-    the driven process, and starts again if that deadline belongs to another process.
+    If the wait exceeds the recorder's patience, it is not started, and the run rests.  It ends at the earliest deadline
+    of the driven process, and starts again if that deadline belongs to another process.
     """
 
     __slots__ = ("until_s",)
@@ -384,7 +384,7 @@ class SleepActivity(Activity):
 
 @activity_of(StartFunction)
 class StartActivity(Activity):
-    """The record that a function is about to start.  From then on, only this driver may run it."""
+    """Records that a function is about to start.  From then on, only this driver may run it."""
 
     __slots__ = ()
 
@@ -532,9 +532,9 @@ def time_left(call: AgentCall, environment: Environment) -> float | None:
 
 
 def log_problem(call: AgentCall) -> None:
-    """Log the parser's exception at the latest reply, and drop its traceback.
+    """Log the exception that the parser raised for the latest reply, and drop its traceback.
 
-    A `ValueError` refuses an answer (DEBUG); any other exception is a failure of the parser (WARNING).
+    A `ValueError`, with which the parser refuses an answer, is logged at DEBUG, any other exception at WARNING.
     """
     problem = call.problem
     if problem is None:

@@ -57,7 +57,7 @@ class _Origin(msgspec.Struct):
 class Place:
     """A process in the drive, its span, and the span of its state if it is a flow.
 
-    Members of a state have no span.  ``facts`` are the attributes that the span and its metrics share.
+    The group of a state's members has no span.  ``facts`` are the attributes that the span and its metrics share.
     """
 
     __slots__ = ("facts", "inside", "own", "process", "since_s", "span", "step", "step_name", "steps")
@@ -101,7 +101,7 @@ class EffectSpan:
 
 
 class AnswerSpan:
-    """The span of a question that someone else has answered.  It begins when the question was asked."""
+    """The span of a question that someone else has answered, beginning when the question was asked."""
 
     __slots__ = ("_span",)
 
@@ -207,8 +207,8 @@ class SpanProbe:
 class DriveSpans:
     """The spans of one drive.
 
-    A process that was driven before links to the span in which it began.  Unless another span is active, this drive
-    continues that trace.
+    If the process was driven before, its span links to the one in which it began.  Unless another span is active, this
+    drive continues that trace.
     """
 
     def __init__(self, of: SpanProbe, driver: Driver) -> None:

@@ -3,7 +3,7 @@
 Theory of operation
 ===================
 
-`Driver.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes one
+`Driver.events` reads the effects that the process waits for, starts new effects, drops effects that are gone, takes one
 outcome, and reads again.  It is a generator: it yields the events to report, in order, and None when nothing can be
 done yet.  The driver then waits (`wait`) and resumes the generator.
 
@@ -137,7 +137,7 @@ class Driver(ABC):
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
-        """Start to perform an activity."""
+        """Start performing an activity."""
 
     @abstractmethod
     def ring(self) -> None:
@@ -172,7 +172,7 @@ class Driver(ABC):
             self.probe = probes.measured(self)
 
     def ends_elsewhere(self, end: Callable[[], object]) -> bool:
-        """Return True if another thread will end the drive of a generator that is being garbage-collected.
+        """Return True if the generator is being garbage-collected, so that another thread ends the drive.
 
         The collector may run at any point under any lock, such as the store's, and ending a drive takes locks.
         """
@@ -564,7 +564,7 @@ class Driver(ABC):
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")
 
     def reread(self) -> None:
-        """Read the effects again, even without a step."""
+        """Read the effects again even if no step was taken."""
         self._record = None
 
     @property
@@ -595,7 +595,7 @@ class Driver(ABC):
         return any(effect.key == activity.key for effect in self.process.effects)
 
     def keep_results(self) -> None:
-        """Take the results that functions have returned, because otherwise these functions would run again."""
+        """Take the results that functions have returned, so that these functions do not run again."""
         for activity in [*self.active.values()]:  # a copy, because a step may drop others
             if (outcome := activity.returned_outcome()) is not None and self._is_wanted(activity):
                 self.step(activity.key, outcome)

@@ -291,8 +291,8 @@ class SyncDriver(Driver):
 
     Args:
         is_shared: True if code other than the caller may cancel the process.
-        may_rest: Returns True to leave the process at rest, instead of cancelling it, if the function around this
-            driver is left behind.
+        may_rest: Called if the function around this driver is left behind.  Returns True to leave the process at rest
+            instead of cancelling it.
     """
 
     is_sync = True
@@ -439,7 +439,7 @@ def run(
     is_shared: bool = True,
     may_rest: Callable[[], bool] | None = None,
 ) -> P:
-    """Drive a process to its end, or until it waits for an answer that this driver cannot give.
+    """Drive a process until it ends or waits for an answer that this driver cannot give.
 
     Args:
         process: The process, such as an agent call.

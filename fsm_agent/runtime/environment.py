@@ -186,9 +186,9 @@ class Recorder(Protocol):
     Attributes:
         run: The name of the run.
         lost: The error if another holder has claimed the run, or None.
-        patience_s: The longest sleep in seconds; for a longer one, the run is given back.  None means no limit.
+        patience_s: The longest wait in seconds; before a longer wait, the run is given back.  None means no limit.
         rests_for_people: True to give the run back at once when it waits for a person, so that others see the question.
-        is_lasting: True if the run outlives the OS process, so that a test's clock must not time it.
+        is_lasting: True if the run outlives the OS process, and so must not use a test's clock.
         is_instant: True if `write` never blocks.
         redact: Returns an outcome without its secrets; None stores outcomes unchanged.
         signals: Posted outcomes for the driver to take; filled from any thread.
@@ -215,13 +215,13 @@ class Recorder(Protocol):
         """Make the driver write before it continues, even if it could wait for more entries."""
 
     def attach(self, driver: Driver) -> None:
-        """Start to renew the lease and to wake the driver for posts."""
+        """Start renewing the lease and waking the driver for posts."""
 
     def detach(self) -> None:
         """Undo `attach`."""
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Show these questions to others from the next write on, while the run is driven."""
+        """Show these questions to others from the next write on, while the run is being driven."""
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         """Record that a post was taken, or refused with an error, which is logged."""
@@ -233,7 +233,7 @@ class Recorder(Protocol):
         """Keep an outcome for the next driver, because a guard or an action raised."""
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post the outcome of a function once its future is done, although the run was lost in the meantime."""
+        """Post the outcome of a function once its future is done, even though the run has been lost."""
 
     def finish(self, *, is_stopped: bool) -> None:
         """Give the run back with the next write, unless it was given back already.
@@ -250,10 +250,10 @@ class Recorder(Protocol):
         """
 
     def submit(self) -> Future[Any] | None:
-        """Begin to write without blocking; return a future for `complete_write`, or None if the write is done."""
+        """Begin a write without blocking.  Return a future for `complete_write`, or None if the write is done."""
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        """Take the result of a future from `submit`; return another one if work is left that would block, or None.
+        """Take the result of a future from `submit`.  Return another future if there is more to write, or None.
 
         Raises:
             StoreError: If the lease was lost, or the store failed.
@@ -275,9 +275,9 @@ Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Contex
 class Client(Protocol):
     """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` limits the whole request.  A client may have two more attributes: ``takes_images = False`` if its
-    model accepts no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  The clients of
-    this package also have the sync methods of `SyncVerbs`.
+    ``timeout_s`` limits the whole request.  Two attributes are optional: ``takes_images = False`` if the model accepts
+    no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  The clients of this package also
+    have the sync methods of `SyncVerbs`.
 
     Examples:
         >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")
@@ -324,10 +324,10 @@ class Clock(Protocol):
 
 
 def lasting(clock: Clock) -> Clock:
-    """Return the clock for a run that outlives the OS process; a test's default clock is replaced by the system's.
+    """Return the clock for a run that outlives the OS process: the system's clock in place of a test's default one.
 
     Raises:
-        UsageError: If the clock is one that a test has set itself.
+        UsageError: If a test has set the clock itself.
     """
     give_way: Callable[[], Clock] | None = getattr(clock, "give_way", None)
     return clock if give_way is None else give_way()
@@ -378,10 +378,10 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; with 0 they run one after another.
         new_id: Returns the id of a new call.
-        random: Returns numbers from 0 to 1, for the jitter of waits.
+        random: Returns a number from 0 to 1, for the jitter of waits.
         prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's
-            name, with ``"*"`` for all others.  It adds the cost to the `Usage` of replies.  By default only calls with
-            a budget in dollars have costs, from the known prices.
+            name, with ``"*"`` for all others.  With it, the `Usage` of replies has their cost.  By default, only calls
+            with a budget in dollars have costs, from the known prices.
         results: The pipeline for results of functions before the model sees them.
         name: The name of the agent or flow, for observers.
 

@@ -44,7 +44,7 @@ def is_debugged() -> bool:
 
 
 def any_notable(steps: Sequence[Any]) -> bool:
-    """Return whether a step may be logged at WARNING; `log_steps` decides."""
+    """Return whether a step may have to be logged at WARNING; `log_steps` decides."""
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
         if step.trigger in FAILURES or step.to == "Failed" or step.guard == _LAST_ROUND:
@@ -151,11 +151,11 @@ _LOG = logging.getLogger("fsm_agent.hooks")
 
 
 class LoggingHook:
-    """A hook that logs events with `logging`: one line per event, with its facts in ``extra`` as ``record.fsm_agent``.
+    """A hook that logs events with `logging`: one line per event, with the details as ``record.fsm_agent``.
 
-    The logger ``fsm_agent`` has the steps of all calls; this hook logs one agent, with your own logger and levels.  A
-    line begins with the id of the call; ``extra`` also has its run, agent and path.  Likely keys are masked; no line
-    contains the dialog, arguments or results.  Errors of the hook are logged and not raised.
+    The logger ``fsm_agent`` gets the steps of all calls.  This hook logs one agent, with your own logger and levels.  A
+    line begins with the id of the call; the details also name its run, agent and path.  Likely keys are masked, and no
+    line contains the dialog, arguments or results.  Errors of the hook are logged, not raised.
 
     Args:
         logger: The logger, or its name.
@@ -186,7 +186,7 @@ class LoggingHook:
         return _LoggedCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Log an event whose call is unknown, such as one from a sink."""
+        """Log an event whose call is unknown, such as an event from a sink."""
         self.log(event, Where(""))
 
     def log(self, event: Event, where: Where) -> None:

@@ -28,8 +28,8 @@ class Throttle:
     """Middleware that starts at most ``calls`` calls in any ``per_s`` seconds.  Other calls wait for their turn.
 
     Args:
-        calls: How many calls may start in that time.
-        per_s: The time, in seconds.
+        calls: How many calls may start in any period of ``per_s`` seconds.
+        per_s: The length of the period, in seconds.
 
     Raises:
         UsageError: If an argument is not a number above 0.
@@ -75,7 +75,7 @@ class Throttle:
 
 
 class Cache:
-    """Middleware that caches results: an equal call within ``ttl_s`` seconds returns the cached one.
+    """Middleware that caches results: an equal call within ``ttl_s`` seconds returns the cached result.
 
     Exceptions are not cached.
 

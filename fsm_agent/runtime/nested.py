@@ -1,4 +1,4 @@
-"""A driver's knowledge of nested processes: the owners of effects, and the posts for runs inside."""
+"""What a driver knows about nested processes: the owners of effects, and posts for runs inside functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 
 
 class Owners:
-    """The processes that own the effects of a driven one, and the environments that perform them."""
+    """The processes that own the effects of the driven process, and the environments that perform the effects."""
 
     __slots__ = ("_environment", "_known", "_last", "_last_environment", "_last_path", "_process")
 
@@ -61,9 +61,9 @@ class PostsInside:
         self._posts: list[PostedOutcome] = []
 
     def keep(self, post: PostedOutcome, effects: Iterable[AnyEffect]) -> str | None:
-        """Keep a post for a run inside one of these effects.
+        """Keep a post if it is for a run that one of these effects has begun.
 
-        Return the key of that effect, or None if the post is for none of them.
+        Return the key of that effect, or None if there is no such run.
         """
         if SEPARATOR not in post.key:
             return None

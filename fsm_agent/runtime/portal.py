@@ -209,7 +209,7 @@ def call(coroutine: Coroutine[Any, Any, T]) -> T:
 def stream(items: AsyncGenerator[T]) -> Generator[T]:
     """Yield the items of an async generator that runs in the loop.  Close this generator to stop early.
 
-    The async generator may be ahead by `AHEAD` items.
+    The async generator may run ahead by `AHEAD` items.
 
     Raises:
         Aborted: If the function around the caller was left behind.
@@ -271,7 +271,7 @@ def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generato
 
 
 def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> Generator[Any]:
-    """Yield what arrives in the queue, except None, while ``goes_on`` returns True.
+    """Yield the items that arrive in the queue, except None, while ``goes_on`` returns True.
 
     Raises:
         Aborted: If the function around the caller was left behind.

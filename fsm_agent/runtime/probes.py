@@ -45,10 +45,10 @@ class DriveProbe(Protocol):
     """The probe of one drive.  All methods are called in the driver's thread."""
 
     def performing(self, activity: Activity) -> Measurement | None:
-        """Record that an effect is about to be performed; return None to skip it."""
+        """Record that an effect is about to be performed.  Return None to leave it out."""
 
     def answering(self, key: str, outcome: Any) -> Measurement | None:
-        """Record that the process is about to take a posted outcome; return None to skip it."""
+        """Record that the process is about to take a posted outcome.  Return None to leave it out."""
 
     def stepped(self, steps: Sequence[Event]) -> None:
         """Record steps: `Stepped`, or `Inside` for steps of nested processes."""
@@ -58,7 +58,7 @@ class DriveProbe(Protocol):
 
 
 class Probe(Protocol):
-    """Measures all drives of the OS process.  Its methods are called from many threads."""
+    """Measures all drives in the OS process.  Its methods are called from many threads."""
 
     def creating(self, process: Process, name: str) -> str:
         """Return the W3C traceparent for the header of a run that is about to be stored, or "".
@@ -67,10 +67,10 @@ class Probe(Protocol):
         """
 
     def here(self) -> str:
-        """Return the W3C traceparent of the running code, for a run that others will drive."""
+        """Return the W3C traceparent of the current code, for a run that others will drive."""
 
     def drive(self, driver: Driver) -> DriveProbe | None:
-        """Record that a driver has claimed its process; return None to skip the drive."""
+        """Record that a driver has claimed its process.  Return None to leave the drive out."""
 
 
 installed: Probe | None = None

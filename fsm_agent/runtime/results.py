@@ -73,17 +73,17 @@ class _Kept:
 
 
 class ResultCache:
-    """Keep long results for a while, and let the model read parts of them.  Thread-safe.
+    """Keeps long results for a while, and lets the model read parts of them.  Thread-safe.
 
     Pass `cacher` to a `ResultPipeline`, and `function` to the prompt.  A model with the function can read everything in
     the cache, so use one cache per conversation, or for conversations that may share their knowledge.
 
     Args:
         ttl_s: How long a result is kept, in seconds.
-        max_bytes: How many bytes are kept; the oldest result is dropped first.
+        max_bytes: How many bytes of results are kept; the oldest result is dropped first.
         preview_lines: How many lines the summary shows.
         max_chars: The longest answer of the function.
-        now: Returns the time, in seconds from any origin.
+        now: Returns the time in seconds, counted from any moment.
 
     Examples:
         >>> @function

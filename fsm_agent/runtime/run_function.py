@@ -1,7 +1,7 @@
 """Run one function according to its policy.
 
-The model is shown an exception of the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and the
-like reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have raised it.
+The model sees an exception of the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and similar
+exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have raised it.
 After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it instead of running
 the function again.
 """
@@ -43,20 +43,20 @@ from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 def is_in_doubt(process: Process) -> bool:
-    """Return whether it is unknown what became of a function, in a process at rest or in a nested one."""
+    """Return whether the outcome of a function is unknown, in a process at rest or in one nested in it."""
     return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 
 class InnerCalls:
-    """The calls of agents and flows that one run of a function makes, over all of its attempts.
+    """The agents and flows that one run of a function calls, over all of its attempts.
 
     ``key`` identifies the function call and stays the same after a resume.  ``asks_for_them`` is True if the run of
-    ``outer`` asks the questions of the inner runs, because it runs the function again.
+    ``outer`` asks the questions of the inner runs in their place.
 
     Attributes:
-        posts: The answers to questions of the inner runs, by the questions' keys here.
+        posts: The answers to questions of the inner runs, by the keys of the questions in the outer run.
         used_posts: The answers that have been taken.
-        waits: What the inner runs are waiting for.  Until then, nothing that the function returns or raises is an
+        waits: What the inner runs wait for.  Until they have it, nothing that the function returns or raises is an
             outcome.
         is_left: True if the driver no longer waits for the function.
         is_over: True if the function will not be run again.
@@ -135,7 +135,7 @@ class InnerCalls:
         return [post.changed(key=post.key.removeprefix(prefix)) for post in own]
 
     def wait_for(self, process: Process, run: str) -> None:
-        """Make the function wait for whatever an inner process waits for."""
+        """Make the function wait for everything that an inner process waits for."""
         prefix = self._place_of(run)
         effects: list[AnyEffect] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
         self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
@@ -268,7 +268,7 @@ class FunctionExecution:
             _raise_exit(error)
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the async version of the function if there is one.  The result may be awaitable."""
+        """Call the function, in its async version if there is one.  The result may be awaitable."""
         try:
             return self.function.arun(call.arguments_json, context)
         except SystemExit as error:
@@ -489,7 +489,7 @@ def _raise_exit(error: SystemExit) -> NoReturn:
 
 
 def raise_own_cancellation(error: asyncio.CancelledError) -> None:
-    """Raise the error if this task was cancelled; return if the cancellation came from something it awaited."""
+    """Raise the error if this task itself was cancelled, not only something that it awaited."""
     with suppress(RuntimeError):  # no loop runs here
         if (task := asyncio.current_task()) and task.cancelling():
             raise error

@@ -1,6 +1,6 @@
 """Run plain code in daemon threads that can be left behind.
 
-Python cannot end a thread.  But the `Abort` of a `ThreadTask` ends its waits for agents, for clients and for the clock.
+Python cannot end a thread, but the `Abort` of a `ThreadTask` ends its waits for agents, clients and the clock.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Aborted(BaseException):
 
 
 class Abort:
-    """A one-time switch that interrupts the waits of the code under it.  Any thread can set it.
+    """A one-time switch that interrupts the waits of the code that runs under it.  Any thread can set it.
 
     Attributes:
         is_set: True once it is set.
-        is_to_rest: True if agent calls under it rest, to be continued later; otherwise they end.
+        is_to_rest: True if interrupted agent calls are left at rest, to be continued later.  If False, they end.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Abort:
                 wake()
 
     def add(self, wake: Callable[[], object]) -> None:
-        """Call ``wake`` when this is set, or at once if it is set already.
+        """Call ``wake`` when the switch is set, or at once if it is set already.
 
         The call may come from another thread while it holds a lock.  So ``wake`` must be quick, must not raise, and
         must not call `add` or `discard`.
@@ -76,7 +76,7 @@ class Abort:
         """Run ``function`` under this switch.
 
         Raises:
-            Aborted: If this was set before ``function`` began, or interrupted one of its waits.
+            Aborted: If the switch was set before ``function`` began, or interrupted one of its waits.
         """
         token = _in_force.set(self)
         try:

@@ -189,8 +189,8 @@ def instrument(
     providers and exporters are logged.
 
     Args:
-        tracer_provider: Makes the spans; by default the program's provider.
-        meter_provider: Makes the metrics; by default the program's provider.
+        tracer_provider: The provider that makes the spans; by default, the program's provider.
+        meter_provider: The provider that makes the metrics; by default, the program's provider.
         content: True to record messages, arguments and results, up to 10,000 characters each.  Keys of known formats
             are masked in them; other secrets are not.
 
@@ -220,7 +220,7 @@ def instrument(
 
 
 class Instrumentation:
-    """A recording, which ends with `stop` or with the ``with`` block.
+    """A recording of spans and metrics.  It ends with `stop` or with the ``with`` block.
 
     Attributes:
         content: True if messages, arguments and results are recorded.
@@ -237,7 +237,7 @@ class Instrumentation:
         self.content = content
 
     def stop(self) -> None:
-        """Record no new drives.  Drives that have begun are recorded to their end."""
+        """Stop recording new drives.  Drives that have begun are recorded to their end."""
         probes.uninstall(self._probe)
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ DAY_S = 24 * 3600.0
 
 
 def engine_of(name: str, worker: Worker) -> Engine:
-    """Return the engine "dbos" or "temporal" for a worker.
+    """Return the engine for a worker: DBOS or Temporal.
 
     Raises:
         UsageError: If the worker's store is not in Postgres, or its address names another engine.
@@ -54,7 +54,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
 
 
 class Engine(ABC):
-    """Drives the runs of a worker when an engine has jobs for them.
+    """The base class of engines: drives the runs of a worker when the engine has jobs for them.
 
     Args:
         worker: The worker that drives the runs.
@@ -111,10 +111,10 @@ class Engine(ABC):
     def drive(self, run: str) -> float | None:
         """Drive the run of a job, if there is anything to do.
 
-        A job does not fail, because an engine would forget it.
+        This does not raise, because the engine would forget a failed job.
 
         Returns:
-            How many seconds later to look at the run again, or None for never.
+            The seconds after which to look at the run again, or None for never.
         """
         if self.worker.is_stopping:
             return 0.0

@@ -41,7 +41,7 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
 
     Attributes:
         is_alive: Whether the worker is running, and has reported in the last 30 seconds.
-        is_ready: Whether it also claims runs: it is not being stopped, and its store answers.
+        is_ready: Whether it also claims runs: it is not stopping, and its store answers.
         held: Number of runs that it drives now.
         advanced: How many times it has advanced a run.
         last_step_s: The Unix time of the last step of one of its runs, or None before the first step.

@@ -31,7 +31,7 @@ _log = logging.getLogger("fsm_agent")
 
 
 class StorePatience:
-    """Limits how long a failing store, such as a restarting server, is tolerated."""
+    """Limits how long a store may fail, for example while its server restarts."""
 
     def __init__(self, worker: Worker) -> None:
         self._limit_s = worker.store_patience_s
@@ -67,7 +67,7 @@ class StorePatience:
 
 
 class WorkerPool:
-    """Tasks in an event loop that drive one run each, and a few threads that claim runs for them.
+    """Drives one run in each of many tasks, and claims runs for them in a few threads.
 
     Args:
         worker: The worker.

@@ -71,8 +71,8 @@ class Worker:
         deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes
             them for each run.  It takes the name of the agent, the ``extra`` of the run, and the user who asked.
         prompts: Prompts that were passed with tasks.  They are found by their paths.
-        patience_s: How long a run may wait idly, for example for the next attempt at a request, before it rests.  In
-            seconds.
+        patience_s: The longest wait, in seconds, for which a run is kept, such as the wait before a request is
+            repeated.  For longer waits, the run rests in the store.
         store_patience_s: How long the store may fail before the worker gives up, in seconds.
         drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds.
             After that they are interrupted and given back.  None for no limit.
@@ -82,8 +82,8 @@ class Worker:
         keep: How many ended runs stay in the store, or None for all.  Older ones are deleted each hour; see
             `Runs.prune`.
         max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
-        only_known: Whether to claim only runs that began under this code, by its fingerprint.  This lets two versions
-            run side by side.
+        only_known: Whether to claim only runs that began under this code, judged by its fingerprint.  Then two versions
+            can run side by side.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -205,7 +205,7 @@ class Worker:
             end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
-        """`run` for asyncio.  Each run needs a task instead of a thread, so one OS process can drive a thousand runs.
+        """`run` for asyncio.  A run takes a task instead of a thread, so one OS process can drive a thousand runs.
 
         Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are given back
         at once.
@@ -253,8 +253,8 @@ class Worker:
     def stop(self) -> None:
         """Make `run` and `arun` return.  Safe to call from any thread or signal handler.
 
-        Runs in progress are given back.  Each stops after a step, as soon as no request and no function is in progress,
-        and after ``drain_s`` seconds at the latest.
+        Runs in progress are given back.  Each stops after a step at which no request and no function is in progress, or
+        after ``drain_s`` seconds at the latest.
         """
         self.stopping.set()
         for wake in [*self._wakers]:
@@ -280,12 +280,12 @@ class Worker:
     def advance(self) -> bool:
         """Claim the next due run and drive it as far as possible.  Return False if there is none.
 
-        If no run is due, a run that is stuck under other code is tried.
+        If no run is due, a run that got stuck under other code is tried.
         """
         return self._drive_taken(self.take_next())
 
     def drive(self, run_id: str) -> bool:
-        """Drive one run as far as possible, for a queue or an engine that decides when to drive which run.
+        """Drive one run as far as possible, for a queue or an engine that decides which run to drive and when.
 
         A run that fails is recorded as failed or given back, as in `run`.  Its error is not raised.
 
@@ -301,7 +301,7 @@ class Worker:
                 error.
             UsageError: If the worker does not have the agent of the run.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
-            ReplayError: In the same case as `JournalError`.
+            ReplayError: If the code has changed and takes other steps than the journal, and ``on_change="stop"``.
         """
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
@@ -318,7 +318,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """Make a run due that is stuck under other code, for an engine.  Return False if there is none."""
+        """Make a run due that got stuck under other code, for an engine.  Return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
