@@ -1,7 +1,7 @@
-"""An httpx transport over the connections of aiohttp.
+"""An httpx transport that uses the connections of aiohttp.
 
 With 500 concurrent requests, httpx's own pool takes 7.5 ms of processor time per request, because it looks at every
-connection each time; aiohttp takes 0.3 ms (measured with httpcore 1.0.9).
+connection for each one.  aiohttp takes 0.3 ms (measured with httpcore 1.0.9).
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
     """Return the error that httpx's own transport would raise, or None if ``error`` does not come from aiohttp.
 
     `httpx_aiohttp` 0.2.0, which a user's client may use, lets some errors through and turns others into
-    `httpx.ConnectTimeout`.  The result has no cause from aiohttp, because it would show the headers of the request.
+    `httpx.ConnectTimeout`.  The result does not have aiohttp's error as its cause, because that error would show the
+    headers of the request.
     """
     cause = error if isinstance(error, aiohttp.ClientError) else error.__cause__
     root = cause

@@ -26,9 +26,9 @@ def client_for(
 ) -> HttpClient:
     """Return a client for ``provider:model``.
 
-    ``local:`` and ``local:/path.gguf`` start a server on first use.  The other arguments and the errors are those of
-    `HttpClient`.  If the provider has two wires, ``wire`` names the one for all requests; by default each request uses
-    the first that can express it.
+    ``local:`` and ``local:/path.gguf`` start a server on first use.  For the other arguments and the errors, see
+    `HttpClient`.  If the provider has two wires, ``wire`` names the wire for all requests.  By default, each request
+    uses the first wire that can express it.
 
     Examples:
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
@@ -50,12 +50,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> None:
-    """Register a kind of client in this OS process: ``Agent("name:model")`` uses ``make("model")``.
+    """Register a kind of client in this OS process.  ``Agent("name:model")`` then uses ``make("model")``.
 
     Args:
         name: The part before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
         make: Called with the text after the colon, and with the options in the ``client`` table of a configuration.
-        overwrite: Replace a client with this name.
+        overwrite: Whether to replace a client with this name.
 
     Raises:
         ConfigError: If the name is invalid, or a client or a provider has it already.

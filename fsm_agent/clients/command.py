@@ -38,7 +38,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
     """The paths of the values to read from a command's JSON output.
 
     A path joins the keys to a value with dots; numbers index lists.  ``item[type=message].text`` matches only if the
-    ``type`` of ``item`` is ``message``.  If each line is a document, the answer joins the texts of all lines.
+    ``type`` of ``item`` is ``message``.  If each line is a document, the texts of all lines together are the answer.
 
     Raises:
         ConfigError: If a path is invalid.
@@ -80,7 +80,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
 
 class TextOutput:
-    """Output that is the answer itself, without trailing line ends."""
+    """Output that is the answer itself, apart from newlines at its end."""
 
     usage = UNUSED
 
@@ -104,7 +104,7 @@ class TextOutput:
 
 
 class JsonOutput:
-    """JSON output: one document per line if ``is_lines``, otherwise a single one."""
+    """JSON output: one document per line if ``is_lines`` is True, otherwise a single document."""
 
     def __init__(self, fields: JsonFields, *, is_lines: bool) -> None:
         self._fields = fields
@@ -190,8 +190,8 @@ class CommandClient(SyncVerbs):
         model: The text for ``{model}``.
         name: The client's name, shown as ``name:model``; by default the name of the program.
         json: Where to find the answer in JSON output.  By default the output is text.
-        is_lines: True if each line of JSON output is a document, False if the whole output is one.
-        env: The whole environment of the command; by default the environment of this process.
+        is_lines: Whether each line of JSON output is a document.  By default, the whole output is one document.
+        env: All environment variables of the command; by default, the environment of this process.
         cwd: The working directory of the command.
         timeout_s: The time limit of a run, in seconds.  A request may have a shorter one.
         max_output_bytes: The largest output, in bytes.
@@ -248,7 +248,7 @@ class CommandClient(SyncVerbs):
 
     @property
     def takes_images(self) -> bool:
-        """False: a command takes text only, and images in a payload are left out."""
+        """False, because a command takes only text.  Images in a payload are left out."""
         return False
 
     @property

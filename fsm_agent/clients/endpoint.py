@@ -53,7 +53,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def other(self) -> Endpoint | None:
-        """The endpoint over the provider's other wire, made on first use because few calls need its codec."""
+        """The endpoint for the provider's other wire.  It is made on first use, because few calls need its codec."""
         return self.make_other() if self.make_other else None
 
     @cached_property
@@ -93,7 +93,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
 
 class Access(Value, frozen=True, kw_only=True, dict=True):
-    """A caller's settings for reaching a model.  The rest is looked up for each request.
+    """The settings that a caller gave for reaching a model.  Everything else is looked up for each request.
 
     Raises:
         ConfigError: If a setting is invalid.
@@ -144,7 +144,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         return self.provider.is_embedded and self.base_url is None
 
     def locate(self) -> Endpoint:
-        """Return the endpoint, reading the environment and starting the server of an embedded model where needed.
+        """Return the endpoint.  This reads the environment, and starts the server of an embedded model if needed.
 
         Raises:
             ConfigError: If the key or the base URL is missing or invalid.
@@ -327,7 +327,7 @@ def _install() -> None:
 
 
 def secrets_under_way() -> Secrets:
-    """Return the secrets of the request in progress in this context."""
+    """Return the secrets of the request that is in progress in this context."""
     find_secrets = _current.get()
     return Secrets() if find_secrets is None else find_secrets()
 

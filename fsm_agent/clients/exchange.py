@@ -47,7 +47,7 @@ class Deadline:
         return copy
 
     def end_within(self, timeout_s: float) -> None:
-        """Move the deadline to ``timeout_s`` from now, unless it is earlier already."""
+        """Move the deadline to ``timeout_s`` from now, unless it already is earlier."""
         self.at_s = time.monotonic() + self.within(timeout_s)
 
     def time_left(self) -> float | None:
@@ -67,10 +67,10 @@ class Deadline:
 def expressed(
     endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
 ) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
-    """Return the endpoint, request, body and notes for a request that the first wire refuses.
+    """Return the endpoint, request, body and notes for a request that the first wire cannot express.
 
-    The provider's other wire is tried first.  If it refuses too, hints for hosted tools that the model lacks are left
-    out.
+    The provider's other wire is tried first.  If it cannot express the request either, hosted tools that the model
+    lacks and that are only hints are left out.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.
@@ -97,7 +97,8 @@ def over_the_other(
     """Return the endpoint of the other wire, the body of the request there, and a note for the reply.
 
     Raises:
-        UsageError: If there is no other wire, the caller chose the first one, or the other cannot express it either.
+        UsageError: If there is no other wire, the caller chose the first wire, or the other wire cannot express the
+            request either.
     """
     other = endpoint.other
     if other is None:
@@ -169,10 +170,10 @@ READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-
 class HttpExchange:
     """One HTTP request to a model, and the errors for its failures.
 
-    It uses the provider's first wire that can express it.
+    It uses the provider's first wire that can express the request.
 
     Attributes:
-        adapted: Parts of the request that were expressed differently for this model.
+        adapted: Descriptions of the parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
         limits: Time limits in seconds for the steps connect, read, write and pool.
         deadline: A copy of the given deadline, which `linger` may shorten.
@@ -233,7 +234,7 @@ class HttpExchange:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Wait at most `Network.linger_s`, from the first call on, for a complete stream to end."""
+        """Limit the wait for the end of a complete stream to `Network.linger_s`, counted from the first call."""
         if not self._lingers:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)
@@ -377,11 +378,13 @@ class ResponseReader:
 
     @property
     def has_failed(self) -> bool:
-        """True if the stream is invalid, so that `finish` will raise."""
+        """True if the stream is invalid.  Then `finish` will raise an error."""
         return self._excess is not None or (self._decoder is not None and self._decoder.has_failed)
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes, and return the deltas that they complete; [] unless the reply is a stream.
+        """Take the next bytes, and return the deltas that they complete.
+
+        The list is empty unless the reply is a stream.
 
         Raises:
             ProviderError: If the deadline has passed, the reply is damaged, or a reply that is not a stream is too
@@ -424,7 +427,7 @@ class ResponseReader:
     def finish(self, failure: ProviderError | None) -> Reply:
         """Return the reply, after the last bytes.
 
-        ``failure`` is the error that cut the bytes off, if any.  It is ignored if the reply is complete.
+        ``failure`` is the error that cut off the bytes, if any.  It is ignored if the reply is complete.
 
         Raises:
             ProviderError: If the reply is an error, invalid or incomplete.
@@ -466,7 +469,10 @@ def _headers(response: httpx.Response) -> dict[str, str]:
 
 
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
-    """Log a warning for each ignored option in ``adapted``, once per client; ``warned`` holds the logged options."""
+    """Log a warning for each ignored option in ``adapted``, once per client.
+
+    ``warned`` holds the options that were logged.
+    """
     for note in adapted:
         option = note.partition("=")[0].partition(" ")[0]
         if note.endswith(LEFT_OUT) and option not in warned:

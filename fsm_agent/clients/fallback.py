@@ -27,9 +27,9 @@ _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 def is_not_the_requests_fault(error: ProviderError) -> bool:
     """Return True if another client may succeed where one failed with ``error``.
 
-    False for a request that is refused as it stands (400, 413, 422, a content filter).  True for all other errors, even
-    where retrying the same client would not help: an invalid key, a model that no longer exists (404), a malformed
-    reply, or a dialog too long for this model.
+    False if the request itself is at fault (400, 413, 422, a content filter).  True for all other errors, even if
+    retrying the same client would not help: an invalid key, a model that no longer exists (404), a malformed reply, or
+    a dialog that is too long for this model.
     """
     if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True
@@ -38,17 +38,17 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
 
 
 class FallbackClient(SyncVerbs):
-    """A client that tries several others in order, once each, until one replies.
+    """A client that tries several other clients in order, once each, until one of them replies.
 
-    ``served_by`` of a reply names the client that gave it.  A stream can fall back only before its first delta.  An
-    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such as for a missing key, is
-    raised at once.  When all clients fail, the last error is raised.  Its message names the other errors, and it is
-    retryable if any of them was.
+    The ``served_by`` of a reply names the client that gave the reply.  A stream can fall back only before its first
+    delta.  An `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, for example for a
+    missing key, is raised at once.  When all clients fail, the last error is raised.  Its message names the other
+    errors, and it is retryable if any of them was.
 
     Args:
-        clients: The clients in order, or models as ``provider:model``.  They are closed with this one.
-        moves_on: Return True for errors after which the next client is tried.
-        try_timeout_s: Timeout of each try in seconds.  ``timeout_s`` of a request limits all of them together.
+        clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.
+        moves_on: A function that returns True for errors after which the next client is tried.
+        try_timeout_s: Timeout of each try in seconds.  The ``timeout_s`` of a request limits all tries together.
 
     Raises:
         ConfigError: If there are no clients, or one is neither a client nor a model.
@@ -107,7 +107,7 @@ class FallbackClient(SyncVerbs):
         """Check that at least one client has what it needs, without sending a request.
 
         Raises:
-            ConfigError: If no client is available; the error says what the first one lacks.
+            ConfigError: If no client is available.  The error says what the first client lacks.
         """
         errors: list[UsageError] = []
         for client in self._clients:

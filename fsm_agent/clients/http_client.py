@@ -31,9 +31,9 @@ class HttpClient(SyncVerbs):
     Args:
         provider: The name of a provider in the catalogue, or your own `Provider`.
         model: The provider's name for the model; for the embedded provider, a path or "".
-        api_key: By default the value of the provider's environment variable.
-        base_url: By default the value of the provider's environment variable, then the provider's address.
-        headers: Sent with every request; they override the provider's headers.
+        api_key: The key; by default, the value of the provider's environment variable.
+        base_url: By default, the value of the provider's environment variable, or else the provider's address.
+        headers: Headers to send with every request.  They override the provider's headers.
         network: Timeouts, limits and transports of requests.
 
     Raises:
@@ -82,7 +82,7 @@ class HttpClient(SyncVerbs):
 
     @property
     def takes_images(self) -> bool:
-        """True if the model accepts images, and PDFs, whose pages it sees as images."""
+        """True if the model accepts images.  PDFs count as images."""
         return self._access.provider.profile_of(self._access.model).images
 
     @property
@@ -94,7 +94,7 @@ class HttpClient(SyncVerbs):
         """Check that the client has its key and address, or its embedded engine, without sending a request.
 
         Raises:
-            ConfigError: If one of them is missing; the error names it.
+            ConfigError: If one of them is missing.  The error names it.
         """
         self._access.check()
 
@@ -224,7 +224,7 @@ class HttpClient(SyncVerbs):
         self._clients.close()
 
     async def aclose(self) -> None:
-        """Close all connections, and wait for those of the running loop."""
+        """Close all connections, and wait until those of the running loop are closed."""
         self._is_closed = True
         await self._clients.aclose()
 

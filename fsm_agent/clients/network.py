@@ -31,17 +31,17 @@ OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a
 
 
 class Network(Value, frozen=True, kw_only=True):
-    """How requests travel: timeouts, limits, and the httpx client that sends them.
+    """How requests are sent: timeouts, limits, proxies, TLS, and the httpx client.
 
     Attributes:
-        connect_s: Timeout of connecting, in seconds like all timeouts here.
+        connect_s: Timeout for connecting, in seconds, like all timeouts here.
         read_s: Timeout until a reply begins, and between the pieces of a reply that is not streamed.
         write_s: Timeout between the pieces of a request.  A slow server that keeps reading does not time out.
-        pool_s: Timeout of waiting for one of `max_connections`, in order of arrival.
+        pool_s: Timeout for getting one of `max_connections`.  Requests get them in order of arrival.
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
         linger_s: Time to wait for the end of a complete stream, so that its connection can be reused.
         max_reply_bytes: Largest size of one reply after decompression.
-        max_connections: Largest number of concurrent requests, and so of connections in use, in each event loop.
+        max_connections: Largest number of requests, and therefore connections, at a time in each event loop.
         proxy: URL of a proxy for all requests, ``http://user:password@host:port``, which is never shown.  By default
             the environment names the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …).  They are not used for loopback
             addresses.
@@ -118,7 +118,7 @@ def check_proxies_of_environment() -> None:
     """Check that the proxies in the environment can be used.
 
     Raises:
-        ConfigError: If one of them cannot.
+        ConfigError: If one of them cannot be used.
     """
     import urllib.request
 

@@ -1,7 +1,8 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
 pyrate-limiter does not fit: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
-large ones from another loop, refuses a request above a minute's tokens, and accepts no other clock.
+large ones from another loop, refuses a request that needs more than a minute's tokens, and does not accept another
+clock.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class SteadyClock(SystemClock):
 class RateLimit:
     """A limit on requests and tokens in any 60 seconds, and on concurrent requests, in this OS process.
 
-    Requests take their turn in order of arrival, across event loops; small ones do not overtake large ones.  The tokens
-    of a request are estimated when it begins, and corrected once they are known.
+    Requests take their turn in order of arrival, across event loops.  Small requests do not overtake large ones.  The
+    tokens of a request are estimated when it begins, and corrected once they are known.
 
     Args:
         requests_per_minute: Number of requests that may begin.
@@ -121,10 +122,10 @@ class RateLimit:
 
         Args:
             tokens: The estimated tokens of the request.
-            timeout_s: The longest wait in seconds; `Reservation.time_left` is the rest of it.
+            timeout_s: The longest wait in seconds.  `Reservation.time_left` says how much of it is left.
 
         Raises:
-            TimedOut: If no turn comes in time; raised as soon as that is certain.
+            TimedOut: If no turn comes in time.  The error is raised as soon as that is certain.
         """
         reservation = Reservation(tokens, timeout_s, self._clock)
         try:
@@ -280,12 +281,12 @@ CHARS_PER_TOKEN = 4  # roughly, in English: https://platform.openai.com/tokenize
 class RateLimitedClient(SyncVerbs):
     """A client whose requests wait for their turn under a limit.
 
-    ``timeout_s`` of a request includes the wait.  A request without a turn in time fails with `TimedOut`, which is
-    retryable.  Its tokens are estimated from its characters (images count as nothing), and corrected by the usage in
-    the reply.
+    ``timeout_s`` of a request includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
+    which is retryable.  Its tokens are estimated from its characters (images count as nothing), and corrected by the
+    usage in the reply.
 
     Args:
-        client: The client to limit, or a model as ``provider:model``.  It is closed with this one.
+        client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.
         limit: The limit.  Clients of the same account can share one.
 
     Examples:
@@ -328,7 +329,7 @@ class RateLimitedClient(SyncVerbs):
         """Check that the limited client has what it needs, without sending a request.
 
         Raises:
-            ConfigError: If something is missing; the error names it.
+            ConfigError: If something is missing.  The error names it.
         """
         if (check := getattr(self._client, "check_available", None)) is not None:
             check()
@@ -337,7 +338,7 @@ class RateLimitedClient(SyncVerbs):
         """Wait for a turn, and return the reply to ``request``.
 
         Raises:
-            ProviderError: If the request failed, or had no turn in time.
+            ProviderError: If the request failed, or did not get its turn in time.
         """
         async with self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation:
             return self._charge(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))

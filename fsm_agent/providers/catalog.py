@@ -71,7 +71,7 @@ class Provider(Value, frozen=True, kw_only=True):
 
     @property
     def other_way_round(self) -> Provider | None:
-        """The provider with its two wires exchanged, or None if it has only one."""
+        """The provider with its two wires swapped, or None if it has only one."""
         if (other := self.other_wire) is None:
             return None
         first = Api(codec=self.codec, profile=self.profile, models=self.models)

@@ -77,7 +77,7 @@ class _Memo:
 def encode_dialog(
     messages: Sequence[Message], provider: str, make: Callable[..., DialogEncoder[T]], *key: Hashable
 ) -> tuple[list[Encoded], T]:
-    """Return the entries of ``messages``, and the result of finishing ``make(*key)``.
+    """Return the entries of ``messages``, and what the encoder ``make(*key)`` adds at their end.
 
     Entries are cached on the messages.  Thread-safe.
 
@@ -86,7 +86,7 @@ def encode_dialog(
         provider: The provider's name.  Opaque parts of other providers are omitted: they may use the same format, but
             this provider cannot read them.
         make: Makes an encoder.
-        key: Everything else that the encoder depends on.
+        key: The arguments of ``make``: everything besides the messages that the encoder depends on.
     """
     now = _beginning(provider, make, *key)
     memo: _Memo | None = None
@@ -162,7 +162,7 @@ def array(values: Iterable[Any]) -> Encoded:
 def to_json(value: Any) -> bytes:
     """Return a value as JSON, in UTF-8.  Half a surrogate pair becomes "?".
 
-    The values of an object may be `Encoded`; these fields come last.
+    The values of an object may be `Encoded`.  Their fields come last.
     """
     if type(value) is Encoded:
         return value.json
@@ -239,7 +239,7 @@ def wire_name(name: str) -> str:
 
 
 class RequestForm(NamedTuple):
-    """A request in the form that a model takes, with the output mode decided.
+    """A request in the form that a model takes, with a definite output mode.
 
     The request keeps its output only in the mode "native".  In the mode "function", a function replaces it.
     """
@@ -313,7 +313,7 @@ class Codec(ABC):
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply, with calls that only the request explains turned into function calls.
+        """Return the reply, after turning calls that only the request explains into function calls.
 
         The client calls this only for requests with hosted tools or an extra body.
 

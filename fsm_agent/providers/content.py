@@ -68,13 +68,13 @@ def file_name(document: Document) -> str:
 
 
 def in_words(document: Document) -> str | None:
-    """Return a text document as its name and text, or None for other documents."""
+    """Return a text document as a text with its name and content, or None for other documents."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
 
 def announced(result: FunctionResult, call_id: str | None) -> str:
-    """Return the sentence that introduces a result's attachments outside the result."""
+    """Return the sentence that introduces the attachments of a result when they are sent outside the result."""
     call = f" (call {call_id})" if call_id else ""
     return f"What {result.name}{call} returned beside its text:"
 
@@ -86,7 +86,7 @@ def citations(entries: Any) -> tuple[Citation, ...]:
 
 
 def cited(parts: Sequence[Part], sources: tuple[Citation, ...]) -> list[Part]:
-    """Return the parts with the citations on the last text.  Offsets are kept only if there is one text."""
+    """Return the parts, with the citations on the last text.  Offsets are kept only if there is a single text."""
     texts = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text) and part.text]
     if not sources or not texts:
         return list(parts)
@@ -293,7 +293,7 @@ def first_count(*values: Any) -> int | None:
 
 
 def count_or_none(value: Any) -> int | None:
-    """Return ``value`` as a count of tokens, or None if it is no count.  Some services send counts as floats."""
+    """Return ``value`` as a count of tokens, or None if it is not a count.  Some services send counts as floats."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
@@ -310,7 +310,7 @@ def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
 
 
 def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
-    """Return the entry's token, and its log probability from the field ``name``; None if the entry is invalid."""
+    """Return the entry's token and its log probability from the field ``name``, or None if the entry is invalid."""
     if not isinstance(entry, dict):
         return None
     token, logprob = entry.get("token"), entry.get(name)

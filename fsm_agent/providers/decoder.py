@@ -20,9 +20,9 @@ class Decoder(ABC):
 
     The result does not depend on how the bytes of a stream are split.
 
-    A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports one,
-    and `bad_reply` for what it cannot read.  It overrides `take_whole`, `take_other` and `close`, and sets `is_over`,
-    where its wire format needs that.
+    A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports an
+    error, and `bad_reply` for anything that it cannot read.  It overrides `take_whole`, `take_other` and `close`, and
+    sets `is_over`, where its wire format needs that.
 
     Args:
         headers: Headers of the response, with lower-case names.
@@ -31,7 +31,7 @@ class Decoder(ABC):
         usage: The usage reported so far.
         model: The model's name, as reported.
         response_id: The provider's id of the response.
-        is_ended: True once the received part says that the reply is complete.  Only the usage may be missing.
+        is_ended: True once the received part says that the reply is complete.  Only the usage may still be missing.
         is_over: True once nothing can follow, even if the connection stays open.
 
     Examples:
@@ -109,7 +109,7 @@ class Decoder(ABC):
         )
 
     def reported_error(self, document: Any) -> ProviderError:
-        """Return the error that the service reports in the JSON, or in the text, of an event or a response."""
+        """Return the error that the service reports in an event or a response, which may be JSON or text."""
         return reported(document, self.headers)
 
     def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
@@ -123,7 +123,10 @@ class Decoder(ABC):
 
     @property
     def has_failed(self) -> bool:
-        """True if the stream reported an error or is not a stream.  The rest is then ignored, and `finish` raises."""
+        """True if the stream reported an error or is not a stream.
+
+        The rest is then ignored, and `finish` raises an error.
+        """
         return self._error is not None
 
     def read(self, body: bytes) -> Reply:

@@ -110,7 +110,7 @@ def judged(codes: Iterable[str]) -> Meaning | None:
 
 
 class Rule(NamedTuple):
-    """The error for failures with certain statuses or words."""
+    """Says which error stands for failures with certain statuses or words."""
 
     error: type[ProviderError]
     retryable: bool | None = None  # None: the server, the class or the status decides

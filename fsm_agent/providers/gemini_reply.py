@@ -190,7 +190,7 @@ class GeminiDecoder(Decoder):
         self.take(document, is_whole=True)
 
     def take_other(self, document: Any) -> None:
-        """Read a list of all chunks, which the service sends without `alt=sse`.
+        """Read a list of all chunks, which the service sends if the request lacks `alt=sse`.
 
         Raises:
             ProviderError: If the list reports an error, is not a list of chunks, or is cut off.

@@ -46,7 +46,7 @@ _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cac
 
 
 class ThinkTags:
-    """Splits an arriving text: text in think tags at its beginning is reasoning.
+    """Splits an arriving text into reasoning, which is in think tags at its beginning, and the answer.
 
     Ollama, vLLM and other servers pass on such tags from DeepSeek-R1, QwQ and similar models, unless a reasoning parser
     is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
@@ -240,7 +240,8 @@ class ChatDecoder(Decoder):
     """Decodes a complete response, or the chunks of a stream.
 
     Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
-    It is also complete at a finish reason, because only the usage can be missing then and a retry would pay twice.
+    It is also complete at a finish reason, because then only the usage can be missing, and a retry would be paid for
+    again.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:

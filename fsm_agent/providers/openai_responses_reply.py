@@ -60,7 +60,7 @@ _ENDS = {
 def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
     """Yield an item as parts of a message.
 
-    If another item is the answer, the text of a message item is reasoning.
+    The text of a message item is reasoning if another item is the answer.
     """
     kind = item_type(item)
     if kind == "message":
@@ -238,7 +238,7 @@ def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
 
 
 def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:
-    """Match the items of the whole output to arrived ones: by id, else by index, else the next one of the same kind."""
+    """Match items of the whole output to arrived items: by id, by index, or by kind in order, whichever works first."""
     by_id: dict[tuple[str, str], ArrivingItem | None] = {}
     by_index: dict[tuple[str, int], ArrivingItem | None] = {}
     by_kind: dict[str, deque[ArrivingItem]] = {}

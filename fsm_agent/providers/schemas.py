@@ -1,7 +1,8 @@
 """JSON Schemas for models: what each provider accepts, how schemas are reduced to it, and how prompts describe outputs.
 
-A constraint that a provider does not accept moves into the description, as in the makers' SDKs.  An annotation that it
-refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of it.  Google takes any schema.
+A constraint that a provider does not accept moves into the description, as in the providers' SDKs.  An annotation that
+the provider refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of it.  Google
+takes any schema.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _is_plain(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 class Rules(NamedTuple):
-    """What a provider accepts of JSON Schema."""
+    """The part of JSON Schema that a provider accepts."""
 
     kept: Mapping[str, Test]  # keys that it takes unchanged, if the value passes the test
     nested: Mapping[str, str]  # keys that hold schemas, and the provider's names for them
@@ -118,7 +119,7 @@ class ClosedSchema(NamedTuple):
 
 
 class SchemaLimits:
-    """What remains of the schema limits of one request to Claude."""
+    """How much is left of the schema limits of one request to Claude."""
 
     def __init__(self) -> None:
         self._functions = _MAX_STRICT_FUNCTIONS
@@ -174,7 +175,10 @@ def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[S
 
 
 def sendable_output(output: Output, *, takes_strict: bool) -> tuple[Schema, bool]:
-    """Return the schema of an output, and whether it is in strict mode.  Its objects are closed in either case."""
+    """Return the schema of an output, and whether it is in strict mode.
+
+    The objects of the schema are closed in either case.
+    """
     schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
     return (schema if is_strict else closed_objects(schema)), is_strict
 

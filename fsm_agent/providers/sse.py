@@ -56,7 +56,7 @@ class EventStream:
         max_event_bytes: The maximum length of an event, in bytes.
 
     Attributes:
-        error: Why the rest of the stream is ignored, if it is.
+        error: Why the rest of the stream is ignored, or None.
         stray: The beginning of the first line that is not valid in a stream.
     """
 
@@ -217,7 +217,7 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id of this response, which its support may ask for."""
+    """Return the id that the provider gave this response, which its support may ask for."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
@@ -291,7 +291,7 @@ class ArrivingText:
         return text_so_far
 
     def end(self) -> str:
-        """End the text and return what this completes: U+FFFD if half a pair was left."""
+        """End the text and return the rest: U+FFFD if half a pair was left."""
         if not self.half:
             return ""
         self.half = ""

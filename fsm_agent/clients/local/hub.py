@@ -28,7 +28,7 @@ class HubModel(NamedTuple):
 
     Attributes:
         repo: Owner and repository, as ``owner/name``.
-        file: A file, or a quantization in a file's name; "" if neither is given.
+        file: The name of a file, or a quantization that a file's name contains; "" if neither is given.
     """
 
     repo: str

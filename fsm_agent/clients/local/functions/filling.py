@@ -1,4 +1,4 @@
-"""The arguments of a chosen function, one by one: read from the question by code, or copied from it by the model."""
+"""Fill in the arguments of a chosen function: code reads them from the question, or the model copies them from it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Question:
 
     @cached_property
     def runs(self) -> tuple[tuple[Number, ...], ...]:
-        """The lists of adjacent numbers; for a list with an "and", also its parts on both sides."""
+        """The lists of adjacent numbers.  For a list with an "and", also the parts on both sides of it."""
         runs, last_end = list[list[list[Number]]](), -1
         for number in self.numbers:
             between = self.text[last_end : number.start] if runs else "."
@@ -147,7 +147,7 @@ class Question:
         return [(match.start(), match.group()) for match in WORD.finditer(self.text)]
 
     def position_of(self, value: object) -> int | None:
-        """Return where the question mentions a value, by its words or their stems; None if it does not."""
+        """Return where the question mentions a value, by its words or their stems, or None if it does not."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return next((number.start for number in self.numbers if as_json(value) == number.value), None)
         words = WORD.findall(spaced(str(value)))
@@ -184,7 +184,7 @@ def as_json(value: float) -> str:
 
 
 def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:
-    """Return the phrases, split at the used texts."""
+    """Return the phrases without the texts that were used, split where those were."""
     pieces = list(phrases)
     for text in used:
         pieces = [piece for phrase in pieces for piece in (phrase.split(text) if text else [phrase])]

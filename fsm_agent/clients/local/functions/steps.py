@@ -60,7 +60,10 @@ class Guided:
         self._is_streamed = False
 
     def next(self, reply: Reply | None) -> Step | Reply:
-        """Return the next request, or the whole reply; ``reply`` is the answer to the last request, None at first."""
+        """Return the next request, or the whole reply.
+
+        ``reply`` is the answer to the last request, or None at first.
+        """
         if reply is not None:
             self._usage += reply.usage
         try:

@@ -1,4 +1,4 @@
-"""Two requests to a llama.cpp server besides chat: to complete a text, and to split it into tokens.
+"""Two requests to a llama.cpp server besides chat: complete a text, and split a text into tokens.
 
 From https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (November 2026), and from measurements.
 """

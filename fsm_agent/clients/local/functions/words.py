@@ -19,7 +19,10 @@ _PAIRS = re.compile(f"(?=({UNSPACED}{{2}}))")
 
 
 def stems(text: str) -> frozenset[str]:
-    """Return the stems of a text's words without connecting words; names such as ``fetchWeather`` are split."""
+    """Return the stems of the words in a text.
+
+    Connecting words are left out, and names such as ``fetchWeather`` are split.
+    """
     words = [stem(word) for word in WORD.findall(spaced(text)) if word not in CONNECTING]
     return frozenset([*words, *_PAIRS.findall(text)])
 
