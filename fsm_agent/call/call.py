@@ -533,18 +533,18 @@ class AgentCall(CompositeProcess, Generic[Out]):
     def refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
         """Return the error text for an outcome that no effect waits for."""
         if not isinstance(key, str):
-            return f"the key: expected that of an effect, such as 'ask:2.0', and then its outcome, got {key!r:.80}"
+            return f"key: expected the key of an effect, such as 'ask:2.0', and then its outcome, got {key!r:.80}"
         if isinstance(outcome, type):
             return f"the outcome for {key!r}: expected an object, got the class {outcome.__name__}"
         kinds = {effect.key: type(effect) for effect in effects}
         kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
         if kind is None or type(outcome) not in kind.outcomes:
             if kind is None:
-                return f"the key: expected that of an effect, got {key!r}, with {type(outcome).__name__}"
+                return f"key: expected the key of an effect, got {key!r}, with {type(outcome).__name__}"
             right = " or ".join(t.__name__ for t in kind.outcomes)
             return f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}"
         keys = ", ".join(map(repr, kinds)) or "nothing, since it has ended"
-        return f"nothing was asked under {key!r} in {self.record.state}; it waits for {keys}"
+        return f"no effect has the key {key!r} in {self.record.state}; it waits for {keys}"
 
     def _ran_last(self) -> tuple[str, ...]:
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""

@@ -493,7 +493,7 @@ class CompositeProcess(BaseProcess, ABC):
 
     def _unwanted_text(self, key: str) -> str:
         keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
-        return f"nothing was asked under {key!r} in {self.record.state}; it waits for {keys}"
+        return f"no effect has the key {key!r} in {self.record.state}; it waits for {keys}"
 
 
 def inside(name: str, event: Event) -> Inside:

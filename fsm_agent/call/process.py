@@ -48,7 +48,7 @@ def with_prefix(key: str, prefix: str) -> str:
 def check_given(key: object, outcome: object) -> None:
     """Check that the key is a string, and that an object without a key is an outcome."""
     if not isinstance(key, str):
-        raise OutcomeError(f"the key: expected that of an effect, such as 'ask:2.0', got {safe_repr(key)}")
+        raise OutcomeError(f"key: expected the key of an effect, such as 'ask:2.0', got {safe_repr(key)}")
     if not key and not isinstance(getattr(outcome, "kind", None), str):
         raise OutcomeError(
             f"the outcome: expected one such as Cancelled(), got {safe_repr(outcome)}; pass the key that it answers"

@@ -321,7 +321,7 @@ def _outcome_of(question: Question, kind: str, value: Any, reason: str, type: st
         case "returned":
             return Returned(text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         case "function_failed":
-            return FunctionFailed(text=reason or "it failed, a person says")
+            return FunctionFailed(text=reason or "a person reported that it failed")
         case "run_again":
             return RunAgain()
         case "cancelled":

@@ -313,7 +313,7 @@ def _written(call: AgentCall, record: CallRecord) -> str:
     except ValueError as error:
         problem = str(error)[:500]
     if problem:
-        raise SnapshotError(f"the call cannot be written, since it could not be read again: {problem}")
+        raise SnapshotError(f"the call cannot be written, because it could not be read back: {problem}")
     return text
 
 

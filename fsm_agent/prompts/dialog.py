@@ -259,9 +259,7 @@ class Dialogs(Mapping[str, Dialog]):
                 f"the name of a dialog ({', '.join(map(repr, held)) or 'none'})",
             )
         if (looped := _looped(origins)) is not None:
-            raise UsageError(
-                f"the dialog {looped!r}: expected forks of other dialogs, got one of itself; rename a fork"
-            )
+            raise UsageError(f"the dialog {looped!r} is a fork of itself; rename a fork")
         self._dialogs = held
         self.forks = origins
 

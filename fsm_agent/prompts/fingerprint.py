@@ -27,7 +27,7 @@ class PromptChange(Value, frozen=True):
     after: str
 
     def __str__(self) -> str:
-        return f"the prompt {self.path!r} has changed since: its fingerprint was {self.before}, and is {self.after}"
+        return f"the prompt {self.path!r} has changed since: its fingerprint was {self.before} and is now {self.after}"
 
 
 def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:

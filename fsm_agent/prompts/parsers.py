@@ -590,11 +590,11 @@ class TagParser(Parser[dict[str, Any]]):
 
     def _problem(self, name: str, named: Iterable[str]) -> str:
         if name in self.md:
-            return f"No {name} block found, it should be provided as ```{name}\n…\n```"
+            return f"No {name} block found; provide it as ```{name}\n…\n```"
         if name in self.signals:
-            return f"No {name} signal found, it should be provided as <{name}/>"
+            return f"No {name} signal found; provide it as <{name}/>"
         why = f"The tag <{name}> is never closed" if name in named else f"No {name} tags found"
-        return f"{why}, it should be provided as <{name}>…</{name}>"
+        return f"{why}; provide it as <{name}>…</{name}>"
 
 
 def attributes_of(written: str) -> dict[str, str | None]:

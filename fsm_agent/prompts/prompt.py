@@ -263,7 +263,7 @@ class Prompt(KnownArguments, Generic[Out]):
             )
         if unknown := ", ".join(sorted(variables(template) - {"answer"})):
             raise PromptError(
-                f"the finalizer of prompt {self.path!r}: expected the variable answer alone, got {unknown}"
+                f"the finalizer of prompt {self.path!r}: expected only the variable answer, got {unknown}"
             )
 
     def _check_requests(self) -> None:

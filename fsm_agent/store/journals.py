@@ -62,7 +62,7 @@ class Journals:
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
             if not unpacker.eof and not unpacker.unconsumed_tail:
-                raise JournalError("the snapshot of the run is damaged: it was cut off")
+                raise JournalError("the snapshot of the run is damaged: it is truncated")
             if unpacker.unconsumed_tail:
                 raise JournalError(f"the snapshot: expected at most {MAX_SNAPSHOT_BYTES} bytes, got more")
             if self.key is None and has_signature(document):

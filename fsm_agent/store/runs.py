@@ -423,7 +423,7 @@ def _check_failed(store: Store, run: Run) -> None:
         raise UsageError(
             f"the run {run.id!r}: expected the newest turn of the conversation {header.conversation!r}, {newest!r},"
             " got an"
-            f" earlier one; call fork({run.id!r}), which makes a run of its own that can go on"
+            f" earlier one; call fork({run.id!r}), which makes a separate run that can continue"
         )
 
 

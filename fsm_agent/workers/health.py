@@ -298,7 +298,7 @@ class _RunsCollector:
             ("due", "Runs that wait for a driver.", runs.due),
             (
                 "oldest_due_seconds",
-                "For how long the first of them waits: long if no worker drives it.",
+                "How long the oldest due run has waited, in seconds.",
                 runs.oldest_due_s,
             ),
             ("held", "Runs that have a driver.", runs.held),
@@ -339,6 +339,6 @@ class _Collector:
                 family.add_metric([agent], counts[agent])
             yield family
         yield CounterMetricFamily(
-            "fsm_agent_worker_store_failures", "Failures of the store, each tried again.", heartbeat.store_failures
+            "fsm_agent_worker_store_failures", "Failures of the store (each is tried again).", heartbeat.store_failures
         )
         yield from _RunsCollector(worker.reading).collect()

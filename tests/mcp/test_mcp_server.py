@@ -532,7 +532,7 @@ def test_a_fault_of_the_server_reaches_its_log_alone(caplog):
     ("content", "outcome"),
     [
         ({"outcome": "It was done", "text": "paid E"}, Returned(text="paid E")),
-        ({"outcome": "It failed"}, FunctionFailed(text="it failed, a person says")),
+        ({"outcome": "It failed"}, FunctionFailed(text="a person reported that it failed")),
         ({"outcome": "It did nothing: run it again"}, RunAgain()),
     ],
 )
