@@ -436,7 +436,8 @@ class _CallIds:
 
     def __init__(self) -> None:
         self._used: Counter[str] = Counter()
-        self._by_part: dict[str, str] = {}
+        self._last: dict[str, str] = {}  # the newest id, by the key that a call and its result share
+        self._waiting: dict[str, list[str]] = {}  # ids without a result yet, in order; two calls may share a key
 
     def of_call(self, call: FunctionCall) -> str:
         wished = _wished(call)
@@ -445,11 +446,14 @@ class _CallIds:
             id = f"{wished}_{self._used[wished]}"
             self._used[wished] += 1
         self._used[id] += 1
-        self._by_part[_key(call)] = id
+        self._last[_key(call)] = id
+        self._waiting.setdefault(_key(call), []).append(id)
         return id
 
     def of_result(self, result: FunctionResult) -> str:
-        return self._by_part.get(_key(result)) or _wished(result)
+        key = _key(result)
+        waiting = self._waiting.get(key)
+        return waiting.pop(0) if waiting else self._last.get(key) or _wished(result)
 
 
 def _key(part: FunctionCall | FunctionResult) -> str:

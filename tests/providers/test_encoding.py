@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -244,6 +245,24 @@ def test_each_provider_gets_its_own_opaque_parts(target: Target) -> None:
         one = replace(target, provider=provider)
         assert ("locked" in json.dumps(one.sent([USER, own]))) == (provider == "us")
         assert one.sent([USER, own]) == one.afresh([USER, own])
+
+
+@wires
+@pytest.mark.parametrize("system", [(), (SYSTEM,)], ids=["no-system", "system"])
+def test_calls_with_one_id_have_their_results_in_order(target: Target, system: tuple[Message, ...]) -> None:
+    rounds = [
+        [
+            Message.of("assistant", *[FunctionCall(id="", name="f", arguments_json="{}") for _ in range(2)]),
+            Message.of("tool", *[FunctionResult(id="", name="f", text=text) for text in ("1", "2")]),
+        ]
+        for _ in range(2)
+    ]
+    sent = json.dumps(target.sent([*system, USER, *rounds[0], *rounds[1]]))
+    if target.codec.name != "gemini":  # which matches them by their order
+        of_calls = re.findall(r'"(?:call_id|id)": "([^"]*)", "(?:name|type": "function)', sent)
+        of_results = re.findall(r'"(?:call_id|tool_use_id|tool_call_id)": "([^"]*)", "(?:output|content)"', sent)
+        assert of_calls == of_results
+        assert len(set(of_calls)) == 4
 
 
 def test_a_breakpoint_stands_on_a_turn_that_was_written_before() -> None:
