@@ -27,6 +27,11 @@ class Payload(Value, frozen=True):
 
     parts: tuple[Text | Image | Document, ...] = ()
 
+    def __post_init__(self) -> None:
+        is_right = isinstance(self.parts, tuple | list) and all(isinstance(part, _PARTS) for part in self.parts)
+        right = "a tuple of parts; use Payload.text('…').with_image('cat.png')"
+        require("parts of a payload", self.parts, is_right, right)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         return schema_of(cls, lambda text: from_json(text, cls), to_json)
@@ -116,6 +121,9 @@ class Payload(Value, frozen=True):
         is_something = not self.is_text_only or bool(self.to_text().strip())
         require("the task", self, is_something, "a payload with an image or with text that asks for something")
         return Message(role="user", parts=tuple(joined))
+
+
+_PARTS = (Text, Image, Document)
 
 
 def _text(text: str) -> Text:

@@ -72,6 +72,7 @@ class TestRefused:
         os.mkfifo(tmp_path / "pipe")  # to read it would take forever
         for make, name in (
             (lambda: Payload.text(5), "5"),
+            *[(lambda parts=parts: Payload(parts), "Payload.text") for parts in ("a", b"a", Text("a"), ("a",), None)],
             *[
                 (lambda name=name: Payload().with_image(tmp_path / name), name)
                 for name in ("none.png", "a.bmp", "pipe")
