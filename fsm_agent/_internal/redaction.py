@@ -18,6 +18,8 @@ from typing import Any
 MASK = "***"
 MIN_CHARS = 3  # shorter values are not masked
 MIN_ANYWHERE_CHARS = 8  # shorter values are masked only as whole words, since they may be parts of other words
+MIN_HELD_CHARS = 16  # the shortest key of a client that `mask_keys` masks
+MAX_HELD = 256  # keys of clients; a program may renew its key every hour
 MIN_PIECE_CHARS = 4  # the shortest masked piece of a secret that was cut
 
 # Placeholder keys in the documentation of servers without keys, and similar common words.
@@ -192,8 +194,21 @@ def unmasked(given: Any, shown: Any, original: Any) -> Any:
     return original if isinstance(shown, str) and given == shown else given  # a mask is a string
 
 
+_held: dict[str, None] = {}  # the keys of the clients in this OS process, the newest last
+
+
+def hold_key(key: str) -> None:
+    """Mask the key of a client in `mask_keys`, whatever its format.  A short one may be a word, and is not held."""
+    if len(key) >= MIN_HELD_CHARS and key not in _held:
+        _held[key] = None
+        if len(_held) > MAX_HELD:
+            _held.pop(next(iter(_held)), None)
+
+
 def mask_keys(text: str) -> str:
-    """Return the text with likely keys masked, except for their first characters, which identify them."""
+    """Return a text with likely keys, and those of clients, masked except for their first characters."""
+    for key in tuple(_held):
+        text = text.replace(key, f"{key[:4]}{MASK}")
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
 
 

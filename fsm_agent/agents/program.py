@@ -17,7 +17,6 @@ from inspect import Parameter
 from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
-from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import type_adapter
 from fsm_agent._internal.system import with_place
 from fsm_agent.agents.agent import Agent
@@ -126,7 +125,7 @@ class Program(SyncVerbs):
         """Return the error for a function's exception.  Its request is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
             return ProgramError(f"{self._named} did not return in time")
-        text = " ".join(mask_keys(error_text(error)).split())
+        text = " ".join(error_text(error).split())
         text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
         told = with_place(f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": "), error)
         if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # a call or a flow is suspended

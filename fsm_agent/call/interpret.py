@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pydantic_core
 
+from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import types_of
 from fsm_agent.call.budget import Overrun, exceeded, has_budget
 from fsm_agent.call.effects import AskSummary
@@ -360,9 +361,9 @@ def _problem(reply: Reply, error: Exception) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of an exception, or ``""`` if its ``__str__`` raises."""
+    """Return the message of an exception with keys masked, or ``""`` if its ``__str__`` raises."""
     try:
-        text = str(error)
+        text = mask_keys(str(error))  # libraries quote URLs and headers
     except Exception:  # its class is user code, too
         return ""
     if isinstance(error, ExceptionGroup):  # such as an asyncio.TaskGroup's, whose message only counts them

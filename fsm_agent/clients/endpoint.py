@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.redaction import (
     Secrets,
+    hold_key,
     is_secret_name,
     path_tokens,
     secrets_in_headers,
@@ -185,6 +186,8 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         provider = self.provider
         headers = {**provider.headers, **self.headers}
         secrets = {key} if key else set()
+        if key:
+            hold_key(key)
         secrets.update(secrets_in_headers(headers.items()))
         if str(base_url) != provider.base_url:
             secrets.update(_secrets_in_base_url(str(base_url)))

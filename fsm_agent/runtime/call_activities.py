@@ -13,7 +13,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import without_halves
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskSummary, Begin, CallModel, Reconcile, RunFunction, Sleep, StartFunction
@@ -182,7 +181,7 @@ def transport_failure(error: Exception) -> ProviderError | None:
     if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
         return None
     is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
-    text = mask_keys(error_text(error))[:MAX_SHOWN_CHARS]
+    text = error_text(error)[:MAX_SHOWN_CHARS]
     what = ": ".join(filter(None, ["the client failed", type(error).__name__, text]))
     failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
     failure.__cause__ = error
