@@ -18,10 +18,10 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.store import checks as answer_checks
-from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, fold_run, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
+from fsm_agent.store.resuming import STUCK_STATE, ProcessFactory, replay_run, stuck_problem
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.validation import invalid, require
 
@@ -68,7 +68,7 @@ class RunHandle(Generic[Result]):
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
             return STUCK_STATE
-        return str(fold_run(self._runs.journals, loaded, self._definition).record.state)
+        return str(replay_run(self._runs.journals, loaded, self._definition).record.state)
 
     @property
     def questions(self) -> Mapping[str, str]:
@@ -205,7 +205,7 @@ class RunHandle(Generic[Result]):
         if not is_settled(loaded.run):
             return None
         self._check_stuck(loaded.run)
-        return partial(result_of, fold_run(self._runs.journals, loaded, self._definition))
+        return partial(result_of, replay_run(self._runs.journals, loaded, self._definition))
 
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended or waits for a person."""

@@ -28,13 +28,14 @@ from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
 from fsm_agent.store.checks import check_answers, check_one_answer
-from fsm_agent.store.claiming import STUCK_STATE, Claims, ProcessFactory, fold_run
+from fsm_agent.store.claiming import Claims
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import fork, past_of
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.leases import LEASE_S, RENEWER
 from fsm_agent.store.listing import ALL, STUCK, RunWatcher
 from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_request
+from fsm_agent.store.resuming import STUCK_STATE, ProcessFactory, replay_run
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
@@ -91,7 +92,7 @@ class Runs:
             JournalError: If the journal is damaged, forged, or from another run.
             ReplayError: If the code has changed and takes other steps than the journal.
         """
-        return fold_run(self.journals, self.store.load(run, after=None), factory)
+        return replay_run(self.journals, self.store.load(run, after=None), factory)
 
     def replay(self, run: str, factory: ProcessFactory) -> Any:
         """Replay and verify the whole journal of a run.  Return its process, without claiming the run.
@@ -102,7 +103,7 @@ class Runs:
             ReplayError: If the code has changed and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
-        return fold_run(self.journals, loaded.changed(snapshot=None), factory)
+        return replay_run(self.journals, loaded.changed(snapshot=None), factory)
 
     def at(self, run: str, step: int | str | None, factory: ProcessFactory) -> Any:
         """Return the process of a run as it was after an entry, for reading.  It takes no steps.
