@@ -23,7 +23,7 @@ DO_NO_IO = {"_internal.system": {"os", "threading"}}  # registers with forks, lo
 LOAD_LATE = {("prompts.template", "prompts.values")}  # which loads pydantic, and renders templates itself
 CALLS_USERS = {
     "context.passes",
-    "context.view",
+    "context.fitting",
     "call.interpret",
     "call.machine",
 }  # parsers, passes, guards

@@ -61,8 +61,8 @@ from fsm_agent.call.journal import Header
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
 from fsm_agent.call.stopping import StopWhen
-from fsm_agent.context import view as views
 from fsm_agent.context.budget import ContextOption, ContextPlan, keeping
+from fsm_agent.context.fitting import View
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import KnownArguments
@@ -417,7 +417,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep
         plan = keeping(self._plan, keep) if keep else self._plan
-        view = None if plan.is_off else views.View(plan)
+        view = None if plan.is_off else View(plan)
         settings = self.settings.override(args) if args else self.settings
         asks = {"stop_when": self.stop_when, "check": self.check, "has_approver": self.approve is not None}
         return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}

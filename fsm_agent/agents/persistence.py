@@ -14,7 +14,7 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.journal import Header, Journal
 from fsm_agent.call.snapshots import OnChange, check_change, check_on_change
-from fsm_agent.context import view as views
+from fsm_agent.context.fitting import View
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import LATER, deps_for
@@ -123,7 +123,7 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
     call.client = agent._client_of(model)
     call.record = call.record.changed(model=name)
     if call.view is not None:
-        call.view = views.View(plan_of_model(call.view.plan, model, agent.name))
+        call.view = View(plan_of_model(call.view.plan, model, agent.name))
     if agent.limits.cost_usd is not None:
         agent._environment_of(call).price_list.check()
     return call

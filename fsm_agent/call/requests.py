@@ -206,7 +206,7 @@ def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:
 
 
 class Shown(Protocol):
-    """What one request shows of a dialog; see `fsm_agent.context.view`."""
+    """What one request shows of a dialog; see `fsm_agent.context.fitting`."""
 
     @property
     def request(self) -> Request:
@@ -222,7 +222,7 @@ class Shown(Protocol):
 
 
 class View(Protocol):
-    """Chooses what requests show of a dialog; `fsm_agent.context.view` implements it."""
+    """Chooses what requests show of a dialog; `fsm_agent.context.fitting` implements it."""
 
     @property
     def plan(self) -> Any:

@@ -1,6 +1,6 @@
 """Budgets: how many tokens a request may have, and which passes shorten it if it has more.
 
-`fsm_agent.context.view` applies them.
+`fsm_agent.context.fitting` applies them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from typing import Any
 
 from fsm_agent.call import Request
 from fsm_agent.context import Budget, ContextPlan
+from fsm_agent.context.fitting import View
 from fsm_agent.context.tokens import ESTIMATE
-from fsm_agent.context.view import View
 
 
 def view(*passes: Any, budget: Budget | None = None) -> View:
