@@ -54,10 +54,10 @@ from fsm_agent.agents.persistence import (
     with_options,
 )
 from fsm_agent.agents.verbs import CallVerbs
-from fsm_agent.call.budget import Prices
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Header
+from fsm_agent.call.prices import Prices
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
 from fsm_agent.call.stopping import StopWhen

@@ -27,7 +27,7 @@ from weakref import WeakSet
 import msgspec
 
 from fsm_agent._internal.structs import field_names
-from fsm_agent.call.budget import ANY_MODEL, Tariff
+from fsm_agent.call.prices import ANY_MODEL, Tariff
 from fsm_agent.call.process import ChildHandle, along
 from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError, hint

@@ -11,8 +11,8 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.structs import New, field_names
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.run_handle import Before
-from fsm_agent.call.budget import Prices
 from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.prices import PriceList, Prices
 from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
@@ -29,7 +29,7 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.providers.catalog import window_of
-from fsm_agent.runtime.environment import Approve, Client, Environment, PriceList, models_of
+from fsm_agent.runtime.environment import Approve, Client, Environment, models_of
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store

@@ -5,7 +5,6 @@ is an effect, which `fsm_agent.runtime` performs.
 """
 
 import fsm_agent.prompts  # before its modules; see CONTRIBUTING.md
-from fsm_agent.call.budget import Price
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.effects import (
@@ -45,6 +44,7 @@ from fsm_agent.call.outcomes import (
     Stopped,
 )
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
+from fsm_agent.call.prices import Price
 from fsm_agent.call.process import AnyEffect, ChildHandle, EffectValue, Process
 from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
 from fsm_agent.call.replaying import replay

@@ -1,14 +1,13 @@
-"""Budgets in tokens and dollars: prices, overruns, and the part of a budget that is left for inner calls."""
+"""Budgets in tokens and dollars: overruns, and the part of a budget that is left for inner calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
-from fsm_agent._internal.structs import Value, is_whole
+from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import RunFunction
 from fsm_agent.call.record import CallRecord, Limits, State
-from fsm_agent.errors import OutcomeError, UsageError
+from fsm_agent.errors import OutcomeError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 
@@ -108,60 +107,3 @@ def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
     found += [(key, child.total_usage) for key, child in record.children.items()]
     names = {f"{RunFunction.prefix}:{f.id}": f.name for f in (*record.function_calls, *record.round)}
     return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]
-
-
-ANY_MODEL = "*"  # the key for all other models in a table of prices
-
-
-class Tariff(Protocol):
-    """An object that knows the cost of tokens: a `Price`, or the result of `known_price`."""
-
-    def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of the tokens of one reply, in trillionths of a dollar."""
-
-
-Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping has the names of models as keys, and "*" for all others
-
-
-class Price(Value, frozen=True, kw_only=True):
-    """The price of a million tokens, in millionths of a dollar: ``1_250_000`` is $1.25.
-
-    Amounts of money are whole numbers, so sums are exact in any order.
-
-    Attributes:
-        input_micro_usd: Price of request tokens.
-        output_micro_usd: Price of reply tokens, including reasoning.
-        cached_micro_usd: Price of tokens that were read from a cache; by default ``input_micro_usd``.
-        cache_write_micro_usd: Additional price of tokens that were written to a cache.
-
-    Examples:
-        >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
-        >>> agent = Agent(Script("Hi."), prices={"script": price}, limits=Limits(cost_usd=0.01))
-        >>> agent.call("Hello").output
-        'Hi.'
-    """
-
-    input_micro_usd: int
-    output_micro_usd: int
-    cached_micro_usd: int | None = None
-    cache_write_micro_usd: int = 0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is None and name == "cached_micro_usd":
-                continue
-            if not is_whole(value, 0):
-                right = "a whole number from 0 on, in millionths of a dollar for a million tokens"
-                raise UsageError(f"{name} of Price: expected {right}, got {value!r:.80}")
-
-    def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of these tokens, in trillionths of a dollar.  Unreported tokens are free."""
-        cached = usage.cached_tokens or 0
-        cached_price = self.input_micro_usd if self.cached_micro_usd is None else self.cached_micro_usd
-        return (
-            max(0, (usage.input_tokens or 0) - cached) * self.input_micro_usd
-            + cached * cached_price
-            + (usage.cache_write_tokens or 0) * self.cache_write_micro_usd
-            + (usage.output_tokens or 0) * self.output_micro_usd
-        )

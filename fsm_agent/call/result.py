@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from fsm_agent._internal.structs import Out, Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call import call as calls  # as a module: it imports this one
-from fsm_agent.call.budget import Tariff
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
+from fsm_agent.call.prices import Tariff
 from fsm_agent.call.process import open_effects
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State, successor_name
 from fsm_agent.errors import BudgetExceeded, FsmAgentError, ParseError, ProviderError

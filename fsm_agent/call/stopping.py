@@ -11,7 +11,7 @@ from typing import TypeAlias
 from pydantic_core import from_json
 
 from fsm_agent._internal.structs import Value
-from fsm_agent.call.budget import Tariff
+from fsm_agent.call.prices import Tariff
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.messages.reply import Reply, Usage

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -17,158 +17,26 @@ from msgspec import field
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.structs import Value
-from fsm_agent.call.budget import ANY_MODEL, Prices, Tariff
 from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
-from fsm_agent.errors import ConfigError, ProviderError, UsageError
+from fsm_agent.call.prices import PriceList, Prices
+from fsm_agent.errors import ProviderError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Delta, Question
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.results import ResultPipeline
 from fsm_agent.runtime.retry_delay import delay_s, doubled_s
 from fsm_agent.runtime.threads import abort_in_force
-from fsm_agent.validation import invalid, require, safe_repr
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
-
-_RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)}"
-# Providers whose names differ in genai-prices (https://github.com/pydantic/genai-prices, 2026-11).
-_THEIRS = {
-    "azure-responses": "azure",
-    "moonshot": "moonshotai",
-    "openai-chat": "openai",
-    "vertex": "google",
-    "xai": "x-ai",
-    "xai-responses": "x-ai",
-}
 
 
 def models_of(client: Any) -> tuple[str, ...]:
     """Return the names of the models that a client may ask: several for a client with fallbacks."""
     models: tuple[str, ...] | None = getattr(client, "models", None)
     return (str(getattr(client, "name", client)),) if models is None else models
-
-
-class PriceList:
-    """The prices of models, given as ``provider:model``; see `Environment` for ``prices``.
-
-    Raises:
-        UsageError: If ``prices`` holds anything but prices.
-    """
-
-    def __init__(self, prices: Prices | None, models: tuple[str, ...]) -> None:
-        tariffs: Mapping[str, Tariff] = prices if isinstance(prices, Mapping) else {}
-        if prices is not None and not isinstance(prices, Mapping):
-            tariffs = {ANY_MODEL: prices}
-        for model, price in tariffs.items():
-            if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
-                raise invalid("prices", prices, _RIGHT)
-        self._tariffs = tariffs
-        self._models = models
-        self._known: dict[str, Tariff] = {}
-
-    def check(self) -> None:
-        """Raise a `UsageError` if a model has no known price."""
-        for model in self._models:
-            self._price((model,))
-
-    def priced(self, reply: Reply) -> Reply:
-        """Return a reply with its cost.  It is unchanged if it has a cost already or reports no tokens.
-
-        Raises:
-            UsageError: If the model has no known price.
-        """
-        if reply.usage.cost_pico_usd is not None or reply.usage == UNUSED:
-            return reply
-        asked = reply.served_by or next(iter(self._models), "a command that did not report its cost")
-        price = self._price(tuple(filter(None, (reply.model, asked))))
-        return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
-
-    def _price(self, names: tuple[str, ...]) -> Tariff:
-        """Return the price of a model; ``names`` are its name in the reply, if any, and the requested name."""
-        asked = names[-1]
-        for name in (*names, asked.partition(":")[2], ANY_MODEL):
-            if name in self._tariffs:
-                return self._tariffs[name]
-        if asked not in self._known:
-            try:
-                self._known[asked] = known_price(asked)
-            except ConfigError as error:
-                raise UsageError(
-                    f"{error}; pass prices={{{safe_repr(asked)}: Price(input_micro_usd=…, output_micro_usd=…)}} to the"
-                    " agent"
-                ) from None
-        return self._known[asked]
-
-
-class KnownPrice:
-    """A model's price from `genai-prices`.  It may depend on the length of the request and the time of day."""
-
-    __slots__ = ("_found", "model")
-
-    def __init__(self, model: str, found: tuple[Any, Any]) -> None:
-        self.model = model
-        self._found = found
-
-    def __repr__(self) -> str:
-        return f"known_price({self.model!r})"
-
-    def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of one reply's tokens, in picodollars (1e-12 USD).
-
-        For the sum of several replies, the cost is too high if long requests cost more per token.
-        """
-        import genai_prices
-
-        read = min(usage.cached_tokens or 0, usage.input_tokens or 0)
-        written = min(usage.cache_write_tokens or 0, (usage.input_tokens or 0) - read)
-        reasoned = min(usage.reasoning_tokens or 0, usage.output_tokens or 0)
-        tokens = genai_prices.Usage(
-            input_tokens=usage.input_tokens or 0,
-            output_tokens=usage.output_tokens or 0,
-            cache_read_tokens=read or None,
-            cache_write_tokens=written or None,
-            output_reasoning_tokens=reasoned or None,
-        )
-        provider, model = self._found
-        return int(model.calc_price(tokens, provider).total_price.scaleb(12).to_integral_value())
-
-
-def known_price(model: str) -> KnownPrice:
-    """Return the price of a model from `genai-prices`.
-
-    Use it for ``prices`` of an agent, `max_cost_usd`, `Metrics` or `rounds_of`.  It needs the extra ``prices``:
-    ``pip install 'fsm-agent[prices]'``.
-
-    Args:
-        model: The model, as ``provider:model``.
-
-    Raises:
-        ConfigError: If `genai-prices` is not installed, or does not know the model at this provider.
-
-    Examples:
-        >>> Agent(Script("Hi."), prices={"script": known_price("openai:gpt-5-mini")}).call("Hello").output
-        'Hi.'
-    """
-    require("model", model, isinstance(model, str), "'provider:model'", ConfigError)
-    prefix, _, name = model.partition(":")
-    try:
-        from genai_prices.data_snapshot import get_snapshot
-    except ImportError:
-        raise ConfigError(
-            f"the price of {model!r} is looked up in genai-prices, which is not installed;"
-            " pip install 'fsm-agent[prices]'"
-        ) from None
-    snapshot, theirs = get_snapshot(), _THEIRS.get(prefix, prefix)
-    provider = next((one for one in snapshot.providers if one.id == theirs), None)
-    if provider is None or not name:
-        raise ConfigError(f"the price of {model!r} is unknown: genai-prices has no provider {prefix!r}")
-    try:
-        return KnownPrice(model, snapshot.find_provider_model(name, provider, None, None))
-    except LookupError:
-        raise ConfigError(f"the price of {model!r} is unknown: genai-prices has no such model") from None
 
 
 class PostedOutcome(Value, frozen=True):
