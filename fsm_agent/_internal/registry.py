@@ -1,4 +1,7 @@
-"""The registry: named entries of one kind, such as providers or classes of agents."""
+"""The registry: named entries of one kind, such as providers or classes of agents.
+
+Classes of agents register in `AGENTS` of `fsm_agent.agents.agent_base`, when they are defined with an ``agent_type``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The times of states: whether they are valid, and when they end."""
+"""The times of states: whether they are valid, and when they end.
+
+When a run enters a state, `fsm_agent.flows.run` sets the timer to the moment from `due_at_s`.
+"""
 
 from __future__ import annotations
 

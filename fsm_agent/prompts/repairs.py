@@ -5,6 +5,9 @@ A name or value is corrected if exactly one of the expected names or values is c
 Two texts are close if they differ only in case, spaces, hyphens and underscores.  They are also close if they differ by
 one typo: an extra, missing or wrong letter, or two swapped letters.  In that case, both need at least four letters, the
 same first letter and the same digits.  So "unapproved" is not close to "approved", nor "step 2" to "step 1".
+
+Repairs are silent: the model is not told, and `CallResult.repairs` lists them.  If an answer cannot be repaired,
+`ask_to_fix` in `fsm_agent.call.table` makes the message to the model, in the words of `Prompt.on_exception`.
 """
 
 from __future__ import annotations

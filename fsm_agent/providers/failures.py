@@ -4,6 +4,9 @@ The meanings of codes come from `ResponseError` in OpenAI's SDK and
 https://developers.openai.com/api/docs/guides/error-codes, from https://platform.claude.com/docs/en/api/errors for
 Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  The rest are from
 recorded replies.
+
+The header ``Retry-After`` is read here, as `ProviderError.retry_after_s`; `model_failed` in
+`fsm_agent.runtime.call_activities` applies it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 For a request, the provider's own delay comes first: `ProviderError.retry_after_s`.  All other delays are waits of
 `tenacity`, which is imported at the first failure.
+
+`fsm_agent.providers.failures` reads the provider's delay from the header ``Retry-After`` or the body of an error, and
+`model_failed` in `fsm_agent.runtime.call_activities` applies it.
 """
 
 from __future__ import annotations
