@@ -81,14 +81,14 @@ class AgentCall(CompositeProcess, Generic[Out]):
             it.
 
     Attributes:
-        problem: The exception that the parser or check raised for the latest reply, or the one with which a function
-            made the call fail, or None.  The record holds only its type and text.
+        problem: The exception that the parser or check raised for the latest reply, or that a function raised and that
+            made the call fail, or None.  The record holds only the type and text of the exception.
         prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
         client: The client of the model in the record.  If it is None, the driver finds a client by the model's name, or
             uses its own.
-        opening: Makes the system prompt when the call begins.  It is None if the dialog has one.
-        system_args: See `Dialog`.  A restored call does not know them, and takes its system message for one that the
-            agent made.
+        opening: Makes the system prompt when the call begins, or is None if the dialog has a system prompt.
+        system_args: See `Dialog`.  A restored call does not know them, and assumes that the agent made its system
+            message.
 
     Examples:
         >>> from fsm_agent.call import Begun, Replied
@@ -208,8 +208,8 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Cancel the call, from any thread or from one of its functions.
 
         The driver ends the call at once, whatever it waits for, and ignores later outcomes.  A function that runs in
-        the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when it gets one,
-        or by ``advance("", Cancelled())``.
+        the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when it gets a
+        driver, or by ``advance("", Cancelled())``.
         """
         super().cancel(reason)
 

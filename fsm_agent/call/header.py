@@ -185,7 +185,7 @@ def call_of(
     """Return the call as it began, or as it was at its last snapshot.
 
     If a pending function has been removed, the model gets an error, unless the function was approved (`lost_approval`).
-    A run that began without a check continues without one, so that its journal can be read.
+    A run that began without a check continues without a check, so that its journal can be read.
     """
     if not seed.is_checked:
         parts["check"] = None

@@ -5,8 +5,8 @@ passes each outcome to `advance`.
 
 Processes nest.  The effects of a child are among the effects of its parent, under the child's name and their own key,
 such as ``drafting/warm/model:3``.  The *path* of an effect is the names of the children that lead to it, from the
-outside.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain one, so the text
-before the first slash is always the name of a child.
+outside.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain a slash, so the
+text before the first slash is always the name of a child.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Field(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of lines of the field; 1 for a single-line field."""
+        """The number of lines in the field."""
         lines = _as_typed(self.value).count("\n") + 1
         if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or lines > 1:
             return min(12, max(2, lines))

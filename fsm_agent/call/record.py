@@ -213,7 +213,7 @@ class OnceRun(Value, frozen=True):
 
 
 def successor_name(path: str) -> str:
-    """Return the name of the child that took over the dialog by the first handoff in a path."""
+    """Return the name of the child that took over the dialog at the first handoff in a path."""
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
 
 

@@ -1,6 +1,7 @@
 """The effects of an agent call in each state, and the request to its model.
 
-Everything here follows from a record and constants of the call, so the record need not be the call's current one.
+Everything here follows from a record and constants of the call, so the record need not be the current record of the
+call.
 """
 
 from __future__ import annotations

@@ -267,7 +267,8 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
 
     Args:
         call: The call.
-        signing_key: Signs the document, so that `restore` with the same key detects changes; 32 bytes or more.
+        signing_key: A key of 32 bytes or more that signs the document, so that `restore` with the same key detects
+            changes.
 
     Raises:
         SnapshotError: If the record holds a value that cannot be read back, or contradicts itself.

@@ -522,7 +522,7 @@ def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
 
 
 def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
-    """Refuse bindings that leave a role without an agent, or give it an unsuitable one."""
+    """Refuse bindings that leave a role without an agent, or give it an unsuitable agent."""
     where = f"flow {flow.name!r}"
     for role, states in roles_of(flow).items():
         here = f"{where}: role {role!r} of the state {states[0].name}"

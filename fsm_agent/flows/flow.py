@@ -158,7 +158,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             name: The name of the function for the model; by default, the name of the flow.
             description: The description for the model; by default, the docstring of ``start`` or of the data type.
             start: A pure function that returns the first data; its parameters are the arguments.  By default, the
-                fields of the data are the arguments, or ``data`` is the only one if the data are not a JSON object.
+                fields of the data are the arguments.  If the data are not a JSON object, ``data`` is the only argument.
             returns: A pure function of the last data that returns the result for the model; by default, the data.
             policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.
 

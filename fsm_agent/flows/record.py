@@ -139,7 +139,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def total_usage(self) -> Usage:
-        """The tokens of all agent calls, including running ones."""
+        """The tokens of all agent calls, including running calls."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)

@@ -125,7 +125,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
         """Return the run as JSON, including the records of its agent calls.
 
-        `Flow.restore` reads the JSON in any process.  It contains no callables, clients, keys or ``deps``.
+        The JSON contains no callables, clients, keys or ``deps``.  `Flow.restore` reads it in any process.
 
         Args:
             signing_key: A key of at least 32 bytes.  ``restore`` with the same key then refuses a document that was

@@ -267,7 +267,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Raises:
             RunUnknown: If no run has this name.
-            RunBusy: If the run is being driven elsewhere.  The answers reach it nevertheless.
+            RunBusy: If the run is being driven elsewhere.  The answers still reach it.
             NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.

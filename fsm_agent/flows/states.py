@@ -159,7 +159,9 @@ class LiveState(State[D], Generic[D, A]):
         return Row(self, "expired", to, None, do, rule=FIRST_TIME)
 
     def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for a cancellation of the run.  The run continues; a second cancellation ends it in `Cancelled`.
+        """Return a row for a cancellation of the run.
+
+        The run continues.  A second cancellation ends it in `Cancelled`.
 
         The action receives a `Failure` with the reason "cancelled" and the text of the cancellation as its detail.
         """
@@ -240,7 +242,7 @@ class CallState(_Failing[D, A]):
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
-        """The prompt of the calls, unless the agent or the task has a suitable one."""
+        """The prompt of the calls, unless the agent or the task has a suitable prompt."""
         return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
@@ -511,7 +513,7 @@ class GatherState(ParallelState[D, A]):
 
 
 class EachState(ParallelState[D, A]):
-    """A state that waits for one member for each item that the data have when the state is entered."""
+    """A state that waits for a member for each item.  The items are taken from the data when the state is entered."""
 
     def __init__(
         self,

@@ -53,8 +53,8 @@ ANY: Any = _AnyCase()
 class Failure(Generic[S]):
     """Why a state failed or was ended.  Rows of ``failed``, ``expired`` and ``cancelled`` receive it.
 
-    ``data`` is the last data of the state's inner flow, or None without one.  To keep its type in the data of a flow,
-    annotate it, as in ``Failure[Order | None]``.
+    ``data`` is the last data of the state's inner flow, or None without an inner flow.  To keep its type in the data of
+    a flow, annotate it, as in ``Failure[Order | None]``.
 
     Examples:
         >>> @execute

@@ -113,7 +113,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             data: The data that the run begins with.  For an orchestrator, this is the task: a text, or a `Payload` with
                 pictures and documents.
             deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
-            clients: Models by state, which replace the models of the agents; in tests, a `Script` for each state.
+            clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
             extra: Your own JSON data, which the record keeps.
             by: The user who asks, as named by your login.  The record keeps it, and a function of deps receives it.
             run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this

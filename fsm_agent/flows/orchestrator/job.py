@@ -461,7 +461,7 @@ class OrchestrationResult(FlowResult[Job]):
         """Return the output of a step.
 
         Raises:
-            LookupError: If the step has no output; the message names the steps that have one.
+            LookupError: If the step has no output.  The message names the steps that have outputs.
         """
         if step_id not in self._job.outputs:
             known = ", ".join(map(repr, self._job.outputs)) or "none yet"
@@ -515,7 +515,7 @@ class Team:
 
     @property
     def model(self) -> Client | str:
-        """The model of the first agent that has one.
+        """The model of the first agent that has a model.
 
         Raises:
             FlowError: If no agent has a model.

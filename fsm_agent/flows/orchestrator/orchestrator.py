@@ -276,7 +276,7 @@ def _asked(j: Job) -> str:
 
 
 def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: LiveState[Job, Any]) -> list[Row[Job]]:
-    """Return your rows followed by another table, except those of its rows that can then never be taken."""
+    """Return your rows followed by the rows of another table, without rows that could then never be taken."""
     taken = {(event, row.guard) for row in own for event in _events(row)}
     left = [row for row in rows if not all(taken & {(event, None), (event, row.guard)} for event in _events(row))]
     reached = reached_from([start, EVERY], [*own, *left])
@@ -306,10 +306,10 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         validator: Answers PASS or FAIL for outputs; by default, an agent with the planner's model.
         descriptions: What the agents can do, by name.  They replace the expertise or the system prompts.
         prompts: Prompts that replace some of the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your
-            files, or a mapping such as ``{"deciding": "…"}``.  Each is a template with the same variables as the one it
-            replaces.  The planner gets ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after a
-            failure, ``redesigning``, and with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.  The
-            agent of a step gets ``working``, the validator ``validating``.  ``rules`` says how to write steps, and
+            files, or a mapping such as ``{"deciding": "…"}``.  Each is a template with the same variables as the prompt
+            that it replaces.  The planner gets ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after
+            a failure, ``redesigning``, and with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.
+            The agent of a step gets ``working``, the validator ``validating``.  ``rules`` says how to write steps, and
             ``validator`` is a system prompt.
         name: The name in runs.  Orchestrators that share a store need different names.
         store: The store that keeps the runs; see `Flow`.
