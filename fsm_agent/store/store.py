@@ -7,8 +7,8 @@ Rules
   follow the last stored entry.  A holder whose lease has expired may continue until another holder claims the run.
   Leases use the store's clock.  Due times are Unix time.
 - *Only the holder appends.  Everyone else sends signals.*  An answer, a cancellation, an injection or a late outcome is
-  a signal.  Sending one needs neither a lease nor the agent's code.  The holder removes a signal in the append that
-  contains its entry.  The first signal under the key of an open question answers it.  A later one is refused.
+  a signal.  Sending a signal needs neither a lease nor the agent's code.  The holder removes a signal in the append
+  that contains its entry.  The first signal under the key of an open question answers it.  Later signals are refused.
 - *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
   not given back, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  In the
   queue, a run that is due at once counts as due since its creation, a signal, its last suspension, or the end of its
@@ -309,7 +309,7 @@ class Store(Protocol):
                 holder.
 
         Returns:
-            The lease, or True without a holder.  False if the run already exists with the same header; then nothing
+            The lease, or True without a holder.  False if the run already exists with the same header.  Then nothing
             changes.
 
         Raises:
@@ -376,8 +376,8 @@ class Store(Protocol):
         """Add entries after the first ``n``, all or nothing.  They are on disk when this returns.
 
         Without a suspension, the lease and the questions stay.  A suspension gives the lease back in the same commit,
-        and its questions replace the open ones.  A question whose key is already open stays unchanged, answered or not.
-        Once an answer is used up, in this append or before, its question can be asked again.
+        and its questions replace the open questions.  A question whose key is already open stays unchanged, answered or
+        not.  Once an answer is used up, in this append or before, its question can be asked again.
 
         A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
         A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it is due at
@@ -405,7 +405,7 @@ class Store(Protocol):
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
         """Replace the open questions of a run while its holder keeps it, so that people can answer in the meantime.
 
-        The questions follow the same rules as those of a suspension; see `append`.
+        The questions follow the same rules as the questions of a suspension; see `append`.
 
         Args:
             lease: The lease.
@@ -476,8 +476,8 @@ class Store(Protocol):
 
         The cost depends on the size of the page, not of the store, with three exceptions.  `RunFilter.prefix` and
         `RunFilter.service` look at all runs that have them.  `RunFilter.due_before` looks at all runs.
-        `RunFilter.text` looks at a limited number, so a page may be short or empty although a next one exists.  A run
-        that changes between two pages moves to the front, so the later pages do not include it.
+        `RunFilter.text` looks at a limited number of runs, so a page may be short or empty even if there is a next
+        page.  A run that changes between two pages moves to the front, so the later pages do not include it.
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.
