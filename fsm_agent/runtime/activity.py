@@ -32,7 +32,7 @@ class Activity:
 
     Attributes:
         key: The key of the effect in the driven process; ``effect.key`` is the key in its own process.
-        process: The process that owns the effect, perhaps a nested one.
+        process: The process that owns the effect, which may be nested.
         path: The path of that process; "" for the driven process itself.
         environment: The environment of that process.
         handle: The thread or task that performs the effect; None for the driver's own.
@@ -138,7 +138,7 @@ class Activity:
 
 
 async def perform(activity: Activity) -> Any:
-    """Perform an activity in a task, and return its outcome; events of a stream go to the driver's inbox."""
+    """Perform an activity in a task, and return its outcome.  Streamed events go to the driver's inbox."""
     work: Any = activity.perform()
     is_stream = isinstance(work, AsyncGeneratorType)
     room = MAX_BACKLOG

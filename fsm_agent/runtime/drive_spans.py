@@ -174,7 +174,7 @@ class SpanProbe:
     # For the spans of a drive
 
     def begin(self, process: Any, name: str, before: SpanContext | None) -> Begun:
-        """Begin the span of a driven process; ``before`` is the span of its earlier drives."""
+        """Begin the span of a driven process.  ``before`` is the span of its earlier drives."""
         parent, links = parent_and_links(before)
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
 
@@ -187,9 +187,10 @@ class SpanProbe:
         return self.tracer.start_span(f"{operation} {name}".strip(), parent, attributes=attributes, links=links)
 
     def measure(self, facts: Facts, found: Facts, error: str, duration_s: float) -> None:
-        """Record the metrics of an operation that has ended; ``facts`` are the attributes of its beginning.
+        """Record the metrics of an operation that has ended.
 
-        ``found`` are the attributes of its outcome, and ``error`` is the type of its error or "".
+        ``facts`` are the attributes known at its beginning, ``found`` the attributes of its outcome, and ``error`` is
+        the type of its error or "".
         """
         if names.OPERATION not in facts:
             return
@@ -383,7 +384,7 @@ class DriveSpans:
 
 
 def context_of(traceparent: str) -> SpanContext:
-    """Return the span context of a traceparent; it is invalid for ""."""
+    """Return the span context of a traceparent.  For "", the context is invalid."""
     return trace.get_current_span(_W3C.extract({"traceparent": traceparent}, Context())).get_span_context()
 
 

@@ -141,14 +141,14 @@ class Driver(ABC):
 
     @abstractmethod
     def ring(self) -> None:
-        """End the driver's wait for the inbox; called in the event loop of the activities."""
+        """End the driver's wait for the inbox.  Called in the event loop of the activities."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
         """Put an event of an activity into the inbox, from any thread."""
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        """Put an item into the inbox; called in the event loop of the activity."""
+        """Put an item into the inbox.  Called in the event loop of the activity."""
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
@@ -183,7 +183,7 @@ class Driver(ABC):
         return True
 
     def release(self, raised: object = None) -> None:
-        """Release the process for other drivers; ``raised`` is the exception that ended the drive."""
+        """Release the process for other drivers.  ``raised`` is the exception that ended the drive."""
         if self.probe is not None:
             self.probe.close(raised)
         self.process.driver = None
@@ -193,7 +193,7 @@ class Driver(ABC):
     # The loop
 
     def events(self) -> Generator[Event | None, None, None]:
-        """Drive the process; yield its events, and None when the driver has to wait."""
+        """Drive the process.  Yield its events, and None when the driver has to wait."""
         process, recorder = self.process, self.recorder
         while process.record is self._record or self._reconcile():
             if recorder is not None and recorder.is_behind:

@@ -28,7 +28,7 @@ _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; th
 
 
 class AsyncDriver(Driver):
-    """The asyncio driver.  Activities run in tasks; a lone activity may run in the driver's own task."""
+    """The asyncio driver.  Activities run in tasks.  A lone activity may run in the driver's own task."""
 
     _loop: asyncio.AbstractEventLoop  # in which it drives
     _bell: asyncio.Future[None] | None = None  # ends the driver's wait
@@ -494,7 +494,7 @@ async def arun(
 def drive(
     process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
 ) -> Events:
-    """Drive a process and yield its events as they happen.  The last one is a `Done` or a `Suspended`.
+    """Drive a process and yield its events as they happen.  The last event is a `Done` or a `Suspended`.
 
     Examples:
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))

@@ -59,7 +59,7 @@ class Recorder(Protocol):
         is_lasting: True if the run outlives the OS process, and so must not use a test's clock.
         is_instant: True if `write` never blocks.
         redact: Returns an outcome without its secrets; None stores outcomes unchanged.
-        signals: Posted outcomes for the driver to take; filled from any thread.
+        signals: Posted outcomes for the driver to take.  Any thread may add to them.
     """
 
     @property
@@ -238,10 +238,10 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     Args:
         client: Sends requests to the model.
         clock: Returns the time and waits.
-        approve: Called with each function call that waits for approval, and with its `Context` if it takes one; may be
-            a coroutine function.  Without it, or if it returns None, the call is suspended.  Calls with
-            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function; others only
-            about functions that require approval.
+        approve: A function, plain or coroutine, that is called with each function call that waits for approval, and
+            with its `Context` if it takes one.  Without it, or if it returns None, the call is suspended.  Calls with
+            ``has_approver=True``, such as calls of an `Agent` with an approver, ask about every function.  Other calls
+            ask only about functions that require approval.
         backoff: The delay before a retry if the provider specifies none: a wait of `tenacity`.  By default
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; with 0 they run one after another.

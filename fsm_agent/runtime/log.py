@@ -83,7 +83,7 @@ def words(text: str, at_most: int = MAX_WORDS) -> str:
 
 
 def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
-    """Return the log line for a step; ``record`` is the record of the process after it."""
+    """Return the log line for a step.  ``record`` is the record of the process after the step."""
     name, step = getattr(record, "id", ""), event
     if isinstance(event, Inside):
         name, step = f"{name}/{event.path}", event.event  # type: ignore[assignment]

@@ -1,9 +1,9 @@
 """Sync calls of async code.  The code runs in one event loop of the OS process, in a daemon thread.
 
-`call` and `stream` are for clients and similar code; the sync driver waits for a `LoopTask`.  The wait ends at once on
+`call` and `stream` are for clients and similar code.  The sync driver waits for a `LoopTask`.  The wait ends at once on
 Ctrl-C, or when the function around it is left behind.  The work is then cancelled, which closes its connections.
 
-Code in the thread of a loop must not wait for that loop, so a sync call made there uses another one.
+Code in the thread of a loop must not wait for that loop, so a sync call made there uses another loop.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Place(Enum):
     """Where an activity runs the user's plain code, such as a function.
 
     Attributes:
-        HERE: In the caller's thread, with its connections and thread-locals; nothing can wake it.  The activity's
-            coroutine never waits, and async code runs in the portal's loop.
+        HERE: In the caller's thread, with its connections and thread-locals.  Nothing can wake the code there.  The
+            activity's coroutine never waits, and async code runs in the portal's loop.
         THREAD: In a daemon thread, which a cancellation leaves behind.
         LOOP: In the thread of the event loop.
     """

@@ -331,7 +331,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
     async def aapply(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message], place: Place = Place.THREAD
     ) -> PipelineResult:
-        """Apply the steps to an outcome; plain functions run at ``place``."""
+        """Apply the steps to an outcome.  Plain functions run at ``place``."""
         if outcome.is_error:
             return PipelineResult(outcome)
         text, events = outcome.text, list[ResultChanged]()

@@ -92,7 +92,7 @@ class InnerCalls:
 
     @property
     def usage(self) -> Usage:
-        """The tokens of the calls so far, including unfinished and failed ones."""
+        """The tokens of the calls so far, including unfinished and failed calls."""
         return sum([process.record.total_usage for process in self._processes], UNUSED)
 
     @property
@@ -228,7 +228,7 @@ class FunctionExecution:
             self.inner = InnerCalls(call, key, self.depth, environment, recorder, asks_for_them)
 
     def cancel(self, *, is_over: bool = True) -> None:
-        """Mark the run as no longer wanted; ``is_over`` means that the function will not be run again."""
+        """Mark the run as no longer wanted.  ``is_over`` means that the function will not be run again."""
         self.is_cancelled = True
         if self.inner is not None:
             self.inner.is_over = is_over
@@ -330,7 +330,7 @@ def current_depth() -> int:
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run a program that answers in place of a model; agent calls inside it are one level deeper."""
+    """Run a program that answers in place of a model.  Agent calls inside it are one level deeper."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -339,7 +339,7 @@ def program_of(context: Context[Any]) -> Iterator[None]:
 
 
 async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
-    """Run a function according to its policy; a plain function runs at ``place``.
+    """Run a function according to its policy.  A plain function runs at ``place``.
 
     Return the outcome, or None if the function waits; see `InnerCalls.waits`.
     """

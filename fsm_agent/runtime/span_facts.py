@@ -56,7 +56,7 @@ def model_facts(name: str) -> Mapping[str, str]:
 
 
 def described(activity: Activity, content: bool) -> Described:
-    """Return the name, kind and attributes of an effect's span; ``content`` adds messages, arguments and results."""
+    """Return the name, kind and attributes of an effect's span.  ``content`` adds messages, arguments and results."""
     effect = activity.effect
     describe = _DESCRIBED.get(effect.prefix)
     if describe is None:
@@ -144,7 +144,7 @@ def question_name(key: str, process: Any) -> str:
 def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
     """Return the attributes of an outcome, and the type of its error or "".
 
-    ``outcome`` is as in `Measurement.end`; ``content`` adds messages and results.
+    For ``outcome``, see `Measurement.end`.  ``content`` adds messages and results.
     """
     if outcome is ABANDONED:
         return {}, "cancelled"

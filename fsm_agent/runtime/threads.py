@@ -139,7 +139,7 @@ at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class ThreadTask(Generic[T]):
-    """A function in a daemon thread; ``future`` gets its result or exception."""
+    """A function in a daemon thread.  Its result or exception goes to ``future``."""
 
     __slots__ = ("_function", "abort", "future")
 
@@ -202,7 +202,7 @@ def _deliver(ended: asyncio.Future[Settled[T]], outcome: Settled[T]) -> None:
 def settle(work: Callable[[], T]) -> Settled[T]:
     """Run ``work``, and return its settled result.
 
-    The exception may be one that a future cannot hold, such as `StopIteration`.
+    The exception may have a type that a future cannot hold, such as `StopIteration`.
     """
     try:
         value = work()

@@ -191,8 +191,8 @@ def instrument(
     Args:
         tracer_provider: The provider that makes the spans; by default, the program's provider.
         meter_provider: The provider that makes the metrics; by default, the program's provider.
-        content: True to record messages, arguments and results, up to 10,000 characters each.  Keys of known formats
-            are masked in them; other secrets are not.
+        content: True to record messages, arguments and results, up to 10,000 characters each.  Keys in known formats
+            are masked there, but other secrets are not.
 
     Raises:
         UsageError: If spans are recorded already, or an argument is invalid.

@@ -71,7 +71,7 @@ class Worker:
         on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the
             current code, and logs changed prompts.  "rest" asks a person first (`stuck`).  "stop" ends the worker with
             the error and leaves the run to others; use it for the first worker of a new version.
-        keep: How many ended runs stay in the store, or None for all.  Older ones are deleted each hour; see
+        keep: How many ended runs stay in the store, or None for all.  Older runs are deleted each hour; see
             `Runs.prune`.
         max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
         only_known: Whether to claim only runs that began under this code, judged by its fingerprint.  Then two versions
