@@ -37,8 +37,9 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 class JsonFields(Value, frozen=True, kw_only=True):
     """The paths of the values to read from a command's JSON output.
 
-    A path joins the keys to a value with dots; numbers index lists.  ``item[type=message].text`` matches only if the
-    ``type`` of ``item`` is ``message``.  If each line is a document, the texts of all lines together are the answer.
+    A path joins the keys to a value with dots.  Numbers are indexes of lists.  ``item[type=message].text`` matches only
+    if the ``type`` of ``item`` is ``message``.  If each line is a document, the texts of all lines together are the
+    answer.
 
     Raises:
         ConfigError: If a path is invalid.
@@ -89,7 +90,7 @@ class TextOutput:
         self._held = ""
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
-        """Return the pieces of the answer that ``data`` completes; raise `BadReply` if the output is not UTF-8."""
+        """Return the pieces of the answer that ``data`` completes.  Raise `BadReply` if the output is not UTF-8."""
         try:
             text = self._held + self._decoder.decode(data, is_last)
         except UnicodeDecodeError:
@@ -114,7 +115,7 @@ class JsonOutput:
         self.usage = UNUSED
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
-        """Return the pieces of the answer that ``data`` completes; raise `BadReply` if the output is not JSON."""
+        """Return the pieces of the answer that ``data`` completes.  Raise `BadReply` if the output is not JSON."""
         self._rest.append(data)
         if not is_last and not (self._is_lines and b"\n" in data):
             return []
@@ -183,7 +184,7 @@ class CommandClient(SyncVerbs):
     read as an option, the request is refused unless an argument ``--`` comes before it.
 
     For a typed answer, the prompt describes the type in words.  Functions are refused.  The command runs in a new
-    session; all processes in its group are killed when it ends or times out, or when the request is cancelled.
+    session.  All processes in its group are killed when it ends or times out, or when the request is cancelled.
 
     Args:
         command: The program and its arguments.

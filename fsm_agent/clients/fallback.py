@@ -206,7 +206,7 @@ class _Tries:
         return None if self._timeout_s is None else self._timeout_s - (self._now() - self._started_at_s)
 
     def served(self, reply: Reply) -> Reply:
-        """Return ``reply`` with the name of the client that gave it; of nested clients, the innermost."""
+        """Return ``reply`` with the name of the client that gave it, or of the innermost if clients are nested."""
         return reply.changed(served_by=reply.served_by or self._clients[len(self._errors)].name)
 
     def relayed(self, item: Delta | Reply) -> Delta | Reply:
@@ -215,7 +215,7 @@ class _Tries:
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: Exception) -> bool:
-        """Record the failure of the current client; return False if the error is a bug, not a failed request."""
+        """Record the failure of the current client.  Return False if the error is a bug, not a failed request."""
         failure = transport_failure(error)
         if failure is None:
             return False

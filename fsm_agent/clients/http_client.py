@@ -30,7 +30,7 @@ class HttpClient(SyncVerbs):
 
     Args:
         provider: The name of a provider in the catalogue, or your own `Provider`.
-        model: The provider's name for the model; for the embedded provider, a path or "".
+        model: The provider's name for the model, or for the embedded provider, a path or "".
         api_key: The key; by default, the value of the provider's environment variable.
         base_url: By default, the value of the provider's environment variable, or else the provider's address.
         headers: Headers to send with every request.  They override the provider's headers.

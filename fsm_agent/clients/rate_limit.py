@@ -287,7 +287,7 @@ class RateLimitedClient(SyncVerbs):
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.
-        limit: The limit.  Clients of the same account can share one.
+        limit: The limit.  Clients of the same account can share a limit.
 
     Examples:
         >>> limit = RateLimit(requests_per_minute=60)

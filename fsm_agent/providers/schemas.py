@@ -127,7 +127,7 @@ class SchemaLimits:
         self._unions = _MAX_UNIONS
 
     def take(self, closed: ClosedSchema, *, of_function: bool) -> bool:
-        """Count the schema and return True if it fits into the limits; otherwise return False."""
+        """If the schema fits into the limits, count it and return True.  Otherwise return False."""
         left = self._functions - of_function, self._optional - closed.optional, self._unions - closed.unions
         if min(left) < 0:
             return False

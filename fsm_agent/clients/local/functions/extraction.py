@@ -40,7 +40,7 @@ def is_extraction(request: Request) -> bool:
 
 
 def is_flat(schema: Mapping[str, Any]) -> bool:
-    """Return True for an object of strings, numbers, booleans, enums and lists of them; any of these may be null."""
+    """Return True for an object of strings, numbers, booleans, enums and lists of these, any of which may be null."""
     whole = resolved(schema, schema)
     properties = whole.get("properties")
     if not properties or "anyOf" in schema or "oneOf" in schema:

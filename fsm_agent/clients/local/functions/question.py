@@ -132,7 +132,7 @@ class Question:
 
     @cached_property
     def phrases(self) -> tuple[str, ...]:
-        """The pieces between the connecting words; each quotation is one piece."""
+        """The pieces of text between the connecting words.  Each quotation is one piece."""
         body = _QUOTED.sub(" | ", _ORDER.sub("", self.text))
         breaks = _BREAK if self.text[1:].islower() else _BREAK_AT_COMMAS
         pieces = [piece.strip(" ,:()") for piece in breaks.split(body)]
@@ -179,7 +179,7 @@ class Question:
 
 
 def as_json(value: float) -> str:
-    """Return a number as JSON; whole numbers have no decimal point."""
+    """Return a number as JSON.  Whole numbers have no decimal point."""
     return str(int(value)) if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)) else repr(value)
 
 

@@ -70,7 +70,7 @@ class Reading:
         return value, value is not None
 
     def trimmed(self, value: Any) -> Any:
-        """Return a copied value without punctuation at its ends; a quotation keeps its punctuation."""
+        """Return a copied value without punctuation at its ends.  A quotation keeps its punctuation."""
         if isinstance(value, list):
             items = [_trimmed(item) if isinstance(item, str) else item for item in value]
             return [item for index, item in enumerate(items) if not isinstance(item, str) or item not in items[:index]]
