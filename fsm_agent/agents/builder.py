@@ -251,7 +251,7 @@ class SystemPrompt:
         makes: Any = system
         text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
         if not isinstance(text, str):
-            raise invalid(f"what system of the agent {self._agent!r} returned", text, "a string")
+            raise invalid(f"the return value of system of the agent {self._agent!r}", text, "a string")
         return text
 
 

@@ -153,7 +153,7 @@ class ClassificationRequest:
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
-        require("what is classified", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
+        require("the input to classify", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
         require("votes", self.votes, is_whole(self.votes, 1), "a whole number from 1 on")
         right = "a Calibration, such as Calibration.of_prior(…), or None"
         require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)

@@ -107,9 +107,8 @@ class Conversation(CallVerbs[Deps, Out]):
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
         if isinstance(task, Dialog | list | tuple):
             raise UsageError(
-                f"the task: expected only what is new, since the conversation {self.name!r} keeps its dialog, got a"
-                " whole"
-                " dialog; pass call('…'), or call('…', after=…) to continue another dialog"
+                f"the task: expected only the new message, since the conversation {self.name!r} keeps its dialog, got a"
+                " whole dialog; pass call('…'), or call('…', after=…) to continue another dialog"
             )
         head = self._runs.store.head(self.name)
         again = self._again(task, options)

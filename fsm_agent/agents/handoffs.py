@@ -200,7 +200,7 @@ class HandoffDelegate(AgentDelegate):
         """The agent."""
         target = self._target
         agent: Any = target if _is_agent(target) else target()  # type: ignore[operator]
-        require("what the function of a handoff returned", agent, _is_agent(agent), "an Agent")
+        require("the return value of the function of a handoff", agent, _is_agent(agent), "an Agent")
         _check_system(agent)
         return agent  # type: ignore[no-any-return]
 

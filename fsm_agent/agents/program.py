@@ -118,7 +118,7 @@ class Program(SyncVerbs):
             right = "return one, or declare the type that it returns"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
             raise ProgramError(
-                f"what {self._named} returned: expected {named}, got {safe_repr(found)}; {why}"
+                f"the return value of {self._named}: expected {named}, got {safe_repr(found)}; {why}"
             ) from error
 
     def _failure(self, error: Exception) -> ProgramError:

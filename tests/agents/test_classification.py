@@ -255,7 +255,7 @@ def test_a_calibration_takes_a_liking_out() -> None:
         ({"on_missing": "zeros"}, "on_missing"),
         ({"calibration": 1}, "calibration"),
         ({"calibration": Calibration(bias={"x": 0.0, "y": 0.0})}, "calibration.*'x'"),
-        ({"what": 5}, "classified"),
+        ({"what": 5}, "classify"),
     ],
 )
 def test_mistakes(options: dict[str, Any], name: str) -> None:
