@@ -72,8 +72,8 @@ class Proposal:
         """
         if value is None and self.output is not None and not _may_be_none(self._governing):
             raise UsageError(
-                f"what the check {name!r} returned: expected the output, changed or not, got None; raise Retry(why) to"
-                " refuse it"
+                f"the return value of the check {name!r}: expected the output, changed or not, got None; raise"
+                " Retry(why) to refuse it"
             )
         governing = self._governing
         try:
@@ -86,7 +86,7 @@ class Proposal:
                 return None
             right = "a value of the output's type that JSON can hold"
             raise UsageError(
-                f"what the check {name!r} returned: expected {right}, got {safe_repr(value)} ({str(error)[:300]})"
+                f"the return value of the check {name!r}: expected {right}, got {safe_repr(value)} ({str(error)[:300]})"
             ) from error
         return document
 
@@ -404,7 +404,7 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
         is_right = verdict is None or isinstance(verdict, bool | str)
     if not is_right:
         raise UsageError(
-            f"what stop_when returned: expected True, False, None, a reason or a Stop, got {verdict!r:.200}"
+            f"the return value of stop_when: expected True, False, None, a reason or a Stop, got {verdict!r:.200}"
         )
     if isinstance(verdict, Stop) and verdict.output_json is not None:
         try:
@@ -412,7 +412,7 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
         except ValueError as error:
             right = "JSON as its output_json, such as '\"found\"' for a text"
             raise UsageError(
-                f"what stop_when returned: expected a Stop with {right}, got {verdict!r:.200} ({error})"
+                f"the return value of stop_when: expected a Stop with {right}, got {verdict!r:.200} ({error})"
             ) from None
     if not verdict:
         return None

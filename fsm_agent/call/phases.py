@@ -227,7 +227,7 @@ def _settled(what: Any) -> Iterable[FunctionCall]:
             return _of_messages(what)
         if all(isinstance(item, FunctionCall) for item in what):
             return [call for call in what if call.is_settled]
-    raise invalid("what has phases", what, "the result of a call, a Dialog, or a list of function calls")
+    raise invalid("the function calls", what, "the result of a call, a Dialog, or a list of function calls")
 
 
 def _of_messages(messages: Iterable[Message]) -> Iterator[FunctionCall]:

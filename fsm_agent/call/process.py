@@ -51,7 +51,8 @@ def check_given(key: object, outcome: object) -> None:
         raise OutcomeError(f"key: expected the key of an effect, such as 'ask:2.0', got {safe_repr(key)}")
     if not key and not isinstance(getattr(outcome, "kind", None), str):
         raise OutcomeError(
-            f"the outcome: expected one such as Cancelled(), got {safe_repr(outcome)}; pass the key that it answers"
+            f"the outcome: expected one such as Cancelled(), got {safe_repr(outcome)}; to answer a question, pass its"
+            " key first"
         )
 
 

@@ -51,7 +51,7 @@ class ApprovalGate(Value, frozen=True):
             return policy
         needs: Any = policy(call, context_of(call, record, self.deps)) if function.asks_with_context else policy(call)
         if not isinstance(needs, bool):
-            what = f"what needs_approval of function {function.name!r} returned"
+            what = f"the return value of needs_approval of function {function.name!r}"
             raise UsageError(f"{what}: expected True or False, got {needs!r:.200}")
         return needs
 
