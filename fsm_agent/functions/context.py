@@ -120,7 +120,7 @@ def check_deps(deps: object) -> None:
     """Refuse deps that are a class, or a function with the wrong parameters."""
     if isinstance(deps, type):
         raise UsageError(
-            f"deps=: expected {EXPECTED}, got the class {deps.__name__}; pass an object of it, deps={deps.__name__}(…)"
+            f"deps=: expected {EXPECTED}, got the class {deps.__name__}; pass an instance, deps={deps.__name__}(…)"
         )
     if not is_maker(deps):
         return
@@ -132,8 +132,8 @@ def check_deps(deps: object) -> None:
         signature.bind("agent", {}, "user")
     except TypeError:
         raise UsageError(
-            f"deps=: expected {EXPECTED}, got the function {name}{signature}; pass one of these three parameters, also"
-            " to return a function that is itself the value"
+            f"deps=: expected {EXPECTED}, got the function {name}{signature}; pass a function of these three"
+            " parameters, which may return a function as the value"
         ) from None
     except ValueError:  # written in C, without a signature
         return

@@ -171,7 +171,7 @@ class Function(Policy, Generic[P, R, Deps]):
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise UsageError(
                 f"function {signature.name!r}: expected a function that returns, got a generator, which would run after"
-                " its timeout and retries are over; return a list of what it yields, or report that with"
+                " its timeout and retries are over; return a list of the items, or report them with"
                 " Context.emit(…)"
             )
         make: Any = cls  # `call` determines P and R
@@ -213,7 +213,7 @@ class Function(Policy, Generic[P, R, Deps]):
         if isinstance(call, Function):
             call = cast("Callable[..., Any]", call.call)
         if not callable(call):
-            raise UsageError(f"what is linked to function {self.name!r}: expected a callable, got {call!r:.80}")
+            raise UsageError(f"the callable for function {self.name!r}: expected a callable, got {call!r:.80}")
         accepted = passing(call, self.name, self.parameters)
         this: Any = self  # P and R change
         linked: Function[Args, Result] = replace(
@@ -326,7 +326,7 @@ class Function(Policy, Generic[P, R, Deps]):
             return result_text(value)
         text: Any = self.format(value, call)
         if not isinstance(text, str):
-            raise UsageError(f"what format of function {self.name!r} returned: expected a text, got {text!r:.80}")
+            raise UsageError(f"the return value of format of function {self.name!r}: expected a text, got {text!r:.80}")
         return result_text(text)
 
 

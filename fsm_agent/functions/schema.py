@@ -431,12 +431,12 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
     if untaken := [key for key in (*properties, *required) if key not in names and not is_open]:
         raise UsageError(
-            f"what is linked to function {name!r}: expected a parameter {untaken[0]!r}, which its schema has, got none"
+            f"the callable for function {name!r}: expected a parameter {untaken[0]!r}, which its schema has, got none"
         )
     needed = [p.name for p in kept if p.name in names and p.default is p.empty]
     if missing := [key for key in needed if key not in required]:
         raise UsageError(
-            f"what is linked to function {name!r}: expected a default for {missing[0]!r}, which its schema does not"
+            f"the callable for function {name!r}: expected a default for {missing[0]!r}, which its schema does not"
             " require"
         )
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)

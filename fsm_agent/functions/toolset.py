@@ -397,7 +397,8 @@ def _admits(entry: _Entry, holds: Callable[[Any], bool], deps: Any) -> bool:
     admits: Any = holds(deps)
     if not isinstance(admits, bool):
         raise UsageError(
-            f"what the filter of function {entry.function.name!r} returned: expected True or False, got {admits!r:.80}"
+            f"the return value of the filter of function {entry.function.name!r}: expected True or False, got"
+            f" {admits!r:.80}"
         )
     return admits
 

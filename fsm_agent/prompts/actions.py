@@ -269,7 +269,9 @@ class ActionSet(Parser[list[A]]):
             if action is None:
                 continue
             value: Any = transformer(action)
-            require(f"what the transformer made of {action!r:.80}", value, isinstance(value, str), "a string")
+            require(
+                f"the return value of the transformer for {action!r:.80}", value, isinstance(value, str), "a string"
+            )
             pieces += [text[end : element.start], value]
             end = element.end
         return "".join([*pieces, text[end:]])

@@ -110,7 +110,7 @@ class Dialog(Sequence[Message]):
         """
         if isinstance(turn, str):
             return self._with(self.messages.push(task_message(turn, *parts)), None)
-        require("what is put into a dialog", turn, isinstance(turn, Prompt | Task), "a string or a Prompt")
+        require("the turn of a dialog", turn, isinstance(turn, Prompt | Task), "a string or a Prompt")
         prompt = turn.prompt if isinstance(turn, Task) else turn
         rendered = turn.render()
         message = task_message(rendered.text, *rendered.parts[1:], *parts)

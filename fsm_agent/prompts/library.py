@@ -55,7 +55,7 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
         >>> Prompts("examples")("hello").variables
         frozenset({'name'})
     """
-    require("what is registered", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
+    require("the prompt to register", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
     if "/" not in _checked(prompt.path):
         raise PromptError(
             f"path of the prompt: expected a root, such as {'root/' + prompt.path!r}, got {prompt.path!r}"

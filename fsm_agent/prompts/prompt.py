@@ -537,7 +537,7 @@ class Prompt(KnownArguments, Generic[Out]):
         text: Any = write(**values)
         if not isinstance(text, str):
             raise PromptError(
-                f"what on_{kind} of prompt {self.path!r} returned: expected a string, got {safe_repr(text)}"
+                f"the return value of on_{kind} of prompt {self.path!r}: expected a string, got {safe_repr(text)}"
             )
         return text
 
