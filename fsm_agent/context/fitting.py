@@ -459,7 +459,7 @@ def _has_result(message: Message, id: str) -> bool:
 def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> ErrorReport:
     means = f"after {', '.join(tried)}" if tried else "and no pass could shorten it"
     message = (
-        f"the request was not sent: it needs {required} tokens, and {hard - reserve} of hard={hard} are left beside"
+        f"the request was not sent: it needs {required} tokens, and {hard - reserve} of hard={hard} are left after"
         f" reserve={reserve}, {means}"
     )
     return ErrorReport(kind="BudgetExceeded", message=message, required=required, hard=hard, tried=tuple(tried))

@@ -257,7 +257,7 @@ def _relevant(
 def _score(score: Callable[[str, Message], float], query: str, message: Message) -> float:
     value = score(query, message)
     if not isinstance(value, int | float) or isnan(value):
-        raise UsageError(f"what score of relevant returned: expected a number, got {value!r:.80}")
+        raise UsageError(f"the return value of score of relevant: expected a number, got {value!r:.80}")
     return value
 
 

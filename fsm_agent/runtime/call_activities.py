@@ -162,7 +162,9 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
                 problem = usage.problem()
     if problem is not None:
-        what = f"what {method}() of the client {getattr(environment.client, 'name', environment.client)!r} returned"
+        what = (
+            f"the return value of {method}() of the client {getattr(environment.client, 'name', environment.client)!r}"
+        )
         raise UsageError(f"{what}: {problem}, got {safe_repr(reply)}")
     reply = without_halves(reply)  # as the journal stores it, so that a replay reads the same text
     if effect.is_priced or environment.prices is not None:
@@ -416,7 +418,7 @@ class ReconcileActivity(AskActivity):
     def outcome_of(self, answer: Any) -> Outcome | None:
         if answer is None or type(answer) in self.effect.outcomes:
             return answer  # type: ignore[no-any-return]
-        what = f"what reconcile of function {self.effect.call.name!r} returned"
+        what = f"the return value of reconcile of function {self.effect.call.name!r}"
         right = "Returned(text=…), FunctionFailed(text=…), RunAgain() or None"
         raise UsageError(f"{what}: expected {right}, got {answer!r:.200}")
 

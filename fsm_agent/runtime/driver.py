@@ -162,7 +162,7 @@ class Driver(ABC):
             if (other := self.process.driver) is not None and other() is not None:
                 raise UsageError(
                     f"{self.process} is already being driven, and a second driver would perform its effects twice;"
-                    " wait for the first, or make a process of your own with prepare() or restore()"
+                    " wait for the first, or make another process with prepare() or restore()"
                 )
             self.process.driver = weakref.ref(self)
         self.process.waits_inside = {}

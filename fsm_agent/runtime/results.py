@@ -363,7 +363,7 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
         return ProcessedResult(text)
     new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)
     if not isinstance(new.text, str):
-        raise UsageError(f"what the {kind} returned for {name}: expected a string or None, got {result!r:.80}")
+        raise UsageError(f"the return value of the {kind} for {name}: expected a string or None, got {result!r:.80}")
     for count in new[1:]:
         if count is not None and not is_whole(count, 0):
             raise UsageError(f"the {kind} counted {count!r:.80} tokens for {name}: expected a whole number from 0 on")
