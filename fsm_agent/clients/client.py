@@ -87,7 +87,7 @@ def named_client(model: str, **options: Any) -> Client:
     if colon and prefix in CLIENTS:
         made = CLIENTS[prefix](rest, **options)
         is_client = hasattr(made, "acomplete") and hasattr(made, "name")
-        require(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
+        require(f"the return value of make of the client {prefix!r}", made, is_client, "a Client", ConfigError)
         return made
     if colon and CLIENTS and prefix not in PROVIDERS:
         known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})

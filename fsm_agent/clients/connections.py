@@ -77,7 +77,7 @@ class LoopClient:
         else:
             client = own()
             is_client = isinstance(client, httpx.AsyncClient)
-            require("what `client` of a Network makes", client, is_client, "an httpx.AsyncClient", ConfigError)
+            require("the return value of client of a Network", client, is_client, "an httpx.AsyncClient", ConfigError)
         self._client = client
         self._connections = client.connections if isinstance(client, _Client) else None
 

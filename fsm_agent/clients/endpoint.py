@@ -265,7 +265,7 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
     if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
         raise ConfigError(f"{source}: expected a URL like 'https://host/v1', got {shown!r}")
     if url.userinfo:
-        raise ConfigError(f"{source} {shown!r} holds a user's name or password; pass it as api_key or in headers")
+        raise ConfigError(f"{source} {shown!r} contains a user name or password; pass it as api_key or in headers")
     path = url.path.rstrip("/")
     if not path or (provider.base_path_always and not _VERSION.search(path)):
         path += provider.base_path

@@ -258,7 +258,7 @@ class HttpExchange:
             case httpx.NetworkError():
                 return TimedOut(f"{self.shown_url!r} broke the connection and did not reply: {reason}")
             case httpx.RemoteProtocolError():
-                return BadReply(f"{self.shown_url!r} gave no HTTP reply: {reason}")
+                return BadReply(f"{self.shown_url!r} did not send an HTTP reply: {reason}")
         return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
     def _timeout_error(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:

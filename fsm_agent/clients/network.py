@@ -102,7 +102,10 @@ class Network(Value, frozen=True, kw_only=True):
             is_right = isinstance(own, httpx.AsyncClient) or callable(own)
             require("client", own, is_right, "an httpx.AsyncClient, or a function that makes one", ConfigError)
             if unused := OF_OWN_CLIENTS.intersection(differing(self)):
-                raise ConfigError(f"client would not use {min(unused)}; pass it to the httpx.AsyncClient instead")
+                raise ConfigError(
+                    f"client: expected no {min(unused)} with a client of your own, which ignores it; pass it to the"
+                    " httpx.AsyncClient"
+                )
 
     @property
     def secrets(self) -> frozenset[str]:

@@ -370,7 +370,7 @@ class Runs:
             UsageError: If neither an age nor a count is given, or one is negative.
         """
         if max_age_s is None and keep is None:
-            raise UsageError("prune() needs to know which runs to delete: pass max_age_s=30 * 86400 or keep=1000")
+            raise UsageError("prune: expected max_age_s or keep, got neither; pass max_age_s=30 * 86400 or keep=1000")
         for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
             require(name, value, value is None or is_amount(value), "a number from 0 on")
         before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
@@ -498,7 +498,9 @@ def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Head
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))
     if not isinstance(dialog, Injected):
-        raise UsageError(f"what redact returned for the messages of the seed: expected an Injected, got {dialog!r:.80}")
+        raise UsageError(
+            f"the return value of redact for the messages of the seed: expected an Injected, got {dialog!r:.80}"
+        )
     seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={}, summary=None)
     if edit := bytes(header.edit):
         header = header.changed(edit=msgspec.Raw(to_json(redact(from_json(edit, Outcome))).encode()))
