@@ -93,8 +93,8 @@ class FakeClock:
             UsageError: Always.  The default clock of a `Script` returns the system's clock instead.
         """
         raise UsageError(
-            "clock: expected the system's, since the store outlives this process, got a FakeClock; leave it out, or"
-            " use MemoryStore() or SqliteStore(path, clock=clock.now)"
+            "clock: expected the system's clock, since the store outlives this process, got a FakeClock; leave it out,"
+            " or use MemoryStore() or SqliteStore(path, clock=clock.now)"
         )
 
 

@@ -40,8 +40,8 @@ def engine_of(name: str, worker: Worker) -> Engine:
     require("engine", name, name in ("dbos", "temporal"), "'dbos' or 'temporal'")
     store = worker.runs.store
     if not isinstance(store, PostgresStore) or store.address.engine != name:
-        right = f"open postgresql://…?engine={name}, also where runs are begun or answered"
-        what = f"expected a store that tells it which runs are due, got {safe_repr(store)}"
+        right = f"open postgresql://…?engine={name}, also in processes that begin or answer runs"
+        what = f"expected a Postgres store with engine={name} in its address, got {safe_repr(store)}"
         raise UsageError(f"engine {name!r}: {what}; {right}")
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("engine 'temporal': expected a store with sessions, got one with pooled=yes; leave pooled out")

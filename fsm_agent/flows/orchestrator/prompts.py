@@ -49,7 +49,7 @@ def _template(what: str, given: Any, replaced: str) -> str:
     require(what, given, isinstance(given, Prompt | str), "a string or a Prompt", FlowError)
     prompt = Prompt(given) if isinstance(given, str) else given
     if more := [key for key in KEYS if getattr(prompt, key) != getattr(_BARE, key)]:
-        raise FlowError(f"{what}: expected a template alone, got {more[0]} as well; the table says what is asked for")
+        raise FlowError(f"{what}: expected only a template, got {more[0]} as well; the table decides what is asked for")
     if unknown := sorted(prompt.variables - variables(replaced)):
         known = ", ".join(sorted(variables(replaced))) or "none"
         given = f"{{{{ {unknown[0]} }}}}{guess(unknown[0], variables(replaced))}"
