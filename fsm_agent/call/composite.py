@@ -128,7 +128,7 @@ class CompositeProcess(BaseProcess, ABC):
         self.forget_children()
 
     def forget_children(self) -> None:
-        """Drop the objects and cached effects of the children.  They are made again on demand."""
+        """Drop the objects and cached effects of the children.  They are made again when needed."""
         # Objects are kept from step to step because they have caches.
         self._children: dict[str, Process] = {}
         self._child_effects = {}

@@ -4,8 +4,8 @@ The inner call performs the effect that runs the function.  It starts when the f
 such as ``run:2.0/…``, and its end is the function's outcome.  So its questions suspend the outer call, and its record
 is part of the outer record, in snapshots and journals.
 
-An agent that takes over the dialog is a child, too, named after the handoff: ``to:billing/…``.  Its end is the end of
-the call.
+An agent that takes over the dialog is also a child.  Its name comes from the handoff: ``to:billing/…``.  When it ends,
+the call ends.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Process(Protocol):
         """
 
     def owner(self, key: str) -> Owner:
-        """Return the process that waits for the effect with this key: this one or a descendant."""
+        """Return the process that waits for the effect with this key: this process or a descendant."""
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
         """Return the rows of a step or of an outcome; see `BaseProcess.explain`."""

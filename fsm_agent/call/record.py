@@ -414,7 +414,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def is_looping(self) -> bool:
-        """True if the number of identical rounds is a multiple of the limit, so that the loop is reported."""
+        """True if the number of identical rounds is a multiple of the limit.  The loop is then reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 

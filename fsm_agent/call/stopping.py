@@ -154,7 +154,7 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these conditions does.  The first condition that stops the call gives the reason.
+    """Stop when any of these conditions would stop the call.  The first of them gives the reason.
 
     Raises:
         UsageError: If a condition is not callable.

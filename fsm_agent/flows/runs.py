@@ -181,7 +181,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier.
                 A cancellation ends it at once.
             priority: From -100 to 100.  Workers take a due run with the highest priority first.
-            service: The name of the `RunFollower` that drives the run, or empty for workers.
+            service: The name of the `RunFollower` that drives the run.  If empty, workers drive it.
 
         Raises:
             UsageError: If the flow has no store, or a store cannot keep one of the options.
@@ -362,8 +362,9 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Args:
             run_id: The name of the run.
-            step: The number of a journal entry, as in ``fsm-agent runs show``, with 0 before the first; the name of a
-                step that the run has just entered, such as ``"review#3"``; or None for the run as it is stored.
+            step: The number of a journal entry, as in ``fsm-agent runs show``, or 0 for the run before its first entry.
+                Or the name of a step that the run has just entered, such as ``"review#3"``.  None for the run as it is
+                stored.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
 

@@ -242,7 +242,7 @@ class CallState(_Failing[D, A]):
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
-        """The prompt of the calls, unless the agent or the task has a suitable prompt."""
+        """The prompt that calls use unless the agent or the task has a suitable prompt."""
         return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:

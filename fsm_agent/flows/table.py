@@ -171,7 +171,8 @@ def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
     """Return a row for a cancellation in every state that has no row for it; see `LiveState.cancelled`.
 
-    In the target, and in the states after it, a run stays where it is, so that a compensation does not begin again.
+    A run that is already in the target, or in a state after it, stays there, so that a compensation does not begin
+    again.
 
     Args:
         to: The state that follows.
@@ -304,7 +305,7 @@ class TableEntry(NamedTuple):
 
     @property
     def guard(self) -> str:
-        """The name of the guard, or empty without a guard."""
+        """The name of the guard, or an empty string without a guard."""
         if self.row is None:
             return ""
         return self.row.rule if self.row.guard is None else self.row.guard.__name__

@@ -256,8 +256,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """Return a run of this flow from its `FlowRun.snapshot`.
 
         Raises:
-            SnapshotError: If the document is damaged or belongs to another flow, if its state no longer exists, or if
-                it holds the approval of a function that no longer exists or now has other parameters.
+            SnapshotError: If the document is damaged or belongs to another flow, its state no longer exists, or it
+                approves a function that no longer exists or now has other parameters.
         """
         run = restore(document, self._flow, self._run_context(deps, clients), signing_key=signing_key)
         if (problem := lost_approval(run)) is not None:

@@ -89,7 +89,7 @@ class Job:
         looped: How often a loop was repeated.
         redesigns: How many retries and redesigns there were.
         executed: How many steps succeeded, counting each repetition.
-        failed: The step that failed last, or empty if the last step succeeded.
+        failed: The step that failed last.  Empty if the last step succeeded.
         error: The reason for the failure.
         loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.

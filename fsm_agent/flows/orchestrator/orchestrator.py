@@ -295,10 +295,10 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     them; see `extended`.
 
     Args:
-        agents: The agents that do the steps, with different names: `Agent`s and `AgentBase`s; plain or coroutine
-            functions of the task; a `Function` of one text, such as ``flow.as_function(…)``; objects with an
-            ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Any other code is
-            called again if the run is resumed before it has returned.
+        agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
+            or coroutine function of the task, a `Function` of one text, such as ``flow.as_function(…)``, or an object
+            with an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Any other
+            code is called again if the run is resumed before it has returned.
         blueprint: A guide for the planner, as a text or `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.

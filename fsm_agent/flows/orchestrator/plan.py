@@ -68,7 +68,7 @@ class Step:
         intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
             ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name means the earlier step
             that shares the most words with it, or the latest of several.
-        assigned_agent: The name of an agent, or empty for the agent whose description shares the most words with the
+        assigned_agent: The name of an agent.  If empty, the agent whose description shares the most words with the
             step.
         expected_output: What the output should be.
         requires_validation: Whether the validator checks the output.  FAIL makes the step fail.
@@ -372,7 +372,10 @@ class Texts:
                 self._with.setdefault(word, []).append(number)
 
     def best(self, wanted: str) -> str | None:
-        """Return the name of the text with the most of the wanted words, or the last of several, or None."""
+        """Return the name of the text that has the most wanted words, or None.
+
+        If several texts tie, return the last of them.
+        """
         counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
         return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
 
@@ -427,8 +430,8 @@ class Output:
     def says(self, word: str) -> bool:
         """Return whether the output says a word: as the last line, as its value, or as a field.
 
-        The word must stand alone.  Case and surrounding marks do not matter.  A true field whose name is the word
-        counts, too.  No output says an empty word.
+        The word must stand alone.  Case and surrounding marks do not matter.  A field that has the word as its name and
+        is true counts, too.  No output says an empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
