@@ -225,7 +225,10 @@ class LeaseLocks:
             return is_dead
 
     def end(self, is_used: Callable[[str], bool]) -> None:
-        """Unlock this instance.  Its file stays while it has leases, so that others can tell that it is dead."""
+        """Unlock this instance.
+
+        The file stays while the instance has leases, so that others can tell that the instance is dead.
+        """
         with self._lock:
             if self._instance and not is_used(self._instance):
                 self._remove(self._instance)

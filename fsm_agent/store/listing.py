@@ -256,7 +256,7 @@ class RunWatcher:
         """Return a future that is done once there is news of a run, or the store fails.  Cancel it to stop waiting.
 
         Args:
-            run: The name of the run, or empty for the run that was changed last.
+            run: The name of the run.  If empty, the run that was changed last.
             is_news: Called with the stored run, or with None if no run exists.  Returns whether this is the awaited
                 news.
         """

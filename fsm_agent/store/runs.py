@@ -54,8 +54,8 @@ class Runs:
         redact: A pure function that is applied to each outcome before it is used.  It returns an outcome of the same
             kind.  Whatever it removes reaches neither the store nor the model.
         lease_s: How long a lease lasts, in seconds.  A live holder renews it.
-        patience_s: The longest wait, in seconds, for which a driver keeps the run, such as the wait before a request is
-            repeated.  For longer waits, it gives the run back.  None for no limit.
+        patience_s: The longest wait, in seconds, during which a driver keeps the run, for example before it repeats a
+            request.  Before a longer wait, it gives the run back.  None for no limit.
         read_only: Whether to open the store for reading only.  The store must already exist, and each write raises
             `ReadOnly`.
 
@@ -147,7 +147,8 @@ class Runs:
             name: The name of the fork, or None for a new name.
             factory: How the process is made, or None to fork without the code of the agent.
             by: The person who forks the run; shown to people.
-            edit: An outcome after the common entries, as JSON without a time, or empty.  It needs a factory.
+            edit: An outcome to add after the common entries, as JSON without a time.  Empty for no outcome.  It needs a
+                factory.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -183,8 +184,8 @@ class Runs:
             by: The person who answers; shown to people.
             at_s: The Unix time for answers without a time, or None for now.
             typed: Keys of answers that the types of their states have already encoded.  Their schemas are not checked.
-            signal_id: An id for a single answer, such as the id of a payment, or empty.  Posting the answer again under
-                this id changes nothing, even after the run has ended.
+            signal_id: An id for a single answer, such as the id of a payment.  Empty for no id.  Posting the answer
+                again under this id changes nothing, even after the run has ended.
             content: The text to compare when an answer is repeated; by default, its key and its outcome.
 
         Raises:

@@ -381,7 +381,7 @@ class Store(Protocol):
 
         A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
         A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it is due at
-        once or in vain.
+        once or ``is_in_vain``.
 
         Repeating an append changes nothing if no other claim came in between.  The repetition has the same lease, ``n``
         and lines, and a suspension if the first append had one.
@@ -443,11 +443,11 @@ class Store(Protocol):
 
         Args:
             run: The name of the run.
-            key: The key of the open question that the signal answers, or empty if it answers no question.
+            key: The key of the open question that the signal answers.  Empty if it answers no question.
             body: The text of the signal.
             by: The person who sends it; shown to people.
-            signal_id: An id, or empty.  A run accepts one signal with each id.  Repeating it changes nothing and raises
-                none of the errors below.
+            signal_id: An id for the signal, or an empty string.  A run accepts only one signal with each id.  Sending
+                it again changes nothing and raises none of the errors below.
             content: The text to compare when a signal is repeated; by default, the body.
 
         Raises:

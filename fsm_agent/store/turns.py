@@ -77,7 +77,7 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
 
     Args:
         journals: The journals of the runs.
-        run: The name of the run, or empty for the start of the conversation.
+        run: The name of the run.  If empty, the start of the conversation.
         conversation: The name of the conversation, for errors.
         known: A cache with one dialog, by the name of its run.  It is updated with the newest dialog that can no longer
             change.
