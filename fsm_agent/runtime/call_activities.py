@@ -535,7 +535,8 @@ def time_left(call: AgentCall, environment: Environment) -> float | None:
 def log_problem(call: AgentCall) -> None:
     """Log the exception that the parser raised for the latest reply, and drop its traceback.
 
-    A `ValueError`, with which the parser refuses an answer, is logged at DEBUG, any other exception at WARNING.
+    A `ValueError` means that the parser refused the answer, and is logged at DEBUG.  Other exceptions are logged at
+    WARNING.
     """
     problem = call.problem
     if problem is None:

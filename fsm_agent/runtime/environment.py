@@ -248,7 +248,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         new_id: Returns the id of a new call.
         random: Returns a number from 0 to 1, for the jitter of waits.
         prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's
-            name, with ``"*"`` for all others.  With it, the `Usage` of replies has their cost.  By default, only calls
+            name, with ``"*"`` for all others.  The `Usage` of a reply then includes the cost.  By default, only calls
             with a budget in dollars have costs, from the known prices.
         results: The pipeline for results of functions before the model sees them.
         name: The name of the agent or flow, for observers.

@@ -43,7 +43,7 @@ from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 def is_in_doubt(process: Process) -> bool:
-    """Return whether the outcome of a function is unknown, in a process at rest or in one nested in it."""
+    """Return whether the outcome of a function is unknown, in a process at rest or in a nested process."""
     return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 

@@ -63,8 +63,8 @@ class Worker:
         deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes
             them for each run.  It takes the name of the agent, the ``extra`` of the run, and the user who asked.
         prompts: Prompts that were passed with tasks.  They are found by their paths.
-        patience_s: The longest wait, in seconds, for which a run is kept, such as the wait before a request is
-            repeated.  For longer waits, the run rests in the store.
+        patience_s: The longest wait, in seconds, during which a run is kept, for example before a request is repeated.
+            During a longer wait, the run rests in the store.
         store_patience_s: How long the store may fail before the worker gives up, in seconds.
         drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds.
             After that they are interrupted and given back.  None for no limit.
