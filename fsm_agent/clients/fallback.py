@@ -43,7 +43,7 @@ class FallbackClient(SyncVerbs):
     The ``served_by`` of a reply names the client that gave the reply.  A stream can fall back only before its first
     delta.  An `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, for example for a
     missing key, is raised at once.  When all clients fail, the last error is raised.  Its message names the other
-    errors, and it is retryable if any of them was.
+    errors, and it is retryable if any of the errors was.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.

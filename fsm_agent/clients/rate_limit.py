@@ -1,8 +1,7 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
 pyrate-limiter does not fit: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
-large ones from another loop, refuses a request that needs more than a minute's tokens, and does not accept another
-clock.
+large requests from another loop, refuses requests above a minute's tokens, and accepts no other clock.
 """
 
 from __future__ import annotations

@@ -543,8 +543,8 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     """Register a provider under its name, in this process.
 
     Raises:
-        ConfigError: If the name is taken and ``overwrite`` is False; if the name has characters other than lower-case
-            letters, digits, "-", "_" and "."; if ``codec`` is not a codec; or if both wires have the same name.
+        ConfigError: If the name is taken and ``overwrite`` is False, or the name has characters other than lower-case
+            letters, digits, "-", "_" and ".".  Also if ``codec`` is not a codec, or both wires have the same name.
 
     Examples:
         >>> from fsm_agent.clients import client_for

