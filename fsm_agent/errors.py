@@ -131,7 +131,7 @@ class OutcomeError(UsageError):
     """The call does not wait for this outcome.  The call is unchanged.
 
     Attributes:
-        problem: What is wrong with an answer, for the person who gave it, or "" if unknown.
+        problem: The problem with an answer, for the person who gave it, or "" if unknown.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")

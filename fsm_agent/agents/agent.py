@@ -225,7 +225,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def client(self) -> Client:
-        """The client that sends requests.  If ``model`` is a name, it is created on first use."""
+        """The client that sends requests.  For a model name, the client is created on first use."""
         return self._client_of(self.model)
 
     @cached_property

@@ -147,7 +147,7 @@ AGENTS: Registry[type[AgentBase[Any]]] = Registry(
 
 
 def kind_name(agent_type: str | Enum | None) -> str:
-    """Return an ``agent_type`` as a string, or "" if the class has none."""
+    """Return an ``agent_type`` as a string.  "" if the class does not set it."""
     return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
 
 
@@ -219,7 +219,7 @@ def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfi
 
 
 def _class_of(config: AgentConfig, agent_type: str) -> Any:
-    """Return the class of a kind, which is ``agent_type`` or the configuration's."""
+    """Return the class for ``agent_type``, or for the kind in the configuration."""
     kind = agent_type or config.value("agent_type", "")
     if not kind:
         listed = ", ".join(sorted(AGENTS)) or "none"
@@ -314,9 +314,9 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, and its
     annotation is the output type.  If it raises, the call fails.  The call's usage includes the tokens of the
-    sub-agents.  The method is plain Python: after a crash it starts again, and it cannot wait for a person.  If you
-    need that, write a flow with the same agents: ``flow.bound(team.agents)``.  A ``call`` method, as other libraries
-    require, also works and becomes ``answer``.
+    sub-agents.  The method is plain Python: after a crash it starts again, and it cannot wait for a person.  For these,
+    write a flow with the same agents: ``flow.bound(team.agents)``.  A ``call`` method, as other libraries require, also
+    works and becomes ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
@@ -330,7 +330,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
         expertise: What the agent can do.  It is the system prompt if no other is given.  With a single sub-agent, this
             also applies to the sub-agent.
-        description: A short form of the expertise, for choosing among agents; by default its beginning.
+        description: A short form of the expertise, for choosing among agents.  The default is the beginning of the
+            expertise.
         capabilities: What the agent can do, as a list.
         agents: The sub-agents by name, or the agent itself without a group.
 
@@ -526,7 +527,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         ``client`` or ``model`` is given.
 
         Args:
-            client: A client for all sub-agents of the copy, or one for each; see the class.
+            client: A client for all sub-agents of the copy, or a mapping with one for each; see the class.
             overrides: Configuration keys that replace this agent's.
 
         Raises:

@@ -54,7 +54,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
     """The results of many tasks, in the order of the tasks.
 
     Args:
-        items: One item for each task that was started.
+        items: The results, one for each task that was started.
 
     Examples:
         >>> results = Agent(Script(by={"2 + 2": "4", "3 + 3": "6"})).map(["2 + 2?", "3 + 3?"])

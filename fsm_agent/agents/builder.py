@@ -38,7 +38,7 @@ class PromptResolver:
     """The functions and the output type that an agent adds to the prompts of its calls.
 
     Attributes:
-        is_fixed: Whether the functions are the same in every call.
+        is_fixed: Whether every call has the same functions.
     """
 
     __slots__ = ("_finalizer", "_functions", "_output", "_prompt", "_resolved", "is_fixed")

@@ -346,8 +346,8 @@ class AgentConfig(SubAgentConfig):
         """Return the error for a mistake in this configuration, without the values of variables.
 
         Args:
-            keys: The keys that lead to the mistake.
-            text: What follows the keys in the message, such as ": expected 0 or more, got -1".
+            keys: The path of keys to the mistake.
+            text: The text after the keys in the message, such as ": expected 0 or more, got -1".
         """
         return _error(self._file, self._given(), [(keys, text)])
 
@@ -414,7 +414,7 @@ def _dotted(keys: Keys) -> str:
 
 
 def _problem(item: Any) -> Problem:
-    """Return a problem that pydantic found, in our words."""
+    """Translate a problem that pydantic found into our words."""
     keys: Keys = item["loc"]
     if item["type"] == "value_error":
         return keys, str(item["ctx"]["error"])
@@ -438,7 +438,7 @@ def _keys_beside(keys: Keys) -> list[str]:
 
 @contextmanager
 def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
-    """Add the position in the configuration to errors raised inside."""
+    """Add the position in the configuration to errors that are raised inside the block."""
     try:
         yield
     except (UsageError, TypeError) as error:
@@ -528,7 +528,7 @@ class SubAgent:
         return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _table(self, key: str, kind: type[Value], preset: Mapping[str, Any]) -> Any:
-        """Return a value whose fields come from the class, then from outer tables, then from inner ones."""
+        """Return a value whose fields come from the class, outer tables and inner tables.  Later ones win."""
         in_code = self._in_code.get(key)
         tables = [{} if in_code is None else getattr(AgentConfig.of({key: in_code}), key)]
         tables += [getattr(layer, key) for _, layer in reversed(self._layers)]

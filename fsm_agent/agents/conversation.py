@@ -43,7 +43,7 @@ class Conversation(CallVerbs[Deps, Out]):
     in either case.  See `fsm_agent.store.turns`.
 
     Args:
-        agent: The agent that answers.  Another agent may continue the conversation at any time.
+        agent: The agent that answers.  Another agent may continue the conversation later.
         name: The name in the store.
         keep: Passes that choose what each turn inherits from earlier turns, or None for the agent's passes.
 
@@ -79,7 +79,7 @@ class Conversation(CallVerbs[Deps, Out]):
 
         Raises:
             StoreError: If the store failed, or a needed run was deleted.
-            JournalError: If a needed run is damaged or forged.
+            JournalError: If the journal of a needed run is damaged or forged.
         """
         return self._dialog(self._runs.store.head(self.name))
 
@@ -88,7 +88,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return await asyncio.to_thread(self.read)
 
     def usage(self) -> Usage:
-        """Return the tokens of all ended turns, including turns without an answer.
+        """Return the tokens used by all turns that have ended, including turns without an answer.
 
         `Price.cost_pico_usd` computes their cost.
         """
@@ -96,7 +96,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return turn_of(self._runs.journals, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
-        """Return the runs, newest first, back to the first deleted one.
+        """Return the runs, newest first.  The list ends at a deleted run.
 
         Args:
             limit: The maximum number of runs, or None for all.

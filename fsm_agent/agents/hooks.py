@@ -233,7 +233,7 @@ class Metrics:
 
     For a single call, pass ``metrics.on_event`` as the sink of `Agent.run`.  You can add metrics: ``one + other`` and
     ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those from another
-    process.  Replies and functions are counted where they happen.  Metrics are thread-safe.
+    process.  Replies and functions are counted in the process in which they happen.  Metrics are thread-safe.
 
     Attributes:
         prices: Prices by model name, with ``"*"`` for all others.  Without a price, the cost of a reply comes from its
@@ -245,7 +245,7 @@ class Metrics:
         replies: The number of replies from models, including pruned ones.
         usage: The tokens of the replies.
         cost_pico_usd: The cost of the replies, in trillionths of a dollar.
-        unpriced_tokens: The tokens of replies without a known price, which the cost does not include.
+        unpriced_tokens: The tokens of replies without a known price.  The cost does not include them.
         functions: The metrics of each function, by name.
         states: The seconds in each state, for ended calls.
 

@@ -160,7 +160,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
 
 
 class _PreparedOptions(_UnstoredOptions[Deps], total=False):
-    """The options of a call, except ``after``, which has a wider type in `submit`."""
+    """The options of a call without ``after``, because `submit` accepts more types for it."""
 
     extra: Mapping[str, Any] | None
     by: str
@@ -264,7 +264,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
 
 
 class AgentChanges(_AgentOptions[Deps], total=False):
-    """The arguments of `Agent.changed`, except ``output``, which has its own type."""
+    """The arguments of `Agent.changed` without ``output``, which has a separate type."""
 
     name: str
 

@@ -172,7 +172,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def returned_type(function: Any, output: Any) -> Any:
-    """Return the type in a function's return annotation, or ``output`` without one."""
+    """Return the type in a function's return annotation, or ``output`` if there is no annotation."""
     written = inspect.unwrap(function)
     annotation = getattr(written, "__annotations__", {}).get("return", Any)
     try:

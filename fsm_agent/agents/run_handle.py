@@ -63,7 +63,7 @@ class RunHandle(Generic[Result]):
         Raises:
             RunUnknown: If the run no longer exists.
             JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and takes different steps since the run last rested.
+            ReplayError: If the code has changed since the run last rested, and now takes different steps.
         """
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
@@ -86,7 +86,7 @@ class RunHandle(Generic[Result]):
             CallFailed: If the run ended without an output.  For a flow, `FlowFailed`.
             CallSuspended: If the run waits for a person; use `answer`.  For a flow, `FlowSuspended`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the run is stuck because its workers' code has changed and takes different steps.
+            ReplayError: If the run is stuck because the code of its workers has changed and now takes different steps.
             JournalError: If the journal is damaged, foreign or forged.
         """
         ends_s = _end_of(timeout_s)
@@ -129,7 +129,8 @@ class RunHandle(Generic[Result]):
         Raises:
             CallFailed: If the run ended without an output.  It is raised after `Done`.  For a flow, `FlowFailed`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the code takes different steps since the run last rested.  It is raised at the end.
+            ReplayError: If the code has changed since the run last rested, and now takes different steps.  It is raised
+                at the end.
             JournalError: If the journal is damaged, foreign or forged.
         """
         follower = self._follower()

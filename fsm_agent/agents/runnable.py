@@ -105,7 +105,7 @@ class Runnable(ABC):
     Attributes:
         name: The name by which stored runs find it.
         _process_type: The class of its processes.
-        _reads_store: Whether `prepare` reads the store, as it does for a conversation.
+        _reads_store: Whether `prepare` reads the store.  A conversation does.
     """
 
     name: str

@@ -55,7 +55,10 @@ class BoundRuns:
 
     @cached_property
     def all(self) -> Runs:
-        """All runs in the store, of every agent and flow.  You can list, answer, cancel, retry, export and delete them.
+        """All runs in the store, of every agent and flow.
+
+        You can list, answer, cancel, retry, export and delete
+        them.
 
         Raises:
             UsageError: If the agent or flow has no store.
@@ -308,7 +311,8 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
-            args: The settings of the call.  For this and the following options, None keeps what the run began with.
+            args: The settings of the call.  For this and the following options, None keeps the value with which the run
+                began.
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
             model: See `Agent.call`.
@@ -323,7 +327,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             NotAsked: If the run does not ask this question.
             OutcomeError: If the run asks several questions and a single outcome was given.  The error lists the keys.
             AlreadyAnswered: If another answer came first.
-            ReplayError: If the code has changed and makes different decisions since the run last rested.
+            ReplayError: If the code has changed since the run last rested, and now makes different decisions.
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for another answer.
         """
@@ -401,13 +405,13 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Return the call of a stored run, rebuilt from its whole journal.  Every entry is verified.
+        """Rebuild the call of a stored run from its whole journal, and return it.  Every entry is verified.
 
         It takes the options of `resume`.
 
         Raises:
             JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and makes different decisions.
+            ReplayError: If the code has changed and now makes different decisions.
         """
         call: AgentCall[Out] = self.all.replay(
             run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -440,7 +444,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
             JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and makes different decisions up to this step.
+            ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         call: AgentCall[Out] = self.all.at(
             run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
@@ -461,7 +465,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> str:
-        """Create another run that continues from a step of a stored run, and return its name.
+        """Create a new run that continues from a step of a stored run, and return the new run's name.
 
         ``resume(name)`` drives the fork, also from another agent with the same name but another model or other
         functions.  Earlier steps are not repeated; later steps are.  The fork of a turn does not belong to a
@@ -475,7 +479,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             RunExists: If another run has the fork's name.
             UsageError: If the run has no such step, or the step is inside a function that must not run twice.
             JournalError: If the journal is damaged, foreign or forged.
-            ReplayError: If the code has changed and makes different decisions up to this step.
+            ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)

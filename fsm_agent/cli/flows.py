@@ -186,7 +186,7 @@ def answer(
 def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Iterator[tuple[Flow[Any], str]]:
     """Yield the flow with its store, and the option that names the store, with a leading space.
 
-    The option is "" for a store that code creates, because the flow has it in every command.
+    For a store that code creates, the option is "", because every command finds the store through the flow.
     """
     if store is None and isinstance(flow.store, str | PathLike):
         store = os.fspath(flow.store)

@@ -104,7 +104,7 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return a context with the runs of a store, which is created if missing.  Without a name, the context has None."""
+    """Return a context manager for the runs of a store, or for None without a name.  A missing store is created."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 

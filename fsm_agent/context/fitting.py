@@ -45,13 +45,13 @@ _CHARACTERS = 3  # per token, for the length of the text that a summarizer is sh
 
 
 class Shown(NamedTuple):
-    """What a request shows, or the extra request that precedes it.
+    """The visible part of a request, or the extra request that must come first.
 
     Attributes:
         request: The request.
         refusal: Why the request must not be sent, or None.
-        summary: The extra request that has to be made first, or None.
-        use: What the record keeps of the request, or None if nothing was counted.
+        summary: The extra request that must come first, or None.
+        use: The part of the request that the record keeps, or None if no tokens were counted.
     """
 
     request: Request
@@ -376,7 +376,7 @@ class View:
     # For the call and its driver
 
     def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the latest request of a record showed, or None if it was not counted."""
+        """Return what the latest request of a record showed, or None if its tokens were not counted."""
         return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:

@@ -276,7 +276,7 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
-        """Return why these arguments are invalid, in words for the model, or None if they are valid."""
+        """Return an error message for the model if these arguments are invalid, and otherwise None."""
         try:
             self._validate(object_text(arguments_json))
         except REFUSALS as error:

@@ -360,7 +360,7 @@ class Passing(Value, frozen=True, kw_only=True):
 
 
 class Description(Value, frozen=True, kw_only=True):
-    """A callable as it is described to a model."""
+    """The description of a callable for a model."""
 
     name: str
     text: str
@@ -510,7 +510,7 @@ def _deps_type(
 
 
 def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the type of deps of a function of data and a context, as fields of `Passing`, or empty."""
+    """Return the deps type of a function that takes data and a context, as fields of `Passing`, if any."""
     target, signature = _find_docstring(call)[0], inspect.signature(call)
     parameter = [*signature.parameters.values()][1]
     annotation, scope = parameter.annotation, _scope(call, target)

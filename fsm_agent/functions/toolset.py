@@ -227,7 +227,7 @@ class Toolset(Generic[Deps]):
         return picked
 
     def only(self, *names: str) -> Toolset[Deps]:
-        """Return only these functions: ``search`` keeps all versions, and ``search@1`` keeps a single one.
+        """Return only the named functions: ``search`` keeps all versions, and ``search@1`` keeps a single one.
 
         If several versions of one name are listed, each is offered, as ``search_v1`` and ``search_v2``.
         """
@@ -248,7 +248,7 @@ class Toolset(Generic[Deps]):
         return self._with(_renamed(entries, new))
 
     def without(self, *names: str) -> Toolset[Deps]:
-        """Return all functions except these.  ``search@1`` removes a single version."""
+        """Return all functions except the named ones.  ``search@1`` removes a single version."""
         out = {entry.reference for name in names for entry in self._select(name)}
         return self._with([entry for entry in self._entries if entry.reference not in out])
 

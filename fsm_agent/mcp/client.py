@@ -51,7 +51,7 @@ def result_value(result: CallToolResult) -> str | list[Piece]:
 
 
 def error_text(result: CallToolResult) -> str:
-    """Return the text of a tool's error, or "" if it has none."""
+    """Return the text of a tool's error, or "" without text."""
     value = result_value(result)
     return value if isinstance(value, str) else "\n".join([piece for piece in value if isinstance(piece, str)])
 

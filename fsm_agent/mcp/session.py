@@ -370,7 +370,9 @@ class Session:
         self.tools = None
 
     async def _follow(self, client: Client) -> bool:
-        """Subscribe to changes of the tools.  Return True if the protocol needs that, as it does since 2026-07-28.
+        """Subscribe to changes of the tools.  Return True if the protocol needs a subscription.
+
+        It does since 2026-07-28.
 
         Servers with older versions send notifications without a subscription.
         """
@@ -502,7 +504,7 @@ class Connection:
         return session.tools if session is not None and self._is_live(session) else None
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Return the tools of the server, which is started if needed."""
+        """Return the tools of the server.  Start the server if needed."""
         with masked_logs(self.target.transport.secrets):
             return await self._tools_of(await self._live())
 
@@ -571,7 +573,7 @@ class Connection:
         return is_mine(session.home) and not session.has_ended
 
     async def _understood(self, error: Exception, session: Session, tool: str | None = None) -> FsmAgentError:
-        """Return the error for one of a call of a tool, or without a tool, of the list of them."""
+        """Return our error for an error in a call of a tool.  Without a tool, the error concerns the list of tools."""
         if isinstance(error, FsmAgentError):
             return error
         if _is_closed(error):

@@ -91,7 +91,7 @@ class _Reader:
         return item
 
     def check_end(self) -> None:
-        """Check that the list does not end between the results of a round.  It may end with the calls."""
+        """Check that no results are missing in the last round.  A list that ends with function calls is valid."""
         if self._open and self._has_results:
             raise UsageError(
                 f"the messages: expected a result of the call {next(iter(self._open))!r} at the end, got none"

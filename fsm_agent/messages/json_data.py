@@ -83,7 +83,7 @@ def type_of(kind: type[Any]) -> str:
 
 
 def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
-    """Return fields as JSON data, with long strings cut and secrets masked, except in the fields named in ``exact``."""
+    """Return fields as JSON data, with long strings cut and secrets masked.  Fields in ``exact`` stay unchanged."""
     shown = {name: _cut(json_data(value)) for name, value in fields.items() if name not in exact}
     masked = json.loads(masked_arguments(json.dumps(shown)))
     return {name: json_data(value) if name in exact else masked[name] for name, value in fields.items()}

@@ -232,7 +232,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     @property
     def text(self) -> str | None:
-        """The contents, or None if they are not text or are not loaded."""
+        """The contents as text, or None if the document is not text or is not loaded."""
         return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
 
 
@@ -429,7 +429,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
-        """Return a message of strings and other parts, in this order.
+        """Return a message made of strings and other parts, in the given order.
 
         Raises:
             UsageError: If there is no such role, or a part has another type.
@@ -536,7 +536,7 @@ class HistorySummary(Value, frozen=True):
     failed_at: int = -1  # the length of the dialog when the next summary failed, or -1
 
     def inherited(self, shift: int = 0) -> HistorySummary | None:
-        """Return the summary for the next call of the dialog, or None if there is no summary yet.
+        """Return the summary for the next call of the dialog, or None if there is none yet.
 
         Args:
             shift: How many messages were added at the beginning.

@@ -225,7 +225,7 @@ class ActionSet(Parser[list[A]]):
         return self.prompt.render(**values).text
 
     def read(self, source: ParserInput) -> Parsed[list[A]]:
-        """Return the actions in an answer in order, and the repairs that it needed.
+        """Return the actions of an answer, in order, and the repairs that were needed to read them.
 
         Raises:
             ParseError: If an action is unreadable and the set is strict, or the answer is cut off or too long.

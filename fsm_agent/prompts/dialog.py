@@ -47,7 +47,7 @@ class Dialog(Sequence[Message]):
             default, it uses the agent's.  It is not saved.
         system_args: The values for the agent's system prompt, which is the first message.  Empty if the prompt has no
             variables, and None if no agent added the first message.  They are not saved.
-        governed_by: The path of handoffs to the agent that has taken over the dialog, or "" without a handoff.
+        governed_by: The handoffs that led to the agent that now has the dialog, as a path.  "" without a handoff.
         summary: A summary that replaces the oldest messages in requests.  It is not saved.
 
     Examples:
@@ -100,8 +100,8 @@ class Dialog(Sequence[Message]):
         """Return this dialog with a user turn added.
 
         Args:
-            turn: Text, which is used literally, or a prompt, with values if it has variables:
-                ``put(order(letter="…"))``.  A prompt becomes the `top_prompt`.
+            turn: Literal text, or a prompt, with values for its variables: ``put(order(letter="…"))``.  A prompt
+                becomes the `top_prompt`.
             parts: Images and other parts that follow the text.
 
         Raises:

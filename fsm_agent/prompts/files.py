@@ -52,7 +52,7 @@ class Names:
         self.names: Mapping[str, Any] = names or {}
 
     def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
-        """Return the object with this name, which is a given name, one of ``known``, or ``module:name``."""
+        """Return the object with this name: a given name, a name in ``known``, or ``module:name``."""
         if not isinstance(name, str):
             raise PromptError(f"expected 'module:name', got {safe_repr(name)}")
         both = {**(known or {}), **self.names}
@@ -102,7 +102,7 @@ Lookup: TypeAlias = Callable[[str, tuple[str, ...]], Prompt[Any]]  # a prompt by
 
 
 def handler_file(file: Path, kind: str) -> Path | None:
-    """Return the file of the handler of this kind, which is next to the prompt's file, or None without one.
+    """Return the file for this kind of handler, next to the prompt's file.  Return None if there is no such file.
 
     Raises:
         PromptError: If there are several such files.
@@ -121,7 +121,8 @@ class Loading:
 
     Args:
         file: The file of the template.
-        within: The directory that must contain all files and that their names are relative to; by default the file's.
+        within: The directory that must contain all files.  Their names are relative to it.  The default is the file's
+            directory.
         names: The objects that front matter may name.
         lookup: Returns another prompt, for a handler.
         opened: The files that led to this one, to detect cycles.

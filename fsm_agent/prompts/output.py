@@ -87,7 +87,7 @@ class Arriving(Protocol):
         """Read the next piece of text.
 
         Returns:
-            The output so far in a 1-tuple, or None if this piece added nothing to it.
+            The output so far in a 1-tuple, or None if this piece did not change it.
 
         Raises:
             Exception: If a validator refused part of the output.  You can still feed the next piece.
@@ -107,7 +107,7 @@ class Parser(ABC, Generic[T_co]):
 
     @abstractmethod
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
-        """Return the value in a reply, or a `Parsed` with the repairs that it needed.  This must be pure.
+        """Return the value in a reply, or a `Parsed` that also has the repairs.  This must be pure.
 
         Raises:
             Exception: If the reply is not a valid answer.  The model is told why, and tries again.
@@ -260,7 +260,7 @@ class Output:
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def read(self, source: ParserInput) -> Parsed[Any]:
-        """Return the text of a reply as a value of the type, and the repairs that it needed.
+        """Return the text of a reply as a value of the type, and the repairs that were needed to read it.
 
         The text may be bare JSON, JSON in prose or in a code fence, broken JSON, or JSON with misspelled names or
         values.  For an `Enum` or a `Literal`, a single word is enough.  If the reply was cut off, plain text is

@@ -528,7 +528,7 @@ class TagParser(Parser[dict[str, Any]]):
         xml: The names of elements ``<name …>content</name>``.  Their contents are `TagContent` strings.
         md: The words after the fences of code blocks, such as ``python``; ``py`` does not match ``python``.
         signals: The names of tags that are only present or absent: ``<name>`` or ``<name/>``.
-        required: The names that must be present.  A name in no other list counts as one of ``xml``.
+        required: The names that must be present.  A name that is in no other list counts as one of ``xml``.
         max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Raises:

@@ -69,7 +69,7 @@ class PartialReader:
         """Read the next piece of text.
 
         Returns:
-            The output so far in a 1-tuple, or None if this piece added nothing to it.
+            The output so far in a 1-tuple, or None if this piece did not change it.
 
         Raises:
             Exception: If a validator refused part of the output.  You can still feed the next piece.

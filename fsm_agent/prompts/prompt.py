@@ -433,7 +433,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return Output(self.output, self.max_length)
 
     def read(self, source: ParserInput) -> Parsed[Out]:
-        """Return the output in a reply, and the repairs that it needed.
+        """Return the output in a reply, and the repairs that were needed to read it.
 
         Raises:
             Exception: If the answer is invalid, or the parser failed.  The model is told why, and tries again.

@@ -56,19 +56,19 @@ class _Form(Value, frozen=True):
     items: tuple[_Form, ...] = ()  # the forms of an array's items
 
     def always_differs(self, other: _Form) -> bool:
-        """Return whether every document of this form has something that no document of the other form has."""
+        """Return whether every document of this form differs from all documents of the other form."""
         if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
             return True
         return not other.is_open and any(all(map(other.lacks, names)) for names in self.required)
 
     def may_differ(self, other: _Form) -> bool:
-        """Return whether a document of this form may have something that no document of the other form has."""
+        """Return whether some document of this form differs from all documents of the other form."""
         if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
             return True
         return not other.is_open and any(map(other.lacks, self.names))
 
     def differs(self, other: _Form, document: Mapping[str, Any]) -> bool:
-        """Return whether this document has something of this form that no document of the other form has."""
+        """Return whether something in this document fits this form, but no document of the other form."""
         return any(
             (not other.is_open and other.lacks(name))
             or (
@@ -89,7 +89,7 @@ class _Form(Value, frozen=True):
         )
 
     def lacks(self, name: str) -> bool:
-        """Return whether the form lacks a field, even if its name has a typo."""
+        """Return whether the form has no such field, even if typos in the name are allowed for."""
         return name not in self.names and only_close(name, self.names) is None
 
 
@@ -153,7 +153,7 @@ class _Members:
         return len(self.objects) < 2 and not self.tags
 
     def choice(self, value: Any) -> str | None:
-        """Return which choice of the tagged union a value is, or None if that is unclear."""
+        """Return the member of the tagged union that a value belongs to, or None if that is unclear."""
         if not isinstance(value, dict):
             return None if self.are_lists_tagged and isinstance(value, list) else _REST
         if len([tag for tag in self.tags.values() if tag in value]) == 1:
@@ -221,7 +221,7 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
-    """Return the tag of each union member, or None for members that are shown without one."""
+    """Return the tag of each union member, or None for a member that is shown without a tag."""
     pairs = [(core, _Walk(core)) for core in map(_core, kinds)]
     members = _Members(
         [_Member(core, walk.forms(core)) for core, walk in pairs], [walk.label(core) for core, walk in pairs]

@@ -30,7 +30,7 @@ def page_headers(*, forms: bool = False) -> dict[str, str]:
     """Return headers that let pages load, run and show only content of their own service.
 
     Args:
-        forms: Whether the pages have forms, which are sent to their own service.
+        forms: Whether the pages have forms.  They are sent to the pages' own service.
     """
     targets = "'self'" if forms else "'none'"
     return {
@@ -195,7 +195,7 @@ class TokenAuth:
 def require_token(
     app: Starlette, *, host: str, port: int, command: str, token: str | None = None
 ) -> tuple[Starlette, str]:
-    """Return an application that requires a token, and its first address, which has the token.
+    """Return an application that requires a token, and its first address, which contains the token.
 
     Args:
         app: The application to protect.

@@ -150,7 +150,7 @@ class RunFollower:
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
-        """Answer the questions of a run and continue it.  Return the number of steps before the answer.
+        """Answer the questions of a run and continue it.  Return the number of steps that the run had taken before.
 
         Args:
             run: The name of the run.
@@ -162,7 +162,7 @@ class RunFollower:
             NotAsked: If the run asks no such question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
-            ReplayError: If the code has changed and takes different steps since the run last rested.
+            ReplayError: If the code has changed since the run last rested, and now takes different steps.
         """
         self._check_open()
         past = await self._past(run)
@@ -245,8 +245,8 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: If the code has changed and takes different steps since the run last rested.  Raised at the
-                end.
+            ReplayError: If the code has changed since the run last rested, and now takes different steps.  Raised at
+                the end.
             JournalError: If the journal is damaged, foreign or forged.
         """
         if self.has_store:

@@ -165,7 +165,7 @@ def run_state(run: Run) -> tuple[str, str]:
 
 
 def span(seconds: float) -> str:
-    """Return a duration in its largest units, or "" if it is implausible, for example because a clock was set back."""
+    """Return a duration in its largest units, or "" if the duration is implausible because a clock was set back."""
     return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
 
 
@@ -194,6 +194,6 @@ def tokens(usage: Usage) -> str:
 
 
 def money(usage: Usage) -> str:
-    """Return a cost, or "" if it was not tracked."""
+    """Return a cost, or "" if costs were not tracked."""
     cost = usage.cost_usd
     return "" if cost is None else f"${cost:.4f}" if cost >= 0.0001 or not cost else f"${cost:.6f}"

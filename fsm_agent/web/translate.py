@@ -310,7 +310,7 @@ class ProtocolTranslator(EventTranslator):
         return []
 
     def _name_of(self, path: str) -> str:
-        """Return the name of a nested process, which is the name of its function or state."""
+        """Return the name of a nested process.  It has the name of its function or state."""
         outer, _, own = path.rpartition("/")
         seen = self._inside.get(outer)
         id = own.partition(":")[2]
