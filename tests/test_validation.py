@@ -476,7 +476,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
     "a snapshot of a result": (
         lambda: snapshot(result()),
         "UsageError",
-        "what",
+        "call: ",
     ),
     "metrics with one price": (
         lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),

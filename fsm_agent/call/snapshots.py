@@ -283,7 +283,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     right = "an AgentCall, such as the call of CallSuspended"
     if hasattr(call, "snapshot"):  # a run of a flow
         right = "an AgentCall (a run has its own method, run.snapshot())"
-    require("the call", call, isinstance(call, AgentCall), right)
+    require("call", call, isinstance(call, AgentCall), right)
     text = _written(call, call.record)
     return text if signing_key is None else signed(text, signing_key)
 
