@@ -247,5 +247,5 @@ class TestAttacks:
             )
             assert framed in ("failed", "opaque")
             page.evaluate("document.forms[0].submit()")
-            page.wait_for_selector("text=/from a page|token|another page/")
+            page.wait_for_selector("text=/requests from other sites|token/")
         assert not runs.store.load("order-22").signals
