@@ -198,7 +198,7 @@ _held: dict[str, None] = {}  # the keys of the clients in this OS process, the n
 
 
 def hold_key(key: str) -> None:
-    """Mask the key of a client in `mask_keys`, whatever its format.  A short one may be a word, and is not held."""
+    """Let `mask_keys` mask the key of a client, in any format.  Short keys are not held, because they may be words."""
     if len(key) >= MIN_HELD_CHARS and key not in _held:
         _held[key] = None
         if len(_held) > MAX_HELD:

@@ -147,7 +147,7 @@ class IntentFrame(Generic[T]):
             UsageError: If the text was not produced by `wrap`.
         """
         start, end = f"<{self.input_tag}>", f"</{self.input_tag}>"
-        right = f"what wrap returned, {start}…{end}"
+        right = f"the return value of wrap(), {start}…{end}"
         is_framed = isinstance(wrapped, str) and wrapped.startswith(start) and wrapped.endswith(end)
         require("the wrapped text", wrapped, is_framed and len(wrapped) >= len(start + end), right)
         try:

@@ -21,14 +21,13 @@ from typing import Generic, TypeVar
 
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.journal import Chain, Journal, PastJournal, header_of, with_traceparent
-from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.process import Process
 from fsm_agent.errors import UsageError
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.environment import random_id
 from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
-from fsm_agent.store.journals import Journals, title_of
+from fsm_agent.store.journals import title_of
 from fsm_agent.store.resuming import Claimed, ProcessFactory, Resumer, replay_run
 from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Start
 from fsm_agent.store.turns import head_before
@@ -45,16 +44,7 @@ class Claims(Resumer):
     See `Runs` for the arguments.
     """
 
-    def __init__(
-        self,
-        journals: Journals,
-        *,
-        redact: Callable[[Outcome], Outcome] | None,
-        lease_s: float,
-        patience_s: float | None,
-    ) -> None:
-        super().__init__(journals, redact=redact, lease_s=lease_s, patience_s=patience_s)
-        self._is_behind = False  # whether this machine's clock is, as the last claim has shown
+    _is_behind = False  # whether this machine's clock is, as the last claim has shown
 
     def begin(self, process: Process, factory: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names, and create it if it is new.

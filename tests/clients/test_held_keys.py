@@ -1,4 +1,4 @@
-"""Does the key of a client stay out of messages, whoever quotes it?"""
+"""Does the key of a client stay out of messages that quote it?"""
 
 from __future__ import annotations
 
