@@ -98,7 +98,7 @@ class ApprovalActivity(AskActivity):
             return answer
         if isinstance(answer, bool):
             return (Approved if answer else Denied)()
-        what = f"the return value of approve() for {self.effect.call.name}"
+        what = f"the return value of approve({self.effect.call.name})"
         right = "True, False, Approved(), Modified(…), Denied(…) or None"
         raise UsageError(f"{what}: expected {right}, got {answer!r:.200}")
 
