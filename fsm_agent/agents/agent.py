@@ -12,17 +12,7 @@ from typing_extensions import TypeForm, Unpack
 
 from fsm_agent._internal.scope import Closing
 from fsm_agent._internal.structs import New, fields_alone
-from fsm_agent.agents.builder import (
-    NO_ARGS,
-    PromptResolver,
-    SystemPrompt,
-    check_needs,
-    check_parser_args,
-    check_system,
-    check_system_needs,
-    needs_of,
-    resolve_task,
-)
+from fsm_agent.agents.builder import PromptResolver, check_needs, check_parser_args, needs_of, resolve_task
 from fsm_agent.agents.classification import Calibration, Classification, Label
 from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What, aperform, perform, planned
 from fsm_agent.agents.conversation import Conversation
@@ -53,6 +43,7 @@ from fsm_agent.agents.persistence import (
     with_model,
     with_options,
 )
+from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, check_system_needs
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import seed_of
@@ -60,7 +51,7 @@ from fsm_agent.call.journal import Header
 from fsm_agent.call.prices import Prices
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
-from fsm_agent.call.stopping import StopWhen
+from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.context.budget import ContextOption, ContextPlan, keeping
 from fsm_agent.context.fitting import View
 from fsm_agent.context.passes import AnyPass, passes_of
@@ -112,7 +103,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         name: The name in traces and snapshots.  An agent with a ``store`` needs a name, so that its runs can be found.
         limits: The limits of each call.
         settings: Settings for the model, such as the temperature.
-        stop_when: Ends a call early, after a reply; see `fsm_agent.call.stopping`.
+        stop_when: Ends a call early, after a reply; see `fsm_agent.call.stop_conditions`.
         check: A function, plain or ``async``, that checks each answer before it becomes the output.  It takes the
             parsed output, and optionally the call's `Context`.  It returns the output, changed or unchanged, or raises
             `Retry`.  The model then sees the message and tries again, within ``limits.parse_retries``.  Any other

@@ -16,7 +16,7 @@ from fsm_agent.call.prices import PriceList, Prices
 from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
-from fsm_agent.call.stopping import StopWhen
+from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.context.budget import DEFAULT, ContextOption, ContextPlan
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError, hint

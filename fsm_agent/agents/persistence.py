@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from fsm_agent._internal.structs import Out
-from fsm_agent.agents.builder import SystemPrompt
 from fsm_agent.agents.options import MODEL, is_model, plan_of_model
 from fsm_agent.agents.runnable import AnyAgent
+from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.journal import Header, Journal

@@ -50,7 +50,15 @@ from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, St
 from fsm_agent.call.replaying import replay
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
-from fsm_agent.call.stopping import Stop, StopContext, any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
+from fsm_agent.call.stop_conditions import (
+    Stop,
+    StopContext,
+    any_of,
+    max_cost_usd,
+    max_function_calls,
+    max_tokens,
+    stop_on,
+)
 from fsm_agent.call.table import ROWS
 
 __all__ = [

@@ -31,7 +31,7 @@ from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State,
 from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.step import OF_ANSWERS, OF_FUNCTIONS, UNASKED, take_step
-from fsm_agent.call.stopping import StopWhen
+from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.call.table import ROWS
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped

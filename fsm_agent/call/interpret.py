@@ -39,7 +39,7 @@ from fsm_agent.call.outcomes import (
 from fsm_agent.call.record import CallRecord, State
 from fsm_agent.call.requested_calls import fingerprint, refusal_text, requested_calls
 from fsm_agent.call.requests import UNATTENDED, ApprovalGate, active_prompt, is_draft_stage, is_final
-from fsm_agent.call.stopping import Stop, StopContext, StopWhen
+from fsm_agent.call.stop_conditions import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested

@@ -227,7 +227,7 @@ class ToolServer:
             ConfigError: If the package ``mcp`` is missing.
         """
         try:
-            from fsm_agent.mcp.tool_calls import official_server
+            from fsm_agent.mcp.served_calls import official_server
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
                 raise
@@ -237,7 +237,7 @@ class ToolServer:
 
     def run_stdio(self) -> None:
         """Serve one client over standard input and output, until it closes them."""
-        from fsm_agent.mcp.tool_calls import serve_stdio
+        from fsm_agent.mcp.served_calls import serve_stdio
 
         anyio.run(serve_stdio, self.official)
 

@@ -5,8 +5,7 @@ https://developers.openai.com/api/docs/guides/error-codes, from https://platform
 Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  The rest are from
 recorded replies.
 
-The header ``Retry-After`` is read here, as `ProviderError.retry_after_s`; `model_failed` in
-`fsm_agent.runtime.call_activities` applies it.
+The header ``Retry-After`` is read here, as `ProviderError.retry_after_s`; `fsm_agent.runtime.retry_delay` applies it.
 """
 
 from __future__ import annotations

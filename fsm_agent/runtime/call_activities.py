@@ -58,6 +58,7 @@ from fsm_agent.runtime.approval import AskActivity
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.retry_delay import request_delay_s
 from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
 from fsm_agent.validation import safe_repr
 
@@ -192,9 +193,7 @@ def transport_failure(error: Exception) -> ProviderError | None:
 
 def model_failed(effect: CallModel, error: ProviderError, environment: Environment) -> ModelFailed:
     """Return the outcome of a failed request: the error, and the delay before the next attempt."""
-    delay_s = error.retry_after_s
-    if delay_s is None:
-        delay_s = environment.delay_s(effect.attempt, error)
+    delay_s = request_delay_s(error, effect.attempt, environment.backoff, environment.random)
     report = error.report()
     report = report.changed(model=report.model or environment.client.name)
     return ModelFailed(error=report, delay_s=delay_s, at_s=environment.clock.now())

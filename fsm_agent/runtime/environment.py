@@ -20,13 +20,11 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
 from fsm_agent.call.prices import PriceList, Prices
-from fsm_agent.errors import ProviderError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Delta, Question
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.results import ResultPipeline
-from fsm_agent.runtime.retry_delay import delay_s, doubled_s
 from fsm_agent.runtime.threads import abort_in_force
 
 if TYPE_CHECKING:
@@ -283,15 +281,6 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     def price_list(self) -> PriceList:
         """The prices of the client's models."""
         return PriceList(self.prices, models_of(self.client))
-
-    def delay_s(self, attempt: int, error: ProviderError) -> float:
-        """Return the delay before the next attempt at the model if the provider specifies none.
-
-        ``attempt`` is the number of the attempt that failed, from 1.
-        """
-        if self.backoff is None:
-            return doubled_s(1, 60, attempt) * self.random()  # full jitter, so that callers do not return together
-        return delay_s(self.backoff, attempt, error)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> Environment:

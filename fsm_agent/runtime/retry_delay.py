@@ -1,10 +1,6 @@
 """Delays between attempts, for requests and for functions.
 
-For a request, the provider's own delay comes first: `ProviderError.retry_after_s`.  All other delays are waits of
-`tenacity`, which is imported at the first failure.
-
-`fsm_agent.providers.failures` reads the provider's delay from the header ``Retry-After`` or the body of an error, and
-`model_failed` in `fsm_agent.runtime.call_activities` applies it.
+All but the provider's own are waits of `tenacity`, which is imported at the first failure.
 """
 
 from __future__ import annotations
@@ -12,8 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from fsm_agent.errors import ProviderError
+
 if TYPE_CHECKING:
     from tenacity import RetryCallState
+
+
+def request_delay_s(
+    error: ProviderError,
+    attempt: int,
+    backoff: Callable[[RetryCallState], float] | None,
+    random: Callable[[], float],
+) -> float:
+    """Return the delay before the next request, after an attempt (the first is 1) failed with ``error``.
+
+    The provider's own delay comes first.  `fsm_agent.providers.failures` reads it from the header ``Retry-After`` or
+    the body of the error.
+    """
+    if error.retry_after_s is not None:
+        return error.retry_after_s
+    if backoff is None:
+        return doubled_s(1, 60, attempt) * random()  # full jitter, so that callers do not return together
+    return delay_s(backoff, attempt, error)
 
 
 def doubled_s(first_s: float, most_s: float, attempt: int) -> float:

@@ -26,8 +26,8 @@ from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Return
 from fsm_agent.errors import OutcomeError
 from fsm_agent.mcp import ToolServer, serve
 from fsm_agent.mcp import elicitation as forms
+from fsm_agent.mcp.served_calls import Progress
 from fsm_agent.mcp.server import BoundedLines
-from fsm_agent.mcp.tool_calls import Progress
 from fsm_agent.messages import FunctionProgress, Question
 from fsm_agent.testing import Script
 
@@ -354,7 +354,7 @@ def test_without_a_store_a_question_is_answered_once_and_what_has_ended_is_forgo
 
 
 def test_without_a_store_memory_does_not_grow_with_what_waits(monkeypatch):
-    monkeypatch.setattr("fsm_agent.mcp.tool_calls.MOST_WAITED", 2)
+    monkeypatch.setattr("fsm_agent.mcp.served_calls.MOST_WAITED", 2)
     server = serve("shop", Shop().functions)
 
     async def main() -> list[Any]:

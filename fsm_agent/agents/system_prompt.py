@@ -1,0 +1,165 @@
+"""The system prompt of a call: text, a prompt, or a function of the deps, put before the dialog."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.functions.context import LATER
+from fsm_agent.messages.message import Message, Text, renumbered
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import check_used
+from fsm_agent.validation import invalid, require, safe_repr
+
+NO_ARGS: Mapping[str, Any] = {}
+
+NO_DEPS = (None,)
+
+System: TypeAlias = str | Prompt | Callable[[Any], str] | Callable[[], str]
+
+
+def check_system(system: object) -> None:
+    """Refuse a system prompt function that is async, or that takes anything other than deps."""
+    if isinstance(system, str | Prompt):
+        return
+    right = "a function of the deps of a call, such as def system(deps: Shop) -> str"
+    if inspect.iscoroutinefunction(system) or isinstance(system, type):
+        raise invalid("system of an agent", system, right)
+    if not _takes(system, NO_DEPS) and not _takes(system, ()):
+        raise invalid("system of an agent", system, right)
+
+
+def _takes(function: Any, args: tuple[Any, ...]) -> bool:
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError:
+        return False
+    except ValueError:  # written in C, without a signature
+        return bool(args)
+    return True
+
+
+def is_of_deps(system: System) -> bool:
+    """Return whether a system prompt is a function of deps."""
+    return not isinstance(system, str | Prompt) and _takes(system, NO_DEPS)
+
+
+def check_system_needs(system: System, agent: str, deps: object) -> None:
+    """Refuse a call without deps if its system prompt is a function that needs them."""
+    if deps is None and is_of_deps(system) and not _takes(system, ()):
+        raise UsageError(
+            f"deps=: expected a value, got None: system of the agent {agent!r} is a function of the deps; pass deps=…,"
+            " or give its parameter a default"
+        )
+
+
+class SystemPrompt:
+    """The system prompt of a call.
+
+    If ``args`` is None, the values for its variables come from the dialog.
+    """
+
+    __slots__ = ("_agent", "_args", "_deps", "_keep", "_system")
+
+    def __init__(
+        self, system: System, agent: str, args: Mapping[str, Any] | None = None, keep: bool = False, deps: Any = None
+    ) -> None:
+        require("keep_system", keep, isinstance(keep, bool), "True or False")
+        if args is not None:
+            require("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'}")
+            if not isinstance(system, Prompt):
+                raise UsageError(
+                    f"system_args: expected none, since system of the agent {agent!r} has no variables, got"
+                    f" {safe_repr(args)};"
+                    " pass a Prompt as system"
+                )
+        self._system = system
+        self._agent = agent
+        self._args = args
+        self._keep = keep
+        self._deps = deps
+
+    def before(self, dialog: Dialog) -> Dialog:
+        """Return a dialog that begins with the agent's system prompt, which replaces any other.
+
+        Without a system prompt, a system message stays if the caller wrote it, and is removed if an agent added it.
+        """
+        has_own = len(dialog) > 0 and dialog[0].role == "system"
+        if has_own and self._keep:
+            if self._args is not None:
+                raise UsageError("expected either system_args or keep_system=True, got both; leave one out")
+            return dialog
+        args = self._values(dialog)
+        is_late = self.is_late(dialog)
+        text = "" if is_late else self._text(args, has_own)
+        rest = dialog.messages
+        if not text and not is_late:
+            if not has_own or dialog.system_args is None:
+                return dialog
+            return _like(dialog, renumbered(rest[1:]), NO_ARGS)
+        message = Message.of("system", text)
+        if has_own:
+            messages = rest if rest[0] == message else Vector([message, *rest[1:]])
+        else:
+            messages = Vector(renumbered([message, *rest]))
+        return _like(dialog, messages, args)
+
+    def is_late(self, dialog: Dialog) -> bool:
+        """Return whether the driver makes the system prompt, because only the driver has the deps.
+
+        Until then, an empty system message takes its place.
+        """
+        is_kept = self._keep and len(dialog) > 0 and dialog[0].role == "system"
+        return self._deps is LATER and not is_kept and is_of_deps(self._system)
+
+    def text(self) -> str:
+        """Return a system prompt that the driver makes, now that the deps are known."""
+        return self._text(NO_ARGS, may_keep=False)
+
+    def _values(self, dialog: Dialog) -> Mapping[str, Any]:
+        if not isinstance(self._system, Prompt):
+            return NO_ARGS
+        if self._args is not None:
+            check_used(self._system.template, self._args)
+            return self._args
+        used = self._system.variables
+        return {name: value for name, value in (dialog.system_args or {}).items() if name in used}
+
+    def _text(self, args: Mapping[str, Any], may_keep: bool) -> str:
+        system = self._system
+        if isinstance(system, str):
+            return system
+        if isinstance(system, Prompt):
+            try:
+                message = system.render(**args)
+            except PromptError as error:
+                kept = ", or keep_system=True to keep what the dialog begins with" if may_keep else ""
+                right = f"pass the variables as call(…, system_args={{…}}){kept}"
+                raise PromptError(f"system of the agent {self._agent!r}: {error}; {right}") from error
+            if any(not isinstance(part, Text) for part in message.parts):
+                raise UsageError(
+                    f"system of the agent {self._agent!r}: expected text, got a picture or document in system_args;"
+                    " pass it with the task"
+                )
+            return message.text
+        check_system_needs(system, self._agent, self._deps)
+        makes: Any = system
+        text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
+        if not isinstance(text, str):
+            raise invalid(f"the return value of system of the agent {self._agent!r}", text, "a string")
+        return text
+
+
+def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mapping[str, Any]) -> Dialog:
+    summary, shift = dialog.summary, len(messages) - len(dialog)
+    return Dialog(
+        messages,
+        top_prompt=dialog.top_prompt,
+        system_args=args,
+        governed_by=dialog.governed_by,
+        summary=None if summary is None else summary.inherited(shift),
+    )
