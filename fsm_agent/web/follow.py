@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeAlias
-from weakref import finalize
 
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.run_handle import post_answers
@@ -47,10 +45,9 @@ TAKEN_UP = 100  # abandoned runs taken up at each search
 class RunFollower:
     """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
 
-    Runs are driven here, each in its own task, or by workers.  With a store, a run continues without listeners, and
-    after a crash the next process takes it up.  Without a store, runs are kept in memory, and a run is cancelled when
-    its last listener leaves.  Runs that other programs have put into the store are driven here only after `answer` or
-    `cancel`.
+    Runs are driven here, each in its own task, or by workers.  A run continues without listeners.  With a store, the
+    next process takes it up after a crash.  Without a store, runs are kept in memory.  Runs that other programs have
+    put into the store are driven here only after `answer` or `cancel`.
 
     Use a follower in one event loop, as ``async with RunFollower(agent) as live``, or call `close` at the end.
 
@@ -104,8 +101,6 @@ class RunFollower:
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listeners: dict[str, set[object]] = defaultdict(set)  # by run, only without a store
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._kept = _Kept()
         self._is_closed = False
 
@@ -134,7 +129,6 @@ class RunFollower:
             UsageError: If the task or an option is invalid, or a flow is given a conversation.
         """
         self._check_open()
-        self._loop = asyncio.get_running_loop()
         if conversation is None:
             of = self.runnable
         elif self.has_conversations:
@@ -231,7 +225,7 @@ class RunFollower:
         await asyncio.to_thread(partial(self.runs.cancel, run, reason, by=by))
         self._start(run)
 
-    def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
+    async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield the events of a run after its first ``after`` steps, each with the number of steps so far.
 
         The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the stream
@@ -249,13 +243,13 @@ class RunFollower:
                 the end.
             JournalError: If the journal is damaged, foreign or forged.
         """
-        if self.has_store:
-            return self._follow(run, after, to_end)
-        listener = object()
-        self._listeners[run].add(listener)
-        items = self._follow_here(run, after, to_end, listener)
-        finalize(items, self._drop, run, listener)  # ``finally`` does not run in a generator that never started
-        return items
+        place = _Cursor(await self._past(run), after, to_end)
+        while not self._is_closed and not place.is_over:
+            told = self._driven.get(run)
+            ways = self._read_on(run, place) if told is None else self._hear(place, told)
+            async with aclosing(ways) as items:
+                async for item in items:
+                    yield item
 
     async def close(self) -> None:
         """Stop driving runs.  Another driver can continue them at once.  Questions stay open."""
@@ -265,49 +259,6 @@ class RunFollower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Followers
-
-    async def _follow(self, run: str, after: int, to_end: bool) -> AsyncGenerator[Item]:
-        place = _Cursor(await self._past(run), after, to_end)
-        while not self._is_closed and not place.is_over:
-            told = self._driven.get(run)
-            ways = self._read_on(run, place) if told is None else self._hear(place, told)
-            async with aclosing(ways) as items:
-                async for item in items:
-                    yield item
-
-    async def _follow_here(self, run: str, after: int, to_end: bool, listener: object) -> AsyncGenerator[Item]:
-        """Follow a run without a store, which ends when its last listener leaves."""
-        try:
-            async with aclosing(self._follow(run, after, to_end)) as items:
-                async for item in items:
-                    yield item
-        except (GeneratorExit, asyncio.CancelledError):
-            self._go_away(run, listener)
-            raise
-        finally:
-            self._leave(run, listener)
-
-    def _leave(self, run: str, listener: object) -> bool:
-        listeners = self._listeners[run]
-        was_listening = listener in listeners
-        listeners.discard(listener)
-        if not listeners:
-            del self._listeners[run]
-        return was_listening and not listeners
-
-    def _go_away(self, run: str, listener: object) -> None:
-        """Stop listening.  If no listener is left, cancel the run unless it has ended or waits for a person."""
-        if not self._leave(run, listener):
-            return
-        with suppress(NotAsked, RunUnknown):
-            if not is_settled(self.runs.store.get(run)):
-                self.runs.cancel(run, "the last listener has gone away")
-                self._start(run)
-
-    def _drop(self, run: str, listener: object) -> None:
-        """Remove a listener whose generator was garbage-collected, perhaps in another thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._go_away, run, listener)
 
     async def _past(self, run: str) -> Follower:
         return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
@@ -437,7 +388,7 @@ class RunFollower:
             size = sum(map(len, texts)) + (len(loaded.snapshot[1]) if loaded.snapshot else 0)
             self._kept.note(run, conversation, size)
         for name, runs in self._kept.beyond(self.kept_runs, self.kept_bytes):
-            if run in runs or any(one in self._driven or self._listeners.get(one) for one in runs):
+            if run in runs or any(one in self._driven for one in runs):
                 continue
             for one in runs:
                 with suppress(RunUnknown, RunBusy):
