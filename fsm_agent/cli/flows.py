@@ -39,13 +39,13 @@ from fsm_agent.cli.output import SUSPENDED, Approver, LineWriter, error_text, js
 from fsm_agent.cli.questions import fill_in, is_at_terminal, question_of
 from fsm_agent.cli.run_tables import whereabouts
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import agents_of, outcomes_of, state_at
 from fsm_agent.flows.record import AwaitAnswer
-from fsm_agent.flows.states import End, LiveState, State, WaitState
+from fsm_agent.flows.states import End, LiveState, WaitState
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.messages.events import Event
 from fsm_agent.named_objects import within
@@ -84,31 +84,14 @@ def check(module: Module, as_json: Json = False, debug: Debug = False) -> None:
 def diagram(
     flow: Named,
     level: AtLevel = None,
-    around: Annotated[
-        list[str] | None, typer.Option(help="A state to draw, with the states near it. Repeatable.")
-    ] = None,
-    hops: Annotated[int, typer.Option(min=0, help="How many rows a state may be away from --around.")] = 1,
-    depth: Annotated[int | None, typer.Option(min=0, help="How many flows deep to draw; by default all.")] = None,
-    actions: Annotated[bool, typer.Option("--actions", help="Show the actions of rows.")] = False,
-    defaults: Annotated[bool, typer.Option("--defaults", help="Also draw the rows that every flow has.")] = False,
     format: AsFormat = None,
     output: Output = None,
     debug: Debug = False,
 ) -> None:
-    """Draw a flow, or a part of it."""
-    with reporting(debug), Screen():
-        found = _one(flow)
-        states = [option("--around", _state, found, name) for name in around or ()]
-        drawn = flow_diagram(
-            found,
-            level=level,
-            shows_defaults=defaults,
-            shows_actions=actions,
-            depth=depth,
-            around=states,
-            hops=hops,
-        )
+    """Draw a flow."""
     with reporting(debug):
+        with Screen():
+            drawn = flow_diagram(_one(flow), level=level)
         draw(drawn, format, output)
 
 
@@ -227,13 +210,6 @@ def _one(named: str) -> Flow[Any]:
             f"expected one flow, got {', '.join(flow.name for flow in flows)} in {named}; pass module:name"
         )
     return flows[0]
-
-
-def _state(flow: Flow[Any], name: str) -> State[Any]:
-    """Return a state of a flow by name."""
-    if name not in flow.states:
-        raise UsageError(f"expected a state of the flow {flow.name!r}, got {name!r}{hint(name, flow.states)}")
-    return flow.states[name]
 
 
 def _row(flow: Flow[Any]) -> dict[str, Any]:

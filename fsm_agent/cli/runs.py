@@ -6,14 +6,11 @@ Only `replay`, `resume` and some forks need an agent's code.  The others read jo
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
-from itertools import islice
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,11 +73,10 @@ from fsm_agent.errors import FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
 from fsm_agent.store.history import as_json as divergence_json
-from fsm_agent.store.listing import is_undriven, parse_query
+from fsm_agent.store.listing import is_undriven
 from fsm_agent.store.resuming import STUCK_STATE, ProcessFactory
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Page, Run, RunFilter
-from fsm_agent.store.turns import turns_back
+from fsm_agent.store.store import Run, RunFilter
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, continue them.")
 
@@ -104,7 +100,6 @@ def list_runs(
         str | None, typer.Option(metavar="SPAN", help="Only runs unchanged for 90s, 12h, 30d …")
     ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this in name or task.")] = "",
-    conversation: Annotated[str | None, typer.Option(metavar="NAME", help="Only turns of this.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most this many.")] = 100,
     after: Annotated[str | None, typer.Option(metavar="PLACE", help="Show the next page.")] = None,
     as_json: Json = False,
@@ -122,18 +117,9 @@ def list_runs(
             changed_before=None if older_than is None else time.time() - seconds_of(older_than),
             text=text,
         )
-        has_more = False
-        if conversation is None:
-            found = runs.store.list(after=after, limit=limit, **which)
-        elif after is None:
-            found, has_more = turns_of(runs, conversation, which, limit)
-        else:
-            raise typer.BadParameter(
-                "expected --limit, since the turns of a conversation are one page, got --after", param_hint="--after"
-            )
+        found = runs.store.list(after=after, limit=limit, **which)
         if as_json:
-            listed = {"runs": to_builtins([*found]), "next": found.next}
-            screen.line(json_text({**listed, "has_more": True} if has_more else listed))
+            screen.line(json_text({"runs": to_builtins([*found]), "next": found.next}))
             return
         if found:
             screen.show((questions_table if asked else runs_table)(found))
@@ -141,8 +127,6 @@ def list_runs(
             screen.tell("no question is open" if asked else "no such runs")
         if found.next is not None:
             screen.tell(f"there are more; pass --after {found.next}")
-        if has_more:
-            screen.tell(f"there are more; pass --limit {2 * limit}")
 
 
 @app.command()
@@ -343,38 +327,14 @@ def export(
     redact: Annotated[
         str | None, typer.Option(help="A function that returns an outcome without secrets, as module:name.")
     ] = None,
-    output: Output = None,
     debug: Debug = False,
 ) -> None:
-    """Write the journal of a run as JSON lines."""
+    """Print the journal of a run as JSON lines."""
     with reporting(debug), open_store(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
-        if output is None:
-            sys.stdout.write(_escape(text) if sys.stdout.isatty() else text)
-            return
-        try:
-            is_device = output.exists() and not output.is_file()  # never replace a device such as /dev/null
-            output.write_bytes(text.encode()) if is_device else _replace(output.resolve(), text.encode())
-        except OSError as error:
-            raise UsageError(f"{str(output)!r} cannot be written: {error.strerror or error}") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file atomically.  Only its owner may read the new file, which keeps a stricter mode of the old one."""
-    descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # only its owner may read it
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.chmod(fresh, 0o600 & (path.stat().st_mode if path.exists() else 0o600))
-        os.replace(fresh, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(fresh)
-        raise
+        sys.stdout.write(_escape(text) if sys.stdout.isatty() else text)
 
 
 def _escape(text: str) -> str:
@@ -646,16 +606,6 @@ def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json:
         screen.line(one_line(run.id))
     what = "run" if len(found) == 1 else "runs"
     screen.tell(f"{len(found)} {what} would be deleted" if dry_run else f"{len(found)} {what} deleted")
-
-
-def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tuple[Page, bool]:
-    """Return the turns of a conversation that match the filters, newest first, and whether there are more."""
-    head = runs.store.head(conversation)
-    if not head.version:
-        raise UsageError(f"expected a conversation in this store, got {conversation!r}, which it does not have")
-    asked = parse_query(None, limit, which)
-    found = [*islice((run for run in turns_back(runs.journals, head) if asked.takes_run(run)), limit + 1)]
-    return Page(found[:limit]), len(found) > limit
 
 
 def _shown_json(reading: RunHistory) -> dict[str, Any]:

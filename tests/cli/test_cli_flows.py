@@ -92,18 +92,10 @@ def test_check_names_states_and_what_is_wrong(here: Path):
     assert "Approve" in told
 
 
-def test_a_picture_has_every_state_or_those_around_some():
-    def drawn(*words: str) -> str:
-        return str(ran("flows", "diagram", *words).stdout)
-
-    whole = drawn("post:letters")
+def test_a_picture_has_every_state():
+    whole = str(ran("flows", "diagram", "post:letters").stdout)
     assert all(name in whole for name in ("drafting", "review", "sent", "refused"))
-    assert "refused" not in drawn("post:letters", "--around", "sent", "--hops", "0")
-    assert "refused" in drawn("post:letters", "--around", "sent", "--around", "refused", "--hops", "0")
     assert "Failed" not in whole
-    assert "Failed" in drawn("post:letters", "--defaults")
-    assert "drafting" not in drawn("post:outer", "--depth", "0")
-    assert "'sent'" in refused("flows", "diagram", "post:letters", "--around", "sentt", code=2)
 
 
 @pytest.mark.parametrize(
