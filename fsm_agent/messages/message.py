@@ -409,7 +409,7 @@ Examples:
 """
 
 
-class Message(Value, frozen=True, kw_only=True, dict=True):
+class Message(Value, frozen=True, kw_only=True):
     """One entry of a dialog: a role and parts.  Messages are immutable, and equal if their parts are equal.
 
     Examples:

@@ -31,18 +31,15 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic_reply import ADDS_TO, TOOLSET, WIRE, AnthropicDecoder
 from fsm_agent.providers.codec import (
     Codec,
-    Encoded,
     Profile,
     RequestForm,
     adaptations,
-    array,
     check_settings,
     choose_form,
-    encode_dialog,
-    encoded,
     kept,
     merged_body,
     offered_functions,
+    readable,
     to_json,
     wire_name,
 )
@@ -118,11 +115,9 @@ class AnthropicCodec(Codec):
         settings, limits = request.settings, SchemaLimits()
         if request.output.schema is not None:
             _takes(request.output, limits)
-        turns, dialog = encode_dialog(
-            request.messages, provider, _DialogInTurns, model, own.images, own.system_in_dialog
-        )
+        dialog = _DialogInTurns(readable(request.messages, provider), model, own)
         max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
-        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": [*turns, dialog.newest]}
+        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": dialog.turns}
         if system := dialog.system(words):
             body["system"] = system
         if dialog.container:
@@ -139,7 +134,6 @@ class AnthropicCodec(Codec):
         extra = merged_body(profile.extra_body, settings.extra_body)
         if settings.cache is not None:
             body = _with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
-        body |= {name: array(body[name]) for name in ("messages", "tools") if name in body}
         return to_json(merged_body(body, extra))
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
@@ -192,7 +186,7 @@ def _tools(request: Request, model: str, profile: AnthropicProfile, limits: Sche
         _refuse_force(request, model, profile)
         tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
     hosted = _hosted_tools(request.settings.hosted_tools, model, profile)
-    tools = [encoded(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
+    tools = [kept(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
     fields: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
     if hosted.servers:
         fields["mcp_servers"] = hosted.servers
@@ -214,7 +208,7 @@ def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
     return profile.reasoning == "budget" and request.settings.reasoning_effort not in (None, "none")
 
 
-def _withdrawn_functions(dialog: _Turns, profile: AnthropicProfile) -> dict[str, Any]:
+def _withdrawn_functions(dialog: _DialogInTurns, profile: AnthropicProfile) -> dict[str, Any]:
     """Declare functions that the dialog calls but the request no longer offers, because the service requires that."""
     tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
     if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
@@ -281,24 +275,6 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _Turns(NamedTuple):
-    """The end of an encoded dialog, and its parts outside of turns."""
-
-    newest: dict[str, Any]
-    prompts: tuple[Sequence[Block], ...]
-    function_names: tuple[str, ...]  # of all calls, in order
-    container: str | None  # where the service runs code
-    breakpoints: int  # cache breakpoints that the dialog has already
-    uses_computer: bool  # the dialog has calls of a computer toolset
-
-    def system(self, words: str | None = None) -> str | list[Block] | None:
-        prompts = [*self.prompts, [{"type": "text", "text": words}]] if words else self.prompts
-        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
-        if len(texts) == len(prompts):
-            return "\n\n".join([text for text in texts if text]) or None
-        return [block for blocks in prompts for block in blocks]
-
-
 class _DialogInTurns:
     """Encodes a dialog as a system prompt and turns of user and assistant.
 
@@ -307,45 +283,42 @@ class _DialogInTurns:
     content is sent back unchanged.
     """
 
-    def __init__(self, model: str, images: bool, system_in_dialog: bool) -> None:
+    def __init__(self, messages: Sequence[Message], model: str, profile: AnthropicProfile) -> None:
         self._model = model
-        self._images = images
-        self._system_in_dialog = system_in_dialog
+        self._images = profile.images
         self._ids = _CallIds()
-        self._prompts: list[list[Block]] = []
-        self._role = ""  # of the newest turn
-        self._newest: list[Block] = []
-        self._function_names: dict[str, None] = {}
-        self._container: str | None = None
-        self._breakpoints = 0
         self._toolsets: dict[str, Any] = {}  # by the id of the call
-
-    def feed(self, message: Message) -> list[Any]:
-        """Return the turn that the message completes, if any."""
-        blocks = list(self._blocks(message))
-        if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
-            blocks = []
-        if message.role == "system" and not (self._role and self._system_in_dialog):
-            self._prompts.append(blocks)
-            return []
-        role = _ROLES[message.role]
-        if not blocks or self._role == role != "system":
-            self._newest += blocks
-            return []
-        whole = [self._turn()] if self._role else []
-        self._role, self._newest = role, blocks
-        return whole
-
-    def finish(self) -> _Turns:
-        if not self._role:
+        self._prompts: list[list[Block]] = []
+        self.function_names: dict[str, None] = {}  # of all calls, in order
+        self.container: str | None = None  # where the service runs code
+        self.breakpoints = 0  # cache breakpoints that the dialog has already
+        turns: list[tuple[str, list[Block]]] = []
+        for message in messages:
+            blocks = list(self._blocks(message))
+            if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
+                blocks = []
+            role = _ROLES[message.role]
+            if role == "system" and not (turns and profile.system_in_dialog):
+                self._prompts.append(blocks)
+            elif blocks and turns and turns[-1][0] == role != "system":
+                turns[-1][1].extend(blocks)
+            elif blocks:
+                turns.append((role, blocks))
+        if not turns:
             raise UsageError("the dialog: expected a message besides the system message, got none; add a user message")
-        names = tuple(self._function_names)
-        uses_computer = COMPUTER in self._toolsets.values()
-        return _Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints, uses_computer)
+        self.turns = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in turns]
 
-    def _turn(self) -> dict[str, Any]:
-        blocks = sorted(self._newest, key=lambda block: block.get("type") != "tool_result")
-        return {"role": self._role, "content": _unwrap_text(blocks)}
+    @property
+    def uses_computer(self) -> bool:
+        """Whether the dialog has calls of a computer toolset."""
+        return COMPUTER in self._toolsets.values()
+
+    def system(self, words: str | None = None) -> str | list[Block] | None:
+        prompts = [*self._prompts, [{"type": "text", "text": words}]] if words else self._prompts
+        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
+        if len(texts) == len(prompts):
+            return "\n\n".join([text for text in texts if text]) or None
+        return [block for blocks in prompts for block in blocks]
 
     def _blocks(self, message: Message) -> Iterator[Block]:
         beside: Mapping[str, Any] = {}
@@ -353,13 +326,13 @@ class _DialogInTurns:
             if isinstance(part, Opaque) and part.wire == WIRE and isinstance(part.data, dict) and ADDS_TO in part.data:
                 beside = part.data
                 if beside[ADDS_TO] == "request":
-                    self._container = beside.get("container")
+                    self.container = beside.get("container")
                 continue
             block = self._block(part, message.role, beside)
             if block is not None and beside.get(ADDS_TO) == block.get("type"):
                 block |= {key: value for key, value in beside.items() if key != ADDS_TO}
             if block is not None:
-                self._breakpoints += "cache_control" in block
+                self.breakpoints += "cache_control" in block
                 yield block
                 if isinstance(part, FunctionResult) and part.is_error:
                     yield from self._beside(part, block)
@@ -393,7 +366,7 @@ class _DialogInTurns:
             self._toolsets[id] = toolset
         else:
             name, arguments = wire_name(call.name), arguments_object(call.arguments_json)
-            self._function_names[name] = None
+            self.function_names[name] = None
         return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
     def _result(self, result: FunctionResult) -> Block:
@@ -462,6 +435,10 @@ def _key(part: FunctionCall | FunctionResult) -> str:
 
 def _wished(part: FunctionCall | FunctionResult) -> str:
     return _NOT_IN_IDS.sub("_", part.provider_id or f"call_{part.id}")
+
+
+def _results_first(blocks: Sequence[Block]) -> list[Block]:
+    return sorted(blocks, key=lambda block: block.get("type") != "tool_result")
 
 
 def _is_plain(blocks: Sequence[Block]) -> bool:
@@ -563,16 +540,12 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
 
 
-def _marked_turns(turns: Sequence[Block | Encoded], mark: Block) -> list[Block | Encoded] | None:
+def _marked_turns(turns: Sequence[Block], mark: Block) -> list[Block] | None:
     for index in reversed(range(len(turns))):
-        turn = turns[index]
-        if isinstance(turn, Encoded):
-            return _marked_turns([*turns[:index], *turn.values, *turns[index + 1 :]], mark)
-        blocks = _blocks(turn["content"])
+        blocks = _blocks(turns[index]["content"])
         if _last(blocks) is not None:
-            if (content := _marked_blocks(blocks, mark)) is None:
-                return None
-            return [*turns[:index], {**turn, "content": content}, *turns[index + 1 :]]
+            content = _marked_blocks(blocks, mark)
+            return content and [*turns[:index], {**turns[index], "content": content}, *turns[index + 1 :]]
     return None
 
 
@@ -585,9 +558,8 @@ def _marked_blocks(content: str | Sequence[Block], mark: Block) -> list[Block] |
     return [*blocks[:last], {**blocks[last], "cache_control": mark}, *blocks[last + 1 :]]
 
 
-def _marked_tools(tools: Sequence[Block | Encoded], mark: Block) -> list[Block | Encoded]:
-    last = tools[-1].values[0] if isinstance(tools[-1], Encoded) else tools[-1]
-    return [*tools[:-1], {**last, "cache_control": mark}]
+def _marked_tools(tools: Sequence[Block], mark: Block) -> list[Block]:
+    return [*tools[:-1], {**tools[-1], "cache_control": mark}]
 
 
 def _blocks(content: str | Sequence[Block]) -> Sequence[Block]:

@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
-
-from msgspec.structs import astuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import TEXT, Request
@@ -27,106 +24,16 @@ from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import failure
 from fsm_agent.providers.schemas import output_in_words
 
-T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-class Encoded:
-    """Encoded JSON: one value, or some values of a list, separated by commas."""
+def readable(messages: Iterable[Message], provider: str) -> list[Message]:
+    """Return the messages without opaque parts of other providers.
 
-    __slots__ = ("json",)
-
-    def __init__(self, json: bytes) -> None:
-        self.json = json
-
-    @property
-    def values(self) -> list[Any]:
-        """The decoded values."""
-        read: list[Any] = json.loads(b"[%b]" % self.json)
-        return read
-
-
-class DialogEncoder(Protocol[T_co]):
-    """Encodes the messages of one dialog, in order."""
-
-    def feed(self, message: Message) -> list[Any]:
-        """Return the entries that this message completes.  Later messages do not change them."""
-
-    def finish(self) -> T_co:
-        """Return what follows the entries at the end of the dialog.  Feeding can continue afterwards."""
-
-
-class _Memo:
-    """The encoded entries that a message caches for one place in a dialog.
-
-    Args:
-        before: Identifies the messages before it, the provider and the model.
-        json: The entries that the message completed.
+    Other providers may use the same wire format, but this one cannot read them.
     """
-
-    __slots__ = ("after", "before", "encoders", "json")
-
-    def __init__(self, before: object, json: bytes) -> None:
-        self.before = before
-        self.json = json
-        self.after = object()  # identifies the messages up to this one: the `before` of the next memo
-        self.encoders: list[DialogEncoder[Any]] = []  # at most one, fed up to this message
-
-
-def encode_dialog(
-    messages: Sequence[Message], provider: str, make: Callable[..., DialogEncoder[T]], *key: Hashable
-) -> tuple[list[Encoded], T]:
-    """Return the entries of ``messages``, and what the encoder ``make(*key)`` adds at their end.
-
-    Entries are cached on the messages.  Thread-safe.
-
-    Args:
-        messages: The dialog.
-        provider: The provider's name.  Opaque parts of other providers are omitted: they may use the same format, but
-            this provider cannot read them.
-        make: Makes an encoder.
-        key: The arguments of ``make``: everything besides the messages that the encoder depends on.
-    """
-    now = _beginning(provider, make, *key)
-    memo: _Memo | None = None
-    whole, new = list[bytes](), list[Message]()
-    coming = iter(messages)
-    for message in coming:
-        candidate: _Memo | None = vars(message).get("memo")
-        if candidate is None or candidate.before is not now:
-            new = [message, *coming]
-            break
-        memo, now = candidate, candidate.after
-        whole.append(candidate.json)
-    encoder = _take_encoder(memo)
-    if encoder is None:
-        encoder = make(*key)
-        for message in messages[: len(whole)]:
-            encoder.feed(_readable(message, provider))
-    for message in new:
-        memo = _Memo(now, b",".join(map(to_json, encoder.feed(_readable(message, provider)))))
-        vars(message)["memo"] = memo
-        now = memo.after
-        whole.append(memo.json)
-    end = encoder.finish()
-    if memo is not None and not memo.encoders:
-        memo.encoders.append(encoder)
-    entries = b",".join(filter(None, whole))
-    return [Encoded(entries)] if entries else [], end
-
-
-@lru_cache(maxsize=256)
-def _beginning(*key: Hashable) -> object:
-    """Return the object that identifies an empty dialog with this key."""
-    return object()
-
-
-def _take_encoder(memo: _Memo | None) -> DialogEncoder[Any] | None:
-    try:
-        return memo.encoders.pop() if memo is not None else None
-    except IndexError:
-        return None
+    return [_readable(message, provider) for message in messages]
 
 
 def _readable(message: Message, provider: str) -> Message:
@@ -135,7 +42,7 @@ def _readable(message: Message, provider: str) -> Message:
 
 
 def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
-    """Return ``make(owner, *key)``, cached on ``owner``, which is a function or an output."""
+    """Return ``make(owner, *key)``, cached on ``owner``, which is a function or an output.  Do not modify it."""
     memo: dict[Hashable, T] | None = vars(owner).get("memo")
     if memo is None:
         memo = vars(owner)["memo"] = {}
@@ -145,36 +52,12 @@ def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
     return memo[entry]
 
 
-def encoded(owner: object, make: Callable[..., Any], *key: Hashable) -> Encoded:
-    """Return ``make(owner, *key)`` as JSON, cached on ``owner``."""
-    return kept(owner, _encode, make, *key)
-
-
-def _encode(owner: object, make: Callable[..., Any], *key: Hashable) -> Encoded:
-    return Encoded(to_json(make(owner, *key)))
-
-
-def array(values: Iterable[Any]) -> Encoded:
-    """Return a list as JSON.  Some of its values may be `Encoded` already."""
-    return Encoded(b"[%b]" % b",".join(map(to_json, values)))
-
-
 def to_json(value: Any) -> bytes:
-    """Return a value as JSON, in UTF-8.  Half a surrogate pair becomes "?".
-
-    The values of an object may be `Encoded`.  Their fields come last.
-    """
-    if type(value) is Encoded:
-        return value.json
-    pieces = list[bytes]()
-    if type(value) is dict:
-        pieces = [b'"%b":%b' % (name.encode(), item.json) for name, item in value.items() if type(item) is Encoded]
-        value = {name: item for name, item in value.items() if type(item) is not Encoded} if pieces else value
+    """Return a value as JSON, in UTF-8.  Half a surrogate pair becomes "?"."""
     try:
-        text: bytes = _encoder.encode(value).encode("utf-8", "replace")
+        return _encoder.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    return b"{%b}" % b",".join([*filter(None, [text[1:-1]]), *pieces]) if pieces else text
 
 
 CHOICES = ("auto", "required", "none")  # values of `tool_choice` that are not names of functions
@@ -224,9 +107,6 @@ class Profile(Value, frozen=True, kw_only=True):
     # The provider's tools that the model can use: their types on the wire, by kind.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request
-
-    def __hash__(self) -> int:
-        return hash(tuple([value for value in astuple(self) if not isinstance(value, Mapping)]))
 
 
 def wire_name(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import quote
 
 import pydantic_core
@@ -33,13 +33,11 @@ from fsm_agent.providers.codec import (
     CHOICES,
     Codec,
     Profile,
-    array,
     check_settings,
-    encode_dialog,
-    encoded,
     kept,
     merged_body,
     offered_functions,
+    readable,
     taken_settings,
     to_json,
     wire_name,
@@ -130,12 +128,13 @@ class GeminiCodec(Codec):
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         request, _, words, _ = self.request_form(request, profile)
         own = _own(profile)
-        contents, (system, rest) = encode_dialog(
-            request.messages, provider, _DialogInContents, model, own.images, own.media_in_results, words
-        )
-        is_turn = bool(system) and (profile.system_role == "user" or not (contents or rest))
+        messages = readable(request.messages, provider)
+        if words:
+            messages = with_system_text(messages, words)
+        system, contents = _DialogInContents(model, own).of(messages)
+        is_turn = bool(system) and (profile.system_role == "user" or not contents)
         first = [{"role": "user", "parts": system}] if is_turn else []
-        body: dict[str, Any] = {"contents": array([*first, *contents, *rest])}
+        body: dict[str, Any] = {"contents": [*first, *contents]}
         if system and not is_turn:
             body["systemInstruction"] = {"parts": system}
         body |= _tools(request, model, own)
@@ -178,7 +177,7 @@ def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, An
         if profile.hosted_with_functions == "announced":
             config["includeServerSideToolInvocations"] = True
     return {
-        "tools": array([{"functionDeclarations": array([encoded(f, _declaration) for f in functions])}, *hosted]),
+        "tools": [{"functionDeclarations": [kept(function, _declaration) for function in functions]}, *hosted],
         "toolConfig": config,
     }
 
@@ -233,11 +232,6 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
     return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}
 
 
-class _Contents(NamedTuple):
-    system: list[dict[str, Any]]
-    rest: list[dict[str, Any]]
-
-
 class _DialogInContents:
     """Encodes a dialog as a system instruction and turns of user and model.
 
@@ -245,48 +239,32 @@ class _DialogInContents:
     another turn.
     """
 
-    def __init__(self, model: str, images: bool, media_in_results: bool, words: str | None) -> None:
+    def __init__(self, model: str, profile: GeminiProfile) -> None:
         self._model = model
-        self._images = images
-        self._in_results = _IN_RESULTS if media_in_results else frozenset[str]()
-        self._words = words  # None once they have been added
-        self._system: list[dict[str, Any]] = []
-        self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
-        self._beside: list[dict[str, Any]] = []
-        self._last_role = ""
+        self._images = profile.images
+        self._in_results = _IN_RESULTS if profile.media_in_results else frozenset[str]()
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
 
-    def feed(self, message: Message) -> list[Any]:
-        messages = with_system_text([message], self._words) if self._words else [message]
-        self._words = None
-        contents = [*self._last, *[content for each in messages for content in self._add_message(each)]]
-        self._last = contents[-1:]
-        return contents[:-1]
-
-    def finish(self) -> _Contents:
-        system = self._system if self._words is None else _system(with_system_text([], self._words)[0])
-        beside = [{"role": "user", "parts": [*self._beside]}] if self._beside else []
-        last = [{**content, "parts": [*content["parts"]]} for content in self._last]
-        return _Contents([*system], [*last, *beside])
-
-    def _add_message(self, message: Message) -> list[dict[str, Any]]:
-        contents: list[dict[str, Any]] = []
-        if self._beside and not any(isinstance(part, FunctionResult) for part in message.parts):
-            contents.append({"role": "user", "parts": self._beside})
-            self._beside = []
-        if message.role == "system":
-            self._system += _system(message)
-        elif message.role == "assistant":
-            if parts := self._model_parts(message):
-                contents.append({"role": "model", "parts": parts})
-        elif message.role == self._last_role == "tool":
-            (contents or self._last)[-1]["parts"] += self._user_parts(message.parts)
-        else:
-            contents.append({"role": "user", "parts": self._user_parts(message.parts)})
-        if message.role != "assistant":
-            self._beside += self._beside_of(message)
-        self._last_role = message.role
-        return contents
+    def of(self, messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the parts of the system instruction, and the turns."""
+        system, contents, beside, last_role = list[Any](), list[dict[str, Any]](), list[Any](), ""
+        for message in messages:
+            if beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+                contents.append({"role": "user", "parts": beside})
+                beside = []
+            if message.role == "system":
+                system += _system(message)
+            elif message.role == "assistant":
+                if parts := self._model_parts(message):
+                    contents.append({"role": "model", "parts": parts})
+            elif message.role == last_role == "tool":
+                contents[-1]["parts"] += self._user_parts(message.parts)
+            else:
+                contents.append({"role": "user", "parts": self._user_parts(message.parts)})
+            if message.role != "assistant":
+                beside += self._beside_of(message)
+            last_role = message.role
+        return system, [*contents, {"role": "user", "parts": beside}] if beside else contents
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
         """Return the parts, with function results first.  Gemini requires these directly after the calls."""

@@ -17,13 +17,11 @@ from fsm_agent.providers.codec import (
     CHOICES,
     Codec,
     Profile,
-    array,
     check_settings,
-    encode_dialog,
-    encoded,
     kept,
     merged_body,
     offered_functions,
+    readable,
     to_json,
     wire_name,
 )
@@ -66,8 +64,12 @@ class OpenAIChatCodec(Codec):
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         request, _, words, _ = self.request_form(request, profile)
-        entries, rest = encode_dialog(request.messages, provider, _Entries, model, profile, words)
-        body: dict[str, Any] = {"model": model, "messages": array([*entries, *rest])}
+        entries = _entries(readable(request.messages, provider), model, profile)
+        if words:
+            _append_to_system(entries, words, profile)
+        if not profile.user_after_results:
+            entries = _bridged(entries)
+        body: dict[str, Any] = {"model": model, "messages": entries}
         if request.functions:
             body |= _tools(request, profile)
         for tool in request.settings.hosted_tools:
@@ -86,62 +88,37 @@ class OpenAIChatCodec(Codec):
         return ChatDecoder(headers)
 
 
-class _Entries:
-    """Encodes a dialog as entries of ``messages``.
+def _entries(messages: Sequence[Message], model: str, profile: Profile) -> list[dict[str, Any]]:
+    """Return the entries of a dialog.
 
     Entries with the role 'tool' take only text, so attachments of function results follow the round.
     """
-
-    def __init__(self, model: str, profile: Profile, words: str | None) -> None:
-        self._model = model
-        self._profile = profile
-        self._words = words  # None once they have been added
-        self._ids = CallIds(exactly=profile.call_id_chars)
-        self._last_role = ""
-        self._beside: list[Any] = []
-
-    def feed(self, message: Message) -> list[Any]:
-        """Return the entries that the message completes, after the attachments of the previous round."""
-        model, profile, ids = self._model, self._profile, self._ids
-        entries, results = list[dict[str, Any]](), list[tuple[FunctionResult, str]]()
-        for part in message.parts:
-            if isinstance(part, FunctionResult):
-                results.append((part, ids.of_result(part)))
-        if self._beside and not results:
-            entries.append({"role": "user", "content": self._beside})
-            self._beside = []
+    ids = CallIds(exactly=profile.call_id_chars)
+    entries, beside = list[dict[str, Any]](), list[Any]()
+    for message in messages:
+        results = [(part, ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
+        if beside and not results:
+            entries.append({"role": "user", "content": beside})
+            beside = []
         for result, id in results:  # some services refuse an empty string as null
             entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
             if result.attachments and message.role != "assistant":
-                self._beside += _attachment_parts(result, id, model, profile)
+                beside += _attachment_parts(result, id, model, profile)
         if message.role == "assistant":
             entries.append(_assistant(message, model, profile, ids))
         elif not results or len(results) < len(message.parts):
             entries += _input_entries(message, model, profile)
-        if self._words and entries:
-            _append_to_system(entries, self._words, profile)
-            self._words = None
-        entries = self._bridge(entries)
-        self._last_role = entries[-1]["role"] if entries else self._last_role
-        return entries
+    return [*entries, {"role": "user", "content": beside}] if beside else entries
 
-    def _bridge(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Insert an assistant entry between results and a user message, if the service requires it."""
-        if self._profile.user_after_results:
-            return entries
-        last_role, bridged = self._last_role, list[dict[str, Any]]()
-        for entry in entries:
-            if last_role == "tool" and entry["role"] == "user":
-                bridged.append({"role": "assistant", "content": BRIDGE})
-            bridged.append(entry)
-            last_role = entry["role"]
-        return bridged
 
-    def finish(self) -> list[Any]:
-        entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
-        if self._words:
-            _append_to_system(entries, self._words, self._profile)
-        return self._bridge(entries)
+def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Insert an assistant entry between results and a user message."""
+    bridged = list[dict[str, Any]]()
+    for entry in entries:
+        if entry["role"] == "user" and bridged and bridged[-1]["role"] == "tool":
+            bridged.append({"role": "assistant", "content": BRIDGE})
+        bridged.append(entry)
+    return bridged
 
 
 def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
@@ -264,8 +241,8 @@ def _append_to_system(messages: list[dict[str, Any]], words: str, profile: Profi
 def _tools(request: Request, profile: Profile) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
-    tools = [encoded(function, _tool, profile.strict_functions) for function in functions]
-    fields: dict[str, Any] = {"tools": array(tools), "tool_choice": tool_choice}
+    tools = [kept(function, _tool, profile.strict_functions) for function in functions]
+    fields: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
     if request.settings.parallel_function_calls is not None:
         fields["parallel_tool_calls"] = request.settings.parallel_function_calls
     return fields

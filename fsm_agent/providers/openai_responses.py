@@ -27,13 +27,11 @@ from fsm_agent.providers.codec import (
     Codec,
     Profile,
     adaptations,
-    array,
     check_settings,
-    encode_dialog,
-    encoded,
     kept,
     merged_body,
     offered_functions,
+    readable,
     taken_settings,
     to_json,
     wire_name,
@@ -95,8 +93,11 @@ class OpenAIResponsesCodec(Codec):
         extra = merged_body(profile.extra_body, request.settings.extra_body)
         request, _, words, _ = self.request_form(request, profile)
         is_stored = bool(extra.get("store"))
-        items, rest = encode_dialog(request.messages, provider, _InputItems, model, profile, is_stored, words)
-        body: dict[str, Any] = {"model": model, "input": array([*items, *rest]), "store": False}
+        messages = readable(request.messages, provider)
+        if words:
+            messages = with_system_text(messages, words)
+        items = _InputItems(model, profile, is_stored).of(messages)
+        body: dict[str, Any] = {"model": model, "input": items, "store": False}
         if request.functions or request.settings.hosted_tools:
             body |= _tools(request, model, profile)
         if request.output.schema is not None:
@@ -135,7 +136,7 @@ def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
     fields: dict[str, Any] = {
-        "tools": array([*[encoded(function, _tool, profile.strict_functions) for function in functions], *hosted]),
+        "tools": [*[kept(function, _tool, profile.strict_functions) for function in functions], *hosted],
         "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
     }
     if request.settings.parallel_function_calls is not None:
@@ -234,25 +235,15 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
 class _InputItems:
     """Encodes a dialog as items.  Each call and its result share an id that is unique in the dialog."""
 
-    def __init__(self, model: str, profile: Profile, is_stored: bool, words: str | None) -> None:
+    def __init__(self, model: str, profile: Profile, is_stored: bool) -> None:
         self._model = model
         self._profile = profile
         self._is_stored = is_stored
-        self._words = words  # None once they have been added
         self._ids = CallIds(most=MAX_ID)
         self._heads: dict[str, Mapping[str, Any]] = {}  # items of calls other than function calls, by id
 
-    def feed(self, message: Message) -> list[Any]:
-        messages = with_system_text([message], self._words) if self._words else [message]
-        self._words = None
-        return [item for each in messages for item in self._items_of(each)]
-
-    def finish(self) -> list[Any]:
-        return (
-            [item for each in with_system_text([], self._words) for item in self._input_items(each)]
-            if self._words
-            else []
-        )
+    def of(self, messages: Sequence[Message]) -> list[Any]:
+        return [item for message in messages for item in self._items_of(message)]
 
     def _items_of(self, message: Message) -> Iterator[Any]:
         yield from [item for part in message.parts if isinstance(part, FunctionResult) for item in self._result(part)]

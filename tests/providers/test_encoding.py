@@ -1,12 +1,9 @@
-"""Is the request of a dialog that grew equal to a request made from scratch?"""
+"""What do the requests of all wires have in common?"""
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from support.copies import replace
 from support.examples import examples
-from support.long_dialogs import PICTURE, rounds
+from support.long_dialogs import PICTURE
 
 from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
@@ -34,7 +31,7 @@ from fsm_agent.messages import (
     Text,
     WebSearch,
 )
-from fsm_agent.prompts import Dialog, Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers import (
     AnthropicCodec,
     AnthropicProfile,
@@ -81,7 +78,7 @@ class Target:
         return json.loads(self.codec.encode(request, **how))
 
     def afresh(self, messages: Sequence[Message]) -> Any:
-        """What is sent of messages that no request has held."""
+        """What is sent of messages without the parts of other providers."""
         return self.sent([readable(message, self.provider) for message in messages])
 
 
@@ -159,53 +156,9 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @examples(100)
-@given(st.data())
-def test_any_dialog_is_sent_as_if_it_was_encoded_at_once(data: st.DataObject) -> None:
-    targets = st.sampled_from([*PLAIN, *WORDS, *OTHERS, *BLIND])
-    target, dialog = data.draw(targets), Dialog()
-    for _ in range(data.draw(st.integers(1, 8))):
-        match data.draw(st.sampled_from(["say", "say", "say", "again", "fork", "ask another"])):
-            case "say":
-                dialog = dialog.append(*data.draw(st.lists(messages(), min_size=1, max_size=3)))
-            case "again" if dialog:
-                dialog = dialog.append(data.draw(st.sampled_from(list(dialog))))
-            case "fork":
-                dialog = Dialog(list(dialog)[: data.draw(st.integers(0, len(dialog)))])
-            case "ask another":
-                target = data.draw(targets)
-        assert outcome(target.sent, dialog) == outcome(target.afresh, dialog)
-
-
-def test_what_is_kept_is_no_part_of_a_message() -> None:
-    message, other = Message.of("user", "hi"), Message.of("user", "hi")
-    before = repr(message), Dialog([message]).to_json()
-    PLAIN[0].sent([message])
-    assert (message, hash(message)) == (other, hash(other))
-    assert (repr(message), Dialog([message]).to_json()) == before
-    for twin in (copy.copy(message), copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
-        assert twin == message
-        assert vars(twin) == vars(other)
-
-
-@wires
-def test_threads_can_ask_with_one_dialog(target: Target) -> None:
-    forks = [Dialog([SYSTEM, USER, *rounds(*"abcd")]).append(Message.of("user", str(n))) for n in range(4)]
-    right = [[target.afresh(fork[:length]) for length in range(2, len(fork) + 1)] for fork in forks]
-    start, wrong = threading.Barrier(4), list[Any]()
-
-    def ask(place: int) -> None:
-        start.wait()
-        for _ in range(5):
-            for length, body in enumerate(right[place], 2):
-                if target.sent(forks[place][:length]) != body:
-                    wrong.append((place, length))
-
-    threads = [threading.Thread(target=ask, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+@given(st.sampled_from([*PLAIN, *WORDS, *OTHERS, *BLIND]), st.lists(messages(), max_size=8))
+def test_any_dialog_is_sent_without_the_parts_of_other_providers(target: Target, dialog: list[Message]) -> None:
+    assert outcome(target.sent, dialog) == outcome(target.afresh, dialog)
 
 
 @wires
