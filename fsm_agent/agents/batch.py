@@ -18,7 +18,7 @@ from fsm_agent._internal.structs import New, Out, is_whole
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
-from fsm_agent.runtime.threads import ThreadTask, abort_in_force
+from fsm_agent.runtime.portal import ThreadTask, abort_in_force
 from fsm_agent.validation import require
 
 Progress: TypeAlias = bool | Callable[[int, int | None], Any]

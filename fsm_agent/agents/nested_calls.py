@@ -20,8 +20,8 @@ from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.runtime.drivers import LEFT, arun, run
 from fsm_agent.runtime.environment import Environment, SystemClock
+from fsm_agent.runtime.portal import Aborted
 from fsm_agent.runtime.run_function import InnerCalls, is_in_doubt
-from fsm_agent.runtime.threads import Aborted
 from fsm_agent.store import errors
 from fsm_agent.store.claiming import aclaim
 from fsm_agent.store.resuming import Claimed, ProcessFactory

@@ -33,8 +33,8 @@ from fsm_agent.messages.message import Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import CHANGED, Output
+from fsm_agent.runtime.portal import in_thread
 from fsm_agent.runtime.run_function import program_of
-from fsm_agent.runtime.threads import in_thread
 from fsm_agent.validation import safe_repr
 
 MAX_SHOWN_CHARS = 200  # of an exception's text

@@ -30,9 +30,8 @@ from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, P
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
 from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
-from fsm_agent.call.step import OF_ANSWERS, OF_FUNCTIONS, UNASKED, take_step
 from fsm_agent.call.stop_conditions import StopWhen
-from fsm_agent.call.table import ROWS
+from fsm_agent.call.table import OF_ANSWERS, OF_FUNCTIONS, ROWS, UNASKED, take_step
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall

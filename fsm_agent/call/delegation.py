@@ -21,7 +21,7 @@ from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEn
 from fsm_agent.call.process import SEPARATOR, ChildHandle, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
-from fsm_agent.call.step import OF_ANSWERS, UNASKED, take_step
+from fsm_agent.call.table import OF_ANSWERS, UNASKED, take_step
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.context import Delegate
 from fsm_agent.functions.function import Function

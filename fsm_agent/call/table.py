@@ -53,48 +53,57 @@ from `ROWS`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from fsm_agent._internal.system import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.budget import Overrun, describe_overrun, reached
-from fsm_agent.call.interpret import CHANGED, error_text
-from fsm_agent.call.machine import Row
+from fsm_agent.call.effects import AskSummary, CallModel
+from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, TableEvent, are_equal, error_text
+from fsm_agent.call.machine import Row, RowMachine, machine_of, take_row
 from fsm_agent.call.outcomes import (
     Begun,
     Cancelled,
     CheckFailed,
+    CheckRefused,
     Expired,
     FinalReply,
+    FunctionFailed,
     FunctionsRequested,
     HandedOver,
     HandoffEnded,
     Injected,
     ModelFailed,
+    Replied,
+    Returned,
     Slept,
     Stopped,
     StoppedReply,
     SummaryTaken,
     TooLong,
 )
-from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.process import SEPARATOR, STEP_WATCHES
 from fsm_agent.call.record import (
     ASKING,
+    FAILURES,
     ITS_OWN,
     SPENDING,
     UNHEARD,
     CallRecord,
+    ContextUse,
     Ending,
     OnceRun,
     Reason,
+    RequestFailure,
     State,
     is_within,
 )
-from fsm_agent.call.requested_calls import NOT_TAKEN, are_equal
 from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.errors import ErrorReport, Retry
+from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # CALLING only at the start, if an earlier turn handed over
@@ -624,3 +633,107 @@ def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
 
 def _requested(record: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
     return record.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
+
+
+UNASKED = (Cancelled, Stopped, Expired, Injected)  # outcomes that answer no effect
+OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or with a new problem of an answer
+OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, including agents
+_MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that used tokens if they come from an agent
+_TOLD = (*CallModel.outcomes, CheckRefused)  # outcomes whose problem is noted in the step
+_ROUND_LIMIT = at_round_limit.__name__
+_OF_SUMMARIES = f"{AskSummary.prefix}:"
+
+
+def take_step(
+    before: CallRecord,
+    trigger: str,
+    key: str,
+    outcome: Any,
+    event: TableEvent,
+    prompt: Prompt,
+    use: ContextUse | None = None,
+) -> tuple[CallRecord, Stepped]:
+    """Return the record after a step, and the step.
+
+    Raises:
+        IllegalTrigger: If no row takes the trigger, for example because the call has ended.
+    """
+    row = take_row(_machine(), trigger, before, event, prompt)
+    after, state = row.after, row.state
+    changes: dict[str, Any] = {"state": state}
+    limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
+    detail = limited if after.ending is None else after.ending.detail
+    kind = type(outcome)
+    if kind in CallModel.outcomes:
+        changes["turn"] = before.turn + 1
+    if kind in _TOLD:
+        detail = detail or _problem(event)
+    served_by = None
+    if kind is Replied:
+        served_by, adapted = outcome.reply.served_by, outcome.reply.adapted
+        if adapted or after.repairs:
+            detail = "; ".join([*filter(None, [detail]), *after.repairs, *adapted])
+    elif trigger == "denied" and isinstance(event, FunctionCall):
+        detail = detail or f"{event.name}: {event.error}"
+    elif trigger == "handed_over":
+        detail = detail or outcome.agent
+    usage = _count_usage(before, key, outcome, use, changes)
+    if trigger in FAILURES:  # also for a reply with an error
+        changes["failures"] = before.failures.push(_failure(before, key, event, outcome.at_s, state))
+    told = _told(before, after, event) if kind in _TOLD else ""
+    step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by, told)
+    for watch in STEP_WATCHES.get():
+        watch(step)
+    changes["trace"] = before.trace.push(step)
+    return after.changed(**changes), step
+
+
+@cache
+def _machine() -> RowMachine:
+    # Made at the first step, because its hundred transitions would take a tenth of the import time.
+    return machine_of(ROWS, State)
+
+
+def _count_usage(
+    before: CallRecord, key: str, outcome: Any, use: ContextUse | None, changes: dict[str, Any]
+) -> Usage | None:
+    """Count the tokens of an outcome in ``changes``, and return them, or None if it used none."""
+    kind = type(outcome)
+    if kind is Replied:
+        usage: Usage = outcome.reply.usage
+        if not key.startswith(_OF_SUMMARIES):  # summaries are not answers
+            changes["replies"] = before.replies + 1
+            changes["reply"] = tracked(before, outcome.reply)
+        if use is not None:
+            use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
+            changes["requests"] = before.requests.push(use)
+    elif kind in _MAY_USE:
+        if kind is Returned and outcome.releases:
+            changes["released"] = (*before.released, *outcome.releases)
+        usage = outcome.usage
+        if usage is UNUSED:
+            return None
+    else:
+        return None
+    changes["usage"] = before.usage + usage
+    return usage
+
+
+def _problem(event: TableEvent) -> str:
+    if type(event) is FinalReply:
+        return event.problem
+    return event.error.message if isinstance(event, ModelFailed | TooLong) else ""
+
+
+def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
+    if type(event) is FunctionsRequested:
+        return "\n".join([call.error or call.result or "" for call in event.calls if call.is_settled])
+    messages = after.branch[len(before.branch) :]
+    told = [message for message in messages if message.role != "assistant"]
+    return "\n".join([getattr(part, "text", "") for message in told for part in message.parts])
+
+
+def _failure(before: CallRecord, key: str, event: Any, at_s: float, to: State) -> RequestFailure:
+    delay_s = event.delay_s if to is State.BACKOFF else None
+    number, report = before.rounds + 1, event.error
+    return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)

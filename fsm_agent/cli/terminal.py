@@ -39,7 +39,7 @@ from fsm_agent.messages.events import (
     TextDelta,
 )
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.threads import Abort, abort_in_force
+from fsm_agent.runtime.portal import Abort, abort_in_force
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8

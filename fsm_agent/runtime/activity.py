@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner
+from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner, Process
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.environment import Environment
@@ -135,6 +135,46 @@ class Activity:
     def own_key(self) -> str:
         """The key for outcomes that answer no effect of the process, such as an expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
+
+
+class Owners:
+    """The processes that own the effects of the driven process, and the environments that perform the effects."""
+
+    __slots__ = ("_environment", "_known", "_last", "_last_environment", "_last_path", "_process")
+
+    def __init__(self, process: Process, environment: Environment) -> None:
+        self._process = process
+        self._environment = environment
+        # The owner of a path stays the same, so the last one is cached.
+        self._last_path = ""
+        self._last: Any = None
+        self._last_environment = environment
+        # The ids of the environments on a path -> these environments (which keeps the ids valid), and the one that
+        # performs the effects.
+        self._known: dict[tuple[int, ...], tuple[tuple[Environment, ...], Environment]] = {}
+
+    def assign(self, activity: Activity) -> None:
+        """Assign an activity to the nested process that owns its effect."""
+        path = activity.key.rpartition(SEPARATOR)[0]
+        if path != self._last_path:
+            owner = self._last = self._process.owner(activity.key)
+            self._last_path, self._last_environment = path, self._environment_of(owner.environments)
+        activity.assign(self._last, self._last_environment)
+
+    def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
+        """Return the innermost of these environments with the driver's clock.
+
+        Without an approver, it gets the approver of the nearest environment around it.
+        """
+        # All use one clock, because the driver compares all deadlines with its own.
+        around = self._environment
+        if not environments:
+            return around
+        key = tuple(map(id, environments))
+        if key not in self._known:
+            approve = next((one.approve for one in environments if one.approve), around.approve)
+            self._known[key] = environments, environments[0].changed(clock=around.clock, approve=approve)
+        return self._known[key][1]
 
 
 async def perform(activity: Activity) -> Any:

@@ -26,9 +26,8 @@ from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.log import log_error, words
-from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.portal import Aborted, Place, in_thread
 from fsm_agent.runtime.run_function import program_of, raise_own_cancellation
-from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 class AskActivity(Activity):

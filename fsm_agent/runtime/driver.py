@@ -12,7 +12,7 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
   takes them one at a time, so only the driver advances the process, and only in `step`.
 - *Cancellation.*  Before an effect starts and before an outcome is taken, the loop checks for a request to end the
   process and for the deadline; after a request, no later outcome counts.  Activities that the process no longer waits
-  for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.threads`) and left behind.
+  for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.portal`) and left behind.
   Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the process at
   rest.  The results that functions have returned by then are kept, or those functions would run twice.
 - *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see
@@ -47,13 +47,11 @@ from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadl
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register who performs effects of a call
-from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder, lasting
+from fsm_agent.runtime.activity import ACTIVITIES, Activity, Owners
+from fsm_agent.runtime.environment import Environment, PostedOutcome, PostsInside, Recorder, lasting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
-from fsm_agent.runtime.nested import Owners, PostsInside
-from fsm_agent.runtime.portal import Place, is_collecting, open_gate
+from fsm_agent.runtime.portal import Place, ThreadTask, is_collecting, open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
-from fsm_agent.runtime.threads import ThreadTask
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
 

@@ -19,10 +19,9 @@ from fsm_agent.runtime import portal
 from fsm_agent.runtime.activity import Activity, cancelled_inside, perform
 from fsm_agent.runtime.driver import GRACE_S, Driver
 from fsm_agent.runtime.environment import Environment, Recorder
-from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.portal import Aborted, Place, abort_in_force
 from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.run_function import raise_own_cancellation
-from fsm_agent.runtime.threads import Aborted, abort_in_force
 
 _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop references them only weakly
 

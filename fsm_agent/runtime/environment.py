@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -20,12 +20,14 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
 from fsm_agent.call.prices import PriceList, Prices
+from fsm_agent.call.process import SEPARATOR, AnyEffect
+from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Delta, Question
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.portal import abort_in_force
 from fsm_agent.runtime.results import ResultPipeline
-from fsm_agent.runtime.threads import abort_in_force
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
@@ -124,6 +126,44 @@ class Recorder(Protocol):
         Raises:
             StoreError: If the lease was lost, or the store failed.
         """
+
+
+class PostsInside:
+    """The posts for runs that functions have begun.  Each stays until its run has taken it."""
+
+    __slots__ = ("_posts", "_recorder")
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self._posts: list[PostedOutcome] = []
+
+    def keep(self, post: PostedOutcome, effects: Iterable[AnyEffect]) -> str | None:
+        """Keep a post if it is for a run that one of these effects has begun.
+
+        Return the key of that effect, or None if there is no such run.
+        """
+        if SEPARATOR not in post.key:
+            return None
+        function = next((effect.key for effect in effects if post.key.startswith(f"{effect.key}{SEPARATOR}")), None)
+        if function is not None:
+            self._posts.append(post)
+        return function
+
+    def of(self, function: str) -> list[PostedOutcome]:
+        """Return the posts for runs that the function with this key has begun."""
+        return [post for post in self._posts if post.key.startswith(f"{function}{SEPARATOR}")]
+
+    def remove(self, posts: Collection[PostedOutcome]) -> None:
+        """Remove posts that runs have taken, or will never take."""
+        if posts and self._recorder is not None:
+            self._posts = [post for post in self._posts if post not in posts]
+            self._recorder.mark_used([post.id for post in posts])
+
+    def refuse(self) -> None:
+        """Refuse all remaining posts, because the process rests."""
+        for post in self._posts:
+            assert self._recorder is not None
+            self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
 
 
 Deps = TypeVar("Deps", default=Any)

@@ -36,10 +36,9 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
-from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.portal import Aborted, Place, in_thread
 from fsm_agent.runtime.results import PipelineResult
 from fsm_agent.runtime.retry_delay import doubled_s
-from fsm_agent.runtime.threads import Aborted, in_thread
 
 
 def is_in_doubt(process: Process) -> bool:

@@ -30,8 +30,8 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.environment import PostedOutcome
+from fsm_agent.runtime.portal import ThreadTask
 from fsm_agent.runtime.run_function import is_in_doubt
-from fsm_agent.runtime.threads import ThreadTask
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER

@@ -28,7 +28,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
-from fsm_agent.runtime.threads import Aborted, ThreadTask
+from fsm_agent.runtime.portal import Aborted, ThreadTask
 from fsm_agent.store.checks import UNTIL_DUE, fingerprint_in
 from fsm_agent.store.claiming import aclaim, give_back
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown

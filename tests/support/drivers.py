@@ -14,8 +14,7 @@ import pytest
 from fsm_agent.call import AgentCall
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.runtime import Environment, adrive, arun, drive, run
-from fsm_agent.runtime import threads as thread_jobs
+from fsm_agent.runtime import Environment, adrive, arun, drive, portal, run
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
 from support.gates import Gate
@@ -138,7 +137,7 @@ def busy_threads() -> int:
     """
 
     def count() -> int:
-        return sum(thread.name == "fsm_agent" for thread in threading.enumerate()) - len(thread_jobs._idle)
+        return sum(thread.name == "fsm_agent" for thread in threading.enumerate()) - len(portal._idle)
 
     return min(time.sleep(0.001) or count() for _ in range(3))
 
