@@ -6,7 +6,6 @@ is an effect, which `fsm_agent.runtime` performs.
 
 import fsm_agent.prompts  # before its modules; see CONTRIBUTING.md
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.effects import (
     AskApproval,
     AskSummary,
@@ -82,7 +81,6 @@ __all__ = [
     "CheckRefused",
     "Checked",
     "ChildHandle",
-    "CompositeProcess",
     "Denied",
     "EffectValue",
     "Entry",

@@ -9,7 +9,6 @@ from typing import Any, Generic, Self, TypedDict, Unpack, cast
 import pydantic_core
 
 from fsm_agent._internal.structs import New, Out, from_json, quick_json, to_json
-from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
@@ -61,7 +60,7 @@ _UNPARSED = object()
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-class AgentCall(CompositeProcess, Generic[Out]):
+class AgentCall(Process, Generic[Out]):
     """One run of the machine over a dialog: a mutable object around an immutable record.
 
     A driver performs the `effects` of the call, and passes their outcomes to `advance`.  Agents and flows among its
@@ -242,7 +241,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
             self._keep_parsed(self.delegation.parsed)
 
     def _advance_alone(self, key: str, outcome: Outcome) -> None:
-        # The rest of `CompositeProcess.advance` would take a tenth of each step.
+        # The rest of `Process.advance` would take a tenth of each step.
         r = self.record
         about = self.subject(self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
@@ -297,7 +296,7 @@ class AgentCall(CompositeProcess, Generic[Out]):
         """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
         return with_history(self, before, steps if self.delegation is None else tuple(with_functions(self, steps)))
 
-    # Its children; see `CompositeProcess`
+    # Its children; see `Process`
 
     def own_effects(self) -> tuple[Effect, ...]:
         return effects_of(self, self.record) if self.delegation is None else self.delegation.own_effects()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fsm_agent.call.composite import inside
 from fsm_agent.call.effects import RunFunction
-from fsm_agent.call.process import SEPARATOR, Process, along, prefix_of
+from fsm_agent.call.process import SEPARATOR, Process, along, inside, prefix_of
 from fsm_agent.call.record import CallRecord, ProcessRecord
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, HistoryChanged, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall

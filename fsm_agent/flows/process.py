@@ -19,7 +19,6 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.builder import resolve_task
 from fsm_agent.call.budget import with_limits_left
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.composite import CompositeProcess
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
 from fsm_agent.call.machine import Explanation
@@ -210,7 +209,7 @@ class CallChild(StateChild):
         )
 
 
-class FlowProcess(CompositeProcess):
+class FlowProcess(Process):
     """A process whose states wait for children and effects."""
 
     record: Any
@@ -230,7 +229,7 @@ class FlowProcess(CompositeProcess):
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state that a step or member name refers to, and the data for it."""
 
-    # The methods for children; see `CompositeProcess`
+    # The methods for children; see `Process`
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.state_of(name)

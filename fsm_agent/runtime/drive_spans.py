@@ -151,10 +151,10 @@ class SpanProbe:
         self.retries = meter.create_counter(names.RETRIES, "{retry}", "What was tried again.")
 
     def creating(self, process: Process, name: str) -> str:
-        begun: Any = getattr(process, "traced", None)
+        begun: Any = process.traced
         if type(begun) is not Begun:
             begun = self.begin(process, name, begun)
-            process.traced = begun  # type: ignore[attr-defined]
+            process.traced = begun
         return traceparent_of(begun.span)
 
     def here(self) -> str:
@@ -216,7 +216,7 @@ class DriveSpans:
         self._of = of
         self._driver = driver
         process: Any = driver.process
-        before = getattr(process, "traced", None)
+        before = process.traced
         origin = _origin_of(process)
         if type(before) is not Begun:
             if before is None and origin.traceparent:

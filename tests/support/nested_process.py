@@ -25,10 +25,10 @@ from fsm_agent.call import (
     CallRecord,
     Cancelled,
     ChildHandle,
-    CompositeProcess,
     EffectValue,
     Expired,
     Limits,
+    Process,
     State,
     machine_of,
 )
@@ -198,7 +198,7 @@ ROWS = (
 )
 
 
-class Team(CompositeProcess):
+class Team(Process):
     """A process whose members are agent calls and teams."""
 
     machine = machine_of(ROWS, Stage)
