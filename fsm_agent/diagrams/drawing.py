@@ -79,7 +79,6 @@ class Node:
     is_current: bool = False  # the current or final state of a run
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
-    is_rest: bool = False  # stands for everything that is not drawn
     is_dashed: bool = False  # stands for states that are drawn elsewhere
     box: str = ""  # id of the box around it, if any
 
@@ -340,8 +339,6 @@ def _mermaid(diagram: Diagram) -> str:
 
 def _mermaid_style(state: Node | Box) -> str:
     fill, line, color = _colors(state)
-    if isinstance(state, Node) and state.is_rest:
-        return "fill:none,stroke:none"
     if isinstance(state, Box):
         fill, color = "none", _COLORS["faded"][2]  # readable on white and on black, without a fill
     elif state.is_dashed:
@@ -366,7 +363,7 @@ def _mermaid_nodes(diagram: Diagram, names: dict[str, str], box: str, indent: st
             ]
             continue
         text = _mermaid_label((state.label, *state.note))
-        shape = f"[{text}]" if state.is_rest else f"((({text})))" if state.is_final else f"({text})"
+        shape = f"((({text})))" if state.is_final else f"({text})"
         lines.append(f"{indent}{name}{shape}")
     return lines
 
@@ -464,8 +461,6 @@ def _add_states(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -
 
 
 def _dot_node(node: Node) -> dict[str, str]:
-    if node.is_rest:
-        return {"label": _dot_label([node.label]), "shape": "plaintext", "style": "", "margin": "0", "height": "0.2"}
     fill, line, color = _colors(node)
     look = {"color": line, "fontcolor": color}
     if _is_dot(node):

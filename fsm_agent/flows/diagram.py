@@ -6,7 +6,7 @@ A state with members, or with an inner flow, is a box around them.  Default rows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -26,7 +26,6 @@ from fsm_agent.diagrams.diagram import (
     without_done,
 )
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
-from fsm_agent.errors import UsageError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process import FlowProcess
 from fsm_agent.flows.run import FlowRun
@@ -66,13 +65,11 @@ def flow_diagram(
     shows_defaults: bool = False,
     shows_actions: bool = False,
     depth: int | None = None,
-    around: Collection[State[Any]] = (),
-    hops: int = 1,
 ) -> Diagram:
     """Return the diagram of a flow: its states, what each waits for, and its rows as arrows.
 
     A row that all states share is one arrow from "any state".  The word "done" is left out if a state has no other
-    trigger.  You can draw a part of a large flow: ``flow_diagram(flow, around=[review], depth=0)``.
+    trigger.
 
     Args:
         flow: The flow.
@@ -83,11 +80,9 @@ def flow_diagram(
         shows_defaults: Whether to draw rows that the user did not write.
         shows_actions: Whether to name the action of a row, as in ``done [is_good] / kept``, with λ for a lambda.
         depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.
-        around: If given, only these states and the states near them are drawn; the rest is "…".
-        hops: How many rows away from ``around`` a state may be, in either direction.
 
     Raises:
-        UsageError: If ``flow`` is not a flow, ``around`` has a state that is not drawn, or the level is unknown.
+        UsageError: If ``flow`` is not a flow, or the level is unknown.
 
     Examples:
         >>> @execute
@@ -99,16 +94,9 @@ def flow_diagram(
     """
     require("the flow", flow, isinstance(flow, Flow), "a Flow")
     require("depth", depth, depth is None or is_whole(depth, 0), "a whole number from 0 on, or None for all")
-    require("hops", hops, is_whole(hops, 0), "a whole number from 0 on")
-    right = "a list of states, such as [review]"
-    require("around", around, isinstance(around, Collection) and not isinstance(around, str), right)
-    for state in around:
-        name = getattr(state, "name", "")
-        right = f"a state of the flow {flow.name!r}"
-        require("state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
     level_for(level, 0)  # checks it
     drawing = _Drawing(level, shows_defaults, shows_actions, depth)
-    _draw(flow, drawing, "", "", 0, [state.name for state in around], hops)
+    _draw(flow, drawing, "", "")
     parts: Any = {name: tuple(getattr(drawing, name)) for name in ("nodes", "edges", "boxes")}
     return Diagram(title=flow.name, **parts)
 
@@ -173,63 +161,20 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     )
 
 
-def _draw(
-    flow: Flow[Any],
-    drawing: _Drawing,
-    prefix: str,
-    box: str,
-    level: int = 0,
-    around: Collection[str] = (),
-    hops: int = 0,
-) -> None:
-    """Add a flow, or the part around some states, in a box.  The ids of its states get a prefix."""
+def _draw(flow: Flow[Any], drawing: _Drawing, prefix: str, box: str, level: int = 0) -> None:
+    """Add a flow, in a box.  The ids of its states get a prefix."""
     entries = [e for e in flow.entries if e.row is not None and (drawing.shows_defaults or not e.is_default)]
-    named = dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]])
-    if lost := [name for name in around if name not in named]:
-        what = f"expected states that drawn rows lead to, got {lost[0]}, which only default rows lead to"
-        raise UsageError(f"around: {what}; pass shows_defaults=True")
-    near = _near(entries, around, hops) if around else {*named}
-    for name in named:
-        if name in near:
-            _draw_state(flow.states[name], drawing, f"{prefix}{name}", box, flow, level)
+    for name in dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]]):
+        _draw_state(flow.states[name], drawing, f"{prefix}{name}", box, flow, level)
     ways = without_done(with_else([_way(entry, drawing.shows_actions) for entry in entries]))
     ends = {name: state.is_failure for name, state in flow.states.items() if isinstance(state, End)}
-    shown: dict[tuple[str, str], list[str]] = {}
-    for (source, to), lines in lines_of(ways, level_for(drawing.level, 0 if around else len(ways)), ends).items():
-        if not {source, to} & near:
-            continue
-        begin = source if source in {*near, ANY} else f"… {to}"
-        finish = to if to in near else f"{source} …"
-        shown.setdefault((begin, finish), []).extend(lines if begin == source else ())
-    outside = dict.fromkeys([name for arrow in shown for name in arrow if name not in near])
-    look = [
-        replace(ANY_NODE, box=box) if name == ANY else Node(id=name, label="…", is_rest=True, box=box)
-        for name in outside
-    ]
-    drawing.nodes += [replace(node, id=f"{prefix}{node.id}") for node in look]
+    arrows = lines_of(ways, level_for(drawing.level, len(ways)), ends)
+    if any(source == ANY for source, _ in arrows):
+        drawing.nodes.append(replace(ANY_NODE, id=f"{prefix}{ANY}", box=box))
     drawing.edges += [
-        Edge(
-            source=f"{prefix}{begin}",
-            target=f"{prefix}{finish}",
-            lines=tuple(lines),
-            weight=1 if {begin, finish} & outside.keys() else 2,
-        )
-        for (begin, finish), lines in shown.items()
+        Edge(source=f"{prefix}{source}", target=f"{prefix}{to}", lines=lines, weight=1 if source == ANY else 2)
+        for (source, to), lines in arrows.items()
     ]
-
-
-def _near(entries: Sequence[TableEntry], around: Collection[str], hops: int) -> set[str]:
-    """Return the states within this number of rows, in either direction."""
-    beside: dict[str, set[str]] = {}
-    for entry in entries:
-        beside.setdefault(entry.source, set()).add(entry.to)
-        beside.setdefault(entry.to, set()).add(entry.source)
-    near = edge = {*around}
-    for _ in range(hops):
-        if not (edge := {other for name in edge for other in beside.get(name, ())} - near):
-            break
-        near = near | edge
-    return near
 
 
 def _draw_state(state: State[Any], drawing: _Drawing, id: str, box: str, flow: Flow[Any], level: int) -> None:

@@ -120,9 +120,6 @@ def test_a_large_flow_is_an_overview_unless_another_level_is_asked_for() -> None
         flow_diagram(flow, level="all")  # type: ignore[arg-type]
 
 
-# A part of it
-
-
 def _chain(size: int) -> Any:
     """Return a flow whose states lead to the next, and each third to the start."""
     states = [execute(name=f"s{n}")(_same) for n in range(size)]
@@ -143,63 +140,9 @@ def kept(n: int, answer: int) -> int:
     return answer
 
 
-def _edges(drawn: Any) -> set[tuple[str, str]]:
-    labels = {node.id: node.label for node in drawn.nodes}
-    return {(labels[edge.source], labels[edge.target]) for edge in drawn.edges}
-
-
-def test_a_part_of_a_large_flow_is_drawn_with_what_leaves_it() -> None:
-    flow = _chain(300)
-    part = flow_diagram(flow, around=[flow.states["s100"]])
-    assert [node.label for node in part.nodes if not node.is_rest] == ["s99", "s100", "s101"]
-    assert _edges(part) == {("…", "s99"), ("s99", "s100"), ("s100", "s101"), ("s101", "…"), ("s99", "…")}
-    leaving = {edge.source: edge.lines for edge in part.edges if edge.target.endswith("…")}
-    assert leaving == {"s99": ("[is_third]",), "s101": ()}
-    assert {edge.lines for edge in part.edges if edge.source.startswith("…")} == {()}
-    assert not [node for node in part.nodes if node.is_start], "the start is not near"
-
-
-def test_hops_go_both_ways() -> None:
-    flow = _chain(30)
-
-    def near(hops: int) -> set[str]:
-        drawn = flow_diagram(flow, around=[flow.states["s11"]], hops=hops)
-        return {node.label for node in drawn.nodes if not node.is_rest}
-
-    assert near(0) == {"s11"}
-    assert near(2) == {"s0", "s9", "s10", "s11", "s12", "s13"}, "the start, since s9 leads to it"
-    assert {"s3", "s27"} < near(3), "those that lead to the start as well"
-    assert near(100) == {*[f"s{n}" for n in range(30)], "over"}
-
-
-def test_a_part_is_drawn_in_all_formats() -> None:
-    flow = _chain(30)
-    part = flow_diagram(flow, around=[flow.states["s11"], flow.states["s20"]], hops=0)
-    mermaid, dot = render(part, "mermaid"), render(part, "dot")
-    assert mermaid.count('["…"]') == mermaid.count("fill:none,stroke:none") == 4
-    assert dot.count("plaintext") == 4
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"around": [over]}, "around"),
-        ({"around": ["s1"]}, "'s1'"),
-        ({"around": "s1"}, "'s1'"),
-        ({"hops": -1}, "hops"),
-        ({"hops": True}, "hops"),
-        ({"depth": -1}, "depth"),
-    ],
-)
-def test_wrong_parts_are_named(options: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        flow_diagram(_other(), **options)
-
-
-def _other() -> Any:
-    end_of_it = end("over")
-    only = execute(name="s0")(_same)
-    return Flow("chain", int, start=only, rows=[only.done(end_of_it)])
+def test_a_wrong_depth_is_named() -> None:
+    with pytest.raises(UsageError, match="depth"):
+        flow_diagram(_chain(3), depth=-1)
 
 
 # Flows inside
