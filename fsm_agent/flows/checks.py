@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 import msgspec
 import pydantic
 
-from fsm_agent._internal.structs import field_names, is_whole, type_adapter, without_notes
+from fsm_agent._internal.structs import field_names, is_finite, is_whole, type_adapter, without_notes
 from fsm_agent._internal.text import guess, nearest
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.machine import row_name
@@ -37,10 +37,10 @@ from fsm_agent.flows.states import (
     WaitState,
     event_name,
     may_be_abandoned,
+    moment_s,
     states_inside,
 )
 from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, reached_from, states_in, takes_answer
-from fsm_agent.flows.timers import check_time
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
@@ -54,6 +54,8 @@ _NAME = "a string such as 'support'"
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
 _SIMILARITY = 0.85  # above it, a class attribute is a misspelt argument: "stores" for "store", but not "score"
 _LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
+_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
+_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
 Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
 NO_AGENTS: Agents = {}
 
@@ -323,7 +325,7 @@ def _check_name(where: str, state: State[Any]) -> None:
 
 def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
-    check_time(here, state)
+    _check_time(here, state)
     for function in state.functions:
         check_parameters(here, function, "data")
     if isinstance(state, FunctionState) and state.function.once and state.is_timed:
@@ -347,6 +349,26 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
         _check_name(where, member)
         _check_work(where, member, agents)
         _check_member(here, member)
+
+
+def _check_time(here: str, state: LiveState[Any, Any]) -> None:
+    """Refuse a time that no run could use."""
+    within_s, until, seconds = state.within_s, state.until, state.seconds_option
+    if within_s is not None and until is not None:
+        raise FlowError(f"{here}: expected {seconds} or until, got both; leave one out")
+    if isinstance(state, PauseState) and not state.is_timed:
+        raise FlowError(f"{here}: expected {seconds} ({_SECONDS}) or until, got neither")
+    for name, time, right in ((seconds, within_s, _SECONDS), ("until", until, _MOMENT)):
+        if inspect.iscoroutinefunction(time):
+            right = "a plain, pure function"
+            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {safe_repr(time)}")
+        is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
+        if time is not None and not is_right:
+            raise FlowError(f"{here}: {name}: expected {right}, got {safe_repr(time)}")
+    if not isinstance(state.restart, bool):
+        raise FlowError(f"{here}: restart: expected True or False, got {safe_repr(state.restart)}")
+    if not (state.restart or state.is_timed):
+        raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
 
 
 def _check_member(here: str, member: LiveState[Any, Any]) -> None:

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ParamSpec, TypeVar, overload
+from functools import cached_property, partial
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
+from fsm_agent.agents import batch
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
+from fsm_agent.agents.builder import check_needs
 from fsm_agent.agents.handoffs import check_policy
+from fsm_agent.agents.nested_calls import acall_inside, call_inside
+from fsm_agent.agents.persistence import run_name
+from fsm_agent.agents.runnable import (
+    Runnable,
+    Sink,
+    abegin,
+    aclaim_process,
+    arun,
+    astream,
+    begin,
+    check_process,
+    check_sink,
+    claim,
+    run,
+    stream,
+)
+from fsm_agent.call.journal import Header
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.snapshots import lost_approval
+from fsm_agent.errors import SnapshotError, UsageError, hint
+from fsm_agent.flows import (
+    activities,  # noqa: F401  # registers the activities of flows
+    members,  # noqa: F401  # registers the members of states
+)
 from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.checks import (
     NO_AGENTS,
@@ -20,18 +48,346 @@ from fsm_agent.flows.checks import (
 )
 from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.run import FlowResult, FlowRun
-from fsm_agent.flows.states import (
-    D,
-)
-from fsm_agent.flows.verbs import FlowVerbs
+from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
+from fsm_agent.flows.process import RunContext
+from fsm_agent.flows.run import FlowResult, FlowRun, restore
+from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of
+from fsm_agent.flows.states import D, State
 from fsm_agent.foreign_names import KnownArguments
+from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
+from fsm_agent.messages.events import Event
+from fsm_agent.runtime.environment import Client, Environment
+from fsm_agent.runtime.run_function import InnerCalls, current_depth
+from fsm_agent.store.checks import ended_run
+from fsm_agent.store.resuming import Claimed, ProcessFactory
 from fsm_agent.validation import require
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Output = TypeVar("Output", covariant=True)
+
+
+class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
+    """The methods that run a flow or an orchestrator.  The type parameters are task, data, output and result."""
+
+    hooks: Sequence[Any]
+    store: Any
+    approve: Any
+    answer: Any
+    environment: Mapping[str, Any]
+    _process_type: ClassVar[type[Any]] = FlowRun
+
+    @property
+    def _flow(self) -> Flow[D]:
+        return cast("Flow[D]", self)
+
+    def prepare(
+        self,
+        data: Task,
+        /,
+        *,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> FlowRun[D]:
+        """Return a run that has not begun.  You can drive it with `run`, or step by step.
+
+        Args:
+            data: The data that the run begins with.  For an orchestrator, this is the task.
+            deps: See `call`.
+            clients: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
+
+        Raises:
+            FlowError: If the data have the wrong type.
+        """
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        return self._kept_in_store(self._unstored(data, options), options)
+
+    def call(
+        self,
+        data: Task,
+        /,
+        *,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> Result:
+        """Run the flow and return its result.
+
+        ``result.output`` is the last data of the flow, or the last output of an orchestrator.
+
+        Args:
+            data: The data that the run begins with.  For an orchestrator, this is the task: a text, or a `Payload` with
+                pictures and documents.
+            deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
+            clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
+            extra: Your own JSON data, which the record keeps.
+            by: The user who asks, as named by your login.  The record keeps it, and a function of deps receives it.
+            run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
+                name and the same data, that run is continued.
+
+        Raises:
+            FlowError: If the data have the wrong type.
+            FlowFailed: If the run failed; ``error.result`` is the result so far.
+            FlowSuspended: If the run waits for a person who is not here, or for a distant time; see ``error.run``.
+        """
+        process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
+        result: Result = run(self, claim(self, process), is_shared=False)
+        return result
+
+    async def acall(
+        self,
+        data: Task,
+        /,
+        *,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> Result:
+        """`call` for asyncio."""
+        process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
+        result: Result = await arun(self, await aclaim_process(self, process))
+        return result
+
+    def stream(
+        self,
+        data: Task | FlowRun[D],
+        /,
+        *,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> Generator[Event]:
+        """Run the flow and yield its events as they happen.  Events of inner agent calls are wrapped in `Inside`.
+
+        The last event is always a `Done` or a `Suspended`.
+
+        Args:
+            data: The data, as for `call`; or a prepared or restored run, which already has its options.
+            deps: See `call`.
+            clients: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: See `call`.
+
+        Raises:
+            FlowFailed: If the run failed.
+        """
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        return stream(self, lambda: begin(self, data, options))
+
+    def astream(
+        self,
+        data: Task | FlowRun[D],
+        /,
+        *,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> AsyncGenerator[Event]:
+        """`stream` for asyncio."""
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        return astream(self, lambda: abegin(self, data, options))
+
+    def map(
+        self,
+        data: Iterable[Task],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> TaskResults[Output]:
+        """Run the flow for many data, in threads; see `Agent.map`."""
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        return batch.map_calls(self, data, concurrency, progress, fail_fast, options)
+
+    async def amap(
+        self,
+        data: Iterable[Task],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        deps: GivenDeps[Any] = None,
+        clients: Clients | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+    ) -> TaskResults[Output]:
+        """`map` for asyncio."""
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        return await batch.amap_calls(self, data, concurrency, progress, fail_fast, options)
+
+    def run(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
+        """Drive a prepared or restored run from its present state.  A sink receives every event.
+
+        Raises:
+            UsageError: If the run belongs to another flow, or is already being driven.
+        """
+        self._check_process(process, "run")
+        check_sink(sink)
+        result: Result = run(self, claim(self, process), sink)
+        return result
+
+    async def arun(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
+        """`run` for asyncio."""
+        self._check_process(process, "arun")
+        check_sink(sink)
+        result: Result = await arun(self, await aclaim_process(self, process), sink)
+        return result
+
+    @cached_property
+    def runs(self) -> FlowRuns[Task, D, Result]:
+        """The runs of this flow in its store.  You can submit, follow, resume, read and fork them."""
+        return FlowRuns(self)
+
+    def restore(
+        self,
+        document: str | bytes,
+        *,
+        deps: Any = None,
+        clients: Clients | None = None,
+        signing_key: str | bytes | None = None,
+    ) -> FlowRun[D]:
+        """Return a run of this flow from its `FlowRun.snapshot`.
+
+        Raises:
+            SnapshotError: If the document is damaged or belongs to another flow, its state no longer exists, or it
+                approves a function that no longer exists or now has other parameters.
+        """
+        run = restore(document, self._flow, self._run_context(deps, clients), signing_key=signing_key)
+        if (problem := lost_approval(run)) is not None:
+            raise SnapshotError(f"the run cannot continue from this snapshot: {problem}")
+        return run
+
+    # The methods that `Runnable` needs
+
+    def _unstored(self, data: Any, options: Mapping[str, Any]) -> FlowRun[D]:
+        """Return a run that has not begun, and is in no store."""
+        flow = self._flow
+        record = flow.record_of(data, current_depth(), options.get("extra"), options.get("by") or "")
+        deps = options.get("deps")
+        if deps is not LATER:
+            self._check_deps(deps)
+        return FlowRun(flow, record, self._run_context(deps, options.get("clients")))
+
+    def _prepare_inside(self, data: D, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[D]:
+        _check_known(options, ("deps", "clients", "extra", "by", "run_id"))
+        made = self._unstored(data, options)
+        made.run_context.join(around)
+        run = FlowRun(made.flow, around.inner_record(made.record), made.run_context)
+        if around.recorder is None:
+            return self._kept_in_store(run, options)
+        attach_journal(run, run_name(options) or around.next_name())
+        return run
+
+    def _kept_in_store(self, run: FlowRun[D], options: Mapping[str, Any]) -> FlowRun[D]:
+        """Return the run, with a journal if the flow has a store."""
+        if self._flow.store is not None:
+            attach_journal(run, run_name(options))
+        elif (run_id := options.get("run_id")) is not None:
+            raise UsageError(
+                f"run_id {run_id!r}: expected a flow with a store, got {self.name!r}, which has none;"
+                " pass store='runs.db' to it"
+            )
+        return run
+
+    def _environment_of(self, process: FlowRun[D]) -> Environment:
+        environment: Environment = process.run_context.own_environment
+        return environment
+
+    def _listener_to(self, process: FlowRun[D]) -> Sink | None:
+        return listener_of(self._flow, process)
+
+    def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
+        _check_known(options, ("deps", "clients"))
+        return factory_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
+
+    def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:
+        return factory_of(self._flow, process.run_context)
+
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
+        return self._definition({"deps": deps})
+
+    def _check_deps(self, deps: Any) -> None:
+        check_deps(deps)
+        for agent in agents_of(self._flow):
+            agent._check_deps(deps)
+        if not is_maker(deps):
+            check_needs(deps.value if isinstance(deps, Made) else deps, functions_of(self._flow))
+
+    def _check_resumed(self, claimed: Claimed) -> Claimed:
+        return claimed
+
+    def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return {self._flow.fingerprint}
+
+    def _outcomes(self, run_id: str, answers: Answers, factory: ProcessFactory) -> Mapping[str, Outcome]:
+        runs = self.runs.all
+        row = runs.store.get(run_id)
+        if row.is_ended and answers:
+            raise ended_run(run_id)
+        asked = [question.key for question in row.waits]
+        return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, factory))
+
+    def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        return call_inside(self, task, options, around)
+
+    async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        return await acall_inside(self, task, options, around)
+
+    def _check_process(self, process: Any, verb: str) -> None:
+        check_process(self, process, verb)
+        if process.flow.name != self.name:
+            what = f"a run of the flow {self.name!r}, got {process}"
+            raise UsageError(f"{verb}: expected {what}; use call(…), or {verb}(flow.prepare(…))")
+
+    def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
+        """Return everything that a run needs besides its record."""
+        right = "a mapping of states to clients, such as {triage: Script('…')}"
+        models = clients or {}
+        require("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
+        if models:
+            check_clients(self._flow, models)
+        check_agents(self._flow, self._flow.agents)
+        environment = self._environment_with(tuple(models.values())) if models else self._own_environment
+        return RunContext(deps, models, self.answer, self.approve, self._flow.agents, environment)
+
+    @cached_property
+    def _own_environment(self) -> Environment:
+        return self._environment_with(())
+
+    def _environment_with(self, clients: Sequence[Client]) -> Environment:
+        """Return the environment of the flow.  A test double among its models brings its clock."""
+        models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
+        double = next((model for model in models if hasattr(model, "environment_defaults")), cast("Client", None))
+        return Environment.of(double, **{"approve": self.approve, **self.environment, "name": self.name})
+
+
+def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in options:
+        if name not in known:
+            raise UsageError(f"a flow has no option {name!r}{hint(name, known)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -44,9 +44,8 @@ from fsm_agent.flows.process import (
 )
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, Timer, step_name
 from fsm_agent.flows.snapshot import document_of, present_name, record_from
-from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
+from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, due_at_s, event_name
 from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
-from fsm_agent.flows.timers import due_at_s
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data

@@ -17,6 +17,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
+from fsm_agent._internal.structs import is_amount
 from fsm_agent._internal.text import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import AnyTask
@@ -135,6 +136,7 @@ class LiveState(State[D], Generic[D, A]):
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
+    seconds_option = "within_s"  # the argument that takes the seconds of its time
 
     def __init__(self, name: str, answer_types: AnswerTypes, doc: str = "", **options: Unpack[TimeOptions[D]]) -> None:
         self.name = name
@@ -422,6 +424,7 @@ class PauseState(LiveState[D, None]):
     """A state that waits for time to pass."""
 
     triggers = ()
+    seconds_option = "delay_s"
     words = "time"
 
     def __init__(self, name: str, **options: Unpack[TimeOptions[D]]) -> None:
@@ -577,3 +580,33 @@ def failure_of(state: LiveState[Any, Any]) -> Any:
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
     """Return whether a state or one of its members may be abandoned while running."""
     return state.is_timed or (isinstance(state, ParallelState) and state.enough is not None)
+
+
+# The times of states.  When a run enters a state, `fsm_agent.flows.run` sets the timer to the moment from `due_at_s`.
+
+
+def moment_s(moment: Any) -> float | None:
+    """Return a moment as Unix time, or None if it is not a valid moment."""
+    if isinstance(moment, datetime):
+        return None if moment.utcoffset() is None else moment.timestamp()
+    return float(moment) if is_amount(moment) else None
+
+
+def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
+    """Return the Unix time at which a state's time ends, or None without a limit."""
+    is_moment = state.until is not None
+    given = state.until if is_moment else state.within_s
+    time = in_seconds(given(data)) if callable(given) else given
+    if time is None and not isinstance(state, PauseState):
+        return None
+    due = moment_s(time) if is_moment else at_s + time if is_amount(time) else None
+    if due is not None:
+        return due
+    name = "until" if is_moment else state.seconds_option
+    right = (
+        "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on, or a timedelta"
+    )
+    if not isinstance(state, PauseState):
+        right += ", or None"
+    by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
+    raise FlowError(f"{where}: {name} of {state.name}: expected {right}, got {safe_repr(time)}{by}")

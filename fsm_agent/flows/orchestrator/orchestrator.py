@@ -17,7 +17,7 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.checks import check_class_attributes
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.flow import Flow, FlowVerbs
 from fsm_agent.flows.orchestrator import plan as at
 from fsm_agent.flows.orchestrator.job import STEP_SPENT, TOTAL_SPENT, Job, OrchestrationResult, Team
 from fsm_agent.flows.orchestrator.plan import (
@@ -42,7 +42,6 @@ from fsm_agent.flows.runs import Clients
 from fsm_agent.flows.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
 from fsm_agent.flows.table import EVERY, cases_of, reached_from
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
-from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.messages.message import Message, Text
