@@ -1,9 +1,8 @@
-"""OS processes that drive the support flow and are killed at one of its steps."""
+"""OS processes that drive the support flow and are killed between two of its steps."""
 
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from kill_points import KillPoints
 
 from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
-from fsm_agent.messages import Stepped
 from fsm_agent.testing import Script
 
 RUN = "t1"
@@ -40,29 +38,16 @@ def models() -> dict[Any, Any]:
 
 def drive_between(folder: str, name: str, number: int) -> None:
     """Continue the run, and be killed at the point of this name and number between its steps, or never for 0."""
-    drive(folder, 0, KillPoints(name, number))
-
-
-def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
-    """Continue the run, and be killed at the step of this number, or never for 0."""
     os.chdir(folder)
-    steps = 0
-
-    def sink(event: Any) -> None:
-        nonlocal steps
-        steps += isinstance(event, Stepped)
-        if kill_at and steps == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    points = KillPoints(name, number)
     flow = replace(s.support, store=str(Path(folder, "runs.db")))
     flow.runs.all.claims.lease_s = 0.5
-    if points is not None:
-        points.watch(flow.runs.all.store)
-        s.sending.function = replace(s.sending.function, call=points.around(s.sending.function.call))
+    points.watch(flow.runs.all.store)
+    s.sending.function = replace(s.sending.function, call=points.around(s.sending.function.call))
     one = flow.prepare(s.Ticket("x"), run_id=RUN, clients=models())
     answers: dict[str, Any] = {"customer": "order 17", "review": s.Approve("ann")}
     try:
-        flow.run(one, sink)
+        flow.run(one)
     except FlowSuspended as waiting:
         while True:
             (key,) = [effect.key for effect in waiting.run.effects if effect.question]
@@ -71,7 +56,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
             with Path("asked.txt").open("a") as file:
                 file.write(f"{key}\n")
             try:
-                flow.runs.resume(RUN, {key: answer}, clients=models(), sink=sink)
+                flow.runs.resume(RUN, {key: answer}, clients=models())
                 break
             except FlowSuspended as again:
                 waiting = again

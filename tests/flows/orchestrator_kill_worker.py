@@ -1,9 +1,8 @@
-"""OS processes that drive an orchestrator and are killed at one of its steps."""
+"""OS processes that drive an orchestrator and are killed between two of its steps."""
 
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from fsm_agent import Agent, Function
 from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
-from fsm_agent.messages import Stepped
 from fsm_agent.testing import Script, function_call
 
 RUN = "t1"
@@ -72,25 +70,10 @@ def orchestrator(folder: str, points: KillPoints | None = None) -> Orchestrator:
 
 def drive_between(folder: str, name: str, number: int) -> None:
     """Continue the run, and be killed at the point of this name and number between its steps, or never for 0."""
-    drive(folder, 0, KillPoints(name, number))
-
-
-def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
-    """Continue the run, and be killed at the step of this number, or never for 0."""
     os.chdir(folder)
-    steps = 0
-
-    def sink(event: Any) -> None:
-        nonlocal steps
-        while hasattr(event, "event"):
-            event = event.event
-        steps += isinstance(event, Stepped)
-        if kill_at and steps == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    one = orchestrator(folder, points)
+    one = orchestrator(folder, KillPoints(name, number))
     try:
-        one.run(one.prepare("the news", run_id=RUN), sink)
+        one.run(one.prepare("the news", run_id=RUN))
     except FlowSuspended as waiting:
         while True:
             (effect,) = [effect for effect in waiting.run.effects if effect.question]
@@ -100,11 +83,10 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
             with Path("asked.txt").open("a") as file:
                 file.write(f"{effect.key}\n")
             try:
-                one.runs.resume(RUN, {effect.key: answer}, sink=sink)
+                one.runs.resume(RUN, {effect.key: answer})
                 break
             except FlowSuspended as again:
                 waiting = again
-    Path("steps.txt").write_text(str(steps))
 
 
 def _noted(folder: str, text: str) -> Any:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from flow_runs import by_arun, by_run
 from fsm_agent import MemoryStore
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, end, execute, gather, into, wait
-from fsm_agent.store import NotAsked, Runs, SqliteStore
+from fsm_agent.store import NotAsked
 from fsm_agent.testing import FakeClock
 
 LONG_S = 30.0  # no test waits for it
@@ -67,23 +66,6 @@ class Beside:
     def result(self) -> Any:
         self._thread.join(LONG_S)
         return self._result
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("by_asyncio", [False, True], ids=["sync", "asyncio"])
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_question_with_little_time_is_answered_by_others(by_asyncio: bool, kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    store, asked = told(MemoryStore) if kind == "memory" else told(SqliteStore, path)
-    flow = asked_within(LONG_S, store=store)
-    driver = Beside(lambda: driven(flow, by_asyncio))
-    assert asked.wait(LONG_S)
-    others = flow.runs.all if kind == "memory" else Runs(SqliteStore(path))
-    assert [question.key for question in others.store.get("r").waits] == ["answer:question#1"]
-    others.answer("r", {"answer:question#1": HI})
-    assert (driver.result().state, driver.result().output) == ("answered", Note("hi"))
-    others.close()
-    store.close()
 
 
 @everywhere

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -168,33 +167,6 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
             assert change.has_moved_deadline or run.deadline == deadline
         assert run.record.ending is not None
     assert told > 4 * WALKS  # most steps tell
-
-
-@pytest.mark.parametrize("has_listener", [True, False])
-def test_what_a_step_inside_ends_is_let_go_of_at_once(has_listener: bool) -> None:
-    seen = list[str]()
-
-    @execute
-    async def slow(n: int) -> str:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            seen.append(f"slow {n} is let go of")
-            raise
-        return "slow"
-
-    @execute
-    async def quick(n: int) -> str:
-        await asyncio.sleep(0)
-        seen.append(f"quick {n}")
-        return f"quick {n}"
-
-    flow = flow_of(race("either", slow, quick), 1)
-    sink = (lambda _: None) if has_listener else None
-    result = asyncio.run(flow.arun(flow.prepare(Batch(4)), sink))
-    assert result.output.results == tuple([f"quick {n}" for n in range(4)])
-    assert seen.index("slow 0 is let go of") < seen.index("quick 2")
-    assert len(seen) == 8
 
 
 @pytest.mark.parametrize("has_listener", [True, False])

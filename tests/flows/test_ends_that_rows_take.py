@@ -128,30 +128,6 @@ def test_a_row_takes_a_cancellation_and_the_same_driver_goes_on(driven: Any) -> 
     assert run.record.reacted_to == ("cancelled",)
 
 
-@by_verb
-def test_a_cancellation_from_a_thread_interrupts_a_function_and_the_run_reacts(driver: str) -> None:
-    begun = threading.Event()
-
-    async def endless(t: Trip) -> str:
-        begun.set()
-        await asyncio.Event().wait()
-        return "never"
-
-    work: Any = execute(name="work")(endless)
-    run = trip(work.done(over), work.cancelled(undoing, do=keep), start=work).prepare(Trip())
-
-    def cancel() -> None:
-        begun.wait(20)
-        run.cancel("from a thread")
-
-    thread = threading.Thread(target=cancel)
-    thread.start()
-    with pytest.raises(FlowFailed):
-        driven_by(driver, run)
-    thread.join()
-    assert (run.state, run.data.whys[0].detail) == ("undone", "from a thread")
-
-
 @everywhere
 def test_a_second_cancellation_ends_the_run(driven: Any) -> None:
     """Even if it comes while the first is reported, and if the row leads back to the same state."""
@@ -613,17 +589,6 @@ def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
     assert flow.restore(flow.prepare(data).snapshot()).data == data
     assert flow.restore(flow.prepare(Kept(Failure("x"))).snapshot()).data == Kept(Failure("x"))
     assert hash(Failure("x", data=[])) == hash(Failure("x"))
-
-
-def test_a_group_that_is_cancelled_ends_its_members() -> None:
-    ordering, other = subflow("ordering", order_flow(), to_order), wait(int, name="other")(person)
-    both: Any = gather("both", ordering, other)
-    flow = trip(both.done(over), both.cancelled(undoing, do=keep), start=both)
-    run = begun(flow)
-    run.advance("", Cancelled(reason="off", at_s=101))
-    assert (run.state, run.record.children) == ("undoing", {})
-    assert [event.event.to for event in run.steps if isinstance(event, Inside)][:1] == ["Cancelled"]  # type: ignore[union-attr]
-    assert '"reacted"' not in run.snapshot()
 
 
 def test_a_flow_inside_reacts_to_its_own_cancellation_and_its_own_deadline() -> None:

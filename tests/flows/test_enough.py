@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations, product
 from typing import Any
 
 import pytest
-from flow_runs import Driver, by_arun, by_threads, in_both_worlds
+from flow_runs import by_arun, by_threads
 
-from fsm_agent import Agent, MemoryStore
+from fsm_agent import MemoryStore
 from fsm_agent.call import Begun, FunctionFailed, Returned
-from fsm_agent.clients import HttpClient
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
     Failure,
@@ -29,12 +26,9 @@ from fsm_agent.flows import (
     execute,
     gather,
     into,
-    race,
     subflow,
     wait,
 )
-from fsm_agent.flows import ask as asks_for
-from fsm_agent.messages import Inside
 
 over, failed = end("over"), end("failed")
 
@@ -141,15 +135,6 @@ def test_the_first_that_are_enough_are_given_in_the_order_written(enough: float,
             if entry.key != "begin":
                 again.advance(entry.key, again.decode(entry.key, entry.outcome))
         assert again.record == run.record or not is_kept
-
-
-def test_the_value_of_a_race_is_no_tuple_and_is_that_of_the_first() -> None:
-    for order in permutations([(a, 1), (b, 2), (c, 3)]):
-        first = race("first", a, b, c)
-        flow = Flow("f", Data, start=first, rows=[first.done(over, do=lambda d, n: replace(d, got=(n,)))])
-        run = begun(flow)
-        run.give(*order[0])
-        assert (run.state, run.data.got) == ("over", (order[0][1],))
 
 
 # How many there are
@@ -302,78 +287,3 @@ def freeing(free: threading.Event) -> Callable[[Data], None]:
         free.set()
 
     return after
-
-
-@contextmanager
-def silent_server() -> Generator[tuple[str, threading.Event, threading.Event]]:
-    """A server that answers no request, and notes when one comes and when the other side hangs up."""
-    asked, hung_up = threading.Event(), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                while connection.recv(65536):
-                    asked.set()
-                hung_up.set()
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", asked, hung_up
-
-
-@pytest.mark.system
-@in_both_worlds
-def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver) -> None:
-    with silent_server() as (url, is_asked, hung_up):
-
-        async def answered_then(d: Data) -> int:
-            assert await asyncio.to_thread(is_asked.wait, 30)
-            return 1
-
-        slow = Agent(HttpClient("openai-compatible", "m", base_url=url, api_key="k"), name="slow")
-        asked = asks_for(slow, int, name="asked")(lambda d: "?")
-        quick = execute(name="quick")(answered_then)
-        other = execute(name="other")(answered_then)
-        flow = flow_of(gather("g", asked, quick, other, enough=2))
-        run = flow.prepare(Data())
-        driven(flow, run)
-        assert (run.state, run.data.got) == ("over", (1, 1))
-        assert hung_up.wait(30)
-
-
-def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has_come, free = threading.Event(), threading.Event()
-    threads = list[int]()  # that of the first
-    tell = asyncio.BaseEventLoop.call_soon_threadsafe
-
-    def tell_and_say(*call: Any, **options: Any) -> Any:
-        told = tell(*call, **options)
-        if threading.get_ident() in threads:
-            has_come.set()
-        return told
-
-    monkeypatch.setattr(asyncio.BaseEventLoop, "call_soon_threadsafe", tell_and_say)
-
-    @execute
-    def work(n: int) -> int:
-        if n == 2:
-            free.wait(60)
-        elif n == 1:
-            threads.append(threading.get_ident())
-        return n
-
-    both = gather("both", each("g", work, items, enough=1, parallel=None), a)
-    flow = Flow("f", Data, start=both, rows=[both.done(over, do=lambda d, given: replace(d, got=given[0]))])
-    run = flow.prepare(Data((1, 2, 3)))
-    with closing(flow.stream(run)) as events:
-        for event in events:
-            if isinstance(event, Inside) and getattr(event.event, "id", "") == "2":  # two run
-                assert has_come.wait(20), "the result of the first is there, and was not taken"
-                break
-    free.set()
-    assert [effect.key for effect in run.effects] == ["both#1/answer:a"]
-    run.give(a, 7)
-    assert (run.state, run.data.got) == ("over", (1,))
-    assert "could not be kept" not in caplog.text

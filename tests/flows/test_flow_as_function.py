@@ -194,17 +194,6 @@ def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
     assert later.runs.replay("r1").record == result.record
 
 
-def test_the_calls_inside_are_forked_step_by_step():
-    agent = boss(
-        letters("Dear friend", "Dear friend").as_function(returns=text_of), function_call("letters", about="x"), last
-    )
-    one = suspended(agent)
-    other = agent.restore(snapshot(one))
-    other.advance(REVIEW, Returned(text='["Reject", {"why": "too long"}]'))
-    assert agent.run(other).output == "It said: letters failed: refused: not like this"
-    assert [effect.key for effect in one.effects] == [REVIEW]
-
-
 # Arguments and results
 
 

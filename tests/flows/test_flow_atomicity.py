@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from deep_flow import Order, documents, item, over, shop, walk
-from flow_runs import Driver, by_run, everywhere
+from flow_runs import Driver, everywhere
 
-from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError, function
+from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, ModelFailed, Replied, Returned, RunAgain, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows import (
@@ -25,7 +25,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.testing import FakeClock, Script, function_call
+from fsm_agent.testing import FakeClock, Script
 
 OTHERS: tuple[Any, ...] = (
     Returned(text="no JSON"), Returned(text='{"x": 1}'), Returned(text="null"), Returned(text='"x"', is_error=True),
@@ -191,53 +191,6 @@ def test_an_operators_word_is_all_or_nothing_also_for_a_function_that_must_not_r
     assert run.record is before
     run.give(send, Failure("lost"))
     assert run.state == "lost"
-
-
-def test_what_somebody_says_has_the_time_at_which_it_is_said() -> None:
-    """The time of the next state begins with the answer, and not with the question."""
-    clock = FakeClock()
-    one = wait(str, name="one")(lambda o: "?")
-    two = wait(str, name="two", within_s=3600)(lambda o: "?")
-    flow = Flow("f", Order, start=one, rows=[one.done(two), two.done(over), two.elapsed(end("late"))],
-                environment={"clock": clock})  # fmt: skip
-    run = flow.prepare(Order())
-    by_run(flow, run)
-    clock.advance(7 * 24 * 3600)
-    run.give(one, "x")
-    by_run(flow, run)
-    assert run.state == "two"
-    clock.advance(3601)
-    by_run(flow, run)
-    assert run.state == "late"
-
-
-@function(needs_approval=True)
-def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
-def test_two_approvals_in_any_order_and_none_twice() -> None:
-    tellers = [ask(Agent("openai:gpt-5-mini", name="t", functions=[pay]), name=name)(lambda o: "?") for name in "ab"]
-    both = gather("both", *tellers)  # type: ignore[call-overload]
-    flow = Flow("f", Order, start=both, rows=[both.done(over, do=lambda o, a: replace(o, words=a))])
-    keys = ["both#1/a/ask:1.0", "both#1/b/ask:1.0"]
-    records = []
-    for order in (keys, keys[::-1]):
-        clients = {t: Script(function_call("pay", amount=1), f"paid by {t.name}") for t in tellers}
-        run = flow.prepare(Order(), clients=clients)
-        by_run(flow, run)
-        assert [e.key for e in run.effects] == keys
-        for key in order:
-            run = flow.restore(run.snapshot(), clients=clients)
-            run.advance(key, Approved())
-            with pytest.raises(OutcomeError):
-                run.advance(key, Approved())
-            by_run(flow, run)
-        assert run.data.words == ("paid by a", "paid by b")
-        records.append(run.record)
-    assert records[0].data == records[1].data
-    assert records[0].usage == records[1].usage
 
 
 def test_cancelled_at_every_place_it_ends_and_waits_for_nothing() -> None:

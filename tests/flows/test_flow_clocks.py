@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from flow_runs import Driver, by_arun, by_threads, everywhere, in_both_worlds
 
 from fsm_agent import Agent, Function, MemoryStore, Worker
-from fsm_agent.call import Request, Returned
+from fsm_agent.call import Returned
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -31,26 +29,9 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.messages import Reply
-from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 over, late = end("over"), end("late")
-
-
-class Slow(Script):
-    """A model whose replies take some real time."""
-
-    def __init__(self, *entries: Any, took_s: float) -> None:
-        super().__init__(*entries)
-        self.took_s = took_s
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        await asyncio.sleep(self.took_s)
-        return await super().acomplete(request)
-
-    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
-        yield await self.acomplete(request)
 
 
 def by_call(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
@@ -71,16 +52,6 @@ def naps(deadline_s: float | None, clock: Any, **options: Any) -> Flow[int]:
 
 class TestEarlierDeadline:
     """A wait ends with the earliest deadline around it, at its moment, and is not taken for having been waited out."""
-
-    @everywhere
-    def test_a_pause_ends_with_its_flow(self, driven: Driver) -> None:
-        clock = FakeClock()
-        flow = naps(20, clock)
-        run = flow.prepare(1)
-        driven(flow, run)
-        assert (run.state, clock.sleeps) == ("Expired", [20])
-        assert [step.trigger for step in run.record.trace] == ["begun", "expired"]
-        assert run.record.trace[-1].at_s == clock.now()
 
     @everywhere
     def test_a_pause_beyond_patience_is_a_rest_until_then(self, driven: Driver) -> None:
@@ -146,20 +117,6 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert run.state == "Expired"
         assert len(model.requests) == 1, "it was not asked again before its time"
-
-    @pytest.mark.system
-    @everywhere
-    def test_the_deadline_of_one_member_leaves_what_another_waits_for(self, driven: Driver) -> None:
-        """A lone request continues, and is not sent again, when the time of another member is over."""
-        person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
-        brief = subflow("brief", Flow("f", int, start=person, rows=[person.done(over)], limits=limits), lambda n: n)
-        model = Slow("fine", took_s=0.1)
-        asking = ask(Agent(model, name="bot", environment={"clock": SystemClock()}), name="asking")(lambda n: "?")
-        either = race("either", brief, asking)
-        flow = Flow("f", int, start=either, rows=[either.done(over)], environment={"clock": SystemClock()})
-        run = flow.prepare(1)
-        driven(flow, run)
-        assert (run.state, len(model.requests)) == ("over", 1)
 
     @everywhere
     def test_a_clock_that_is_set_back_while_it_sleeps(self, driven: Driver) -> None:
@@ -239,27 +196,6 @@ class TestFakeClock:
         driven(flow, flow.prepare(False))
         assert found == [True]
 
-    @in_both_worlds
-    def test_it_passes_although_functions_before_it_wait_for_a_thread(self, driven: Driver) -> None:
-        """Taken up when the delay has begun, with fewer threads than functions."""
-        clock, again, found = FakeClock(), threading.Event(), list[bool]()
-        model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
-        asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
-
-        @execute
-        def working(n: int) -> None:
-            found.append(again.wait(10))
-
-        several = each("several", working, lambda n: [1, 2])
-        both = gather("both", asking, several)
-        flow = Flow("f", int, start=both, rows=[both.done(over)], environment={"clock": clock, "threads": 1})
-        run = flow.prepare(1)
-        with closing(flow.stream(run)) as events:
-            while getattr(getattr(next(events), "event", None), "to", "") != "Backoff":
-                pass
-        driven(flow, run)
-        assert (run.state, set(found)) == ("over", {True})
-
 
 class TestWorker:
     """A worker waits for times within its patience.  For later times it releases the run, which is then due at that
@@ -304,16 +240,6 @@ class TestWorker:
         clock.advance(30)
         assert Worker([flow], flow.runs.all).run(once=True) == 1
         assert (flow.runs.resume("r").state, clock.sleeps) == ("over", [])
-
-    def test_an_earlier_deadline_is_its_moment(self) -> None:
-        flow, clock = self.napping(30, MemoryStore(), deadline_s=20.0)
-        began = clock.now()
-        with pytest.raises(FlowSuspended):
-            flow.call(1, run_id="r")
-        flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
-        assert Worker([flow], flow.runs.all).run(once=True) == 1
-        assert flow.runs.all.store.load("r").run.due_s == began + 20
-        assert Worker([flow], flow.runs.all, patience_s=25).run(once=True) == 0
 
 
 class TestTogether:

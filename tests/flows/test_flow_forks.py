@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 from fsm_agent import Agent, Context, MemoryStore, Worker
 from fsm_agent.call import Returned
 from fsm_agent.diagrams import render
-from fsm_agent.errors import IllegalTrigger, JournalError, ReplayError, UsageError
+from fsm_agent.errors import IllegalTrigger, ReplayError, UsageError
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -135,27 +133,6 @@ def test_a_step_that_is_not_there_is_refused_by_name(step: Any) -> None:
     for verb in (flow.runs.at, flow.runs.fork):
         with pytest.raises(UsageError, match=re.escape(repr(step))):
             verb("a", step)
-
-
-def test_what_is_read_takes_no_step_and_the_run_stays_as_it_is(store: Any) -> None:
-    flow = reviewed(store)
-    before = flow.runs.all.store.load("a")
-    review = flow.states["review"]
-    for step in (None, 2, 4, "review#4"):
-        run = flow.runs.at("a", step)
-        record = run.record
-        tries: list[Callable[[], Any]] = [
-            lambda run=run: flow.run(run),
-            lambda run=run: asyncio.run(flow.arun(run)),
-            lambda run=run: list(flow.stream(run)),
-            lambda run=run: run.give(review, "fine"),
-        ]
-        for drive in tries:
-            with pytest.raises(UsageError, match="fork"):
-                drive()
-        assert run.record is record
-    assert flow.runs.all.store.load("a") == before
-    assert sent == []
 
 
 def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
@@ -448,24 +425,6 @@ def test_a_fork_whose_maker_died_has_its_entries_and_its_edit(data: Letter | Non
             flow.runs.resume("b")
         assert flow.runs.at("b").data == (data or Letter("rain", "Dear two", 1))
         assert triggers(flow.runs.at("b")).count("edited") == (data is not None)
-
-
-def test_a_damaged_journal_is_not_shown(tmp_path: Path) -> None:
-    flow = reviewed(tmp_path / "runs.db")
-    flow.runs.all.close()
-    second = "place & 4294967295 = 2"
-    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
-        (line,) = connection.execute(f"select line from journal where {second}").fetchone()
-        connection.execute(f"update journal set line = ? where {second}", (line.replace("Dear one", "Dear me!"),))
-    flow = letters(tmp_path / "runs.db")
-    assert flow.runs.at("a", 1).state == "writing"
-    with pytest.raises(JournalError, match="entry 2"):
-        flow.runs.at("a", 2)
-    for step in (2, 4):  # the snapshot of a rest is behind the damage, but the fork has all entries
-        with pytest.raises(JournalError, match="entry 2"):
-            flow.runs.fork("a", step, new_run_id="b")
-    assert flow.runs.at("a", 4).data.text == "Dear two"
-    assert [run.id for run in flow.runs.all.store.list()] == ["a"]
 
 
 def test_the_run_of_another_flow_is_named() -> None:

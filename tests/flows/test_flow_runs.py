@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from flow_runs import Driver, by_run, everywhere, s, scripts
 
-from fsm_agent import Agent, Approved, CallSuspended, Context, Limits, MemoryStore, Reply, function
-from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
+from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, Reply, function
+from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, SnapshotError
 from fsm_agent.flows import (
     AwaitAnswer,
@@ -98,16 +98,6 @@ class TestTime:
         assert store.load("r").run.due_s == e.value.wake_at_s
         clock.advance(500)
         assert flow.runs.resume("r").state == "over"
-
-    def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
-        hurried = ask(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
-        flow = Flow("f", Word, start=hurried, rows=[hurried.done(over), hurried.failed(late)])
-        run = flow.prepare(Word())
-        run.advance("begin", Begun(at_s=10.0, id="r"))
-        assert run.deadline == (15.0, "hurried#1/")
-        run.advance("hurried#1/", Expired(at_s=15.0))
-        assert run.state == "late"
-        assert run.record.trace[-1].detail.startswith("expired")
 
 
 class TestEnds:

@@ -13,7 +13,7 @@ import pytest
 from flow_kill_worker import models
 from flow_runs import DRIVERS, Driver, by_adrive, by_arun, by_drive, by_run, everywhere, in_both_worlds, s
 
-from fsm_agent import Agent, CallFailed, Context, MemoryStore, UsageError, Worker
+from fsm_agent import Agent, CallFailed, UsageError
 from fsm_agent.call import Returned, RunAgain
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
@@ -33,7 +33,6 @@ from fsm_agent.flows import (
 from fsm_agent.messages import Done, Event, Stepped, Suspended
 from fsm_agent.runtime import adrive, drive
 from fsm_agent.runtime import run as drive_to_rest
-from fsm_agent.store import RunBusy
 from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")
@@ -198,21 +197,6 @@ def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     assert [effect.key for effect in run.effects] == ["sleep:nap#2"]
 
 
-@pytest.mark.parametrize("count", [0, 200])
-@everywhere
-def test_no_item_one_item_and_many(count: int, driven: Driver) -> None:
-    @execute(blocking=False)
-    def double(n: int) -> int:
-        return 2 * n
-
-    doubled = each("doubled", double, lambda d: d.items)
-    flow = Flow("f", Word, start=doubled, rows=[doubled.done(over, do=lambda d, a: replace(d, items=a))])
-    run = flow.prepare(Word(items=tuple(range(count))))
-    driven(flow, run)
-    assert run.data.items == tuple(2 * n for n in range(count))
-    assert run.record.steps == 2
-
-
 def test_hundreds_of_questions_are_answered_in_any_order() -> None:
     asked: list[int] = []
 
@@ -295,27 +279,6 @@ class TestTogether:
         go_on.set()
         thread.join(20)
         assert run.state == "over"
-
-    def test_a_worker_and_a_driver_never_both_drive_it(self) -> None:
-        begun, go_on, runs = threading.Event(), threading.Event(), []
-
-        @execute
-        def slow(d: Word, context: Context[Any]) -> str:
-            runs.append(context.idempotency_key)
-            begun.set()
-            go_on.wait(20)
-            return "x"
-
-        flow = Flow("f", Word, start=slow, rows=[slow.done(over)], store=MemoryStore())
-        thread = threading.Thread(target=lambda: flow.call(Word(), run_id="r"))
-        thread.start()
-        begun.wait(20)
-        assert Worker([flow], flow.runs.all).run(once=True) == 0
-        with pytest.raises(RunBusy):
-            flow.runs.resume("r")
-        go_on.set()
-        thread.join(20)
-        assert (flow.runs.resume("r").state, runs) == ("over", ["r/slow#1"])
 
 
 @everywhere

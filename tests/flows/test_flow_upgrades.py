@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import Agent, MemoryStore
+from fsm_agent import Agent
 from fsm_agent.call import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,
-    FlowSuspended,
     ask,
     each,
     end,
@@ -248,14 +247,6 @@ def test_upgrades_of_several_versions_follow_each_other() -> None:
         3: reshaped(rename={"word": "words"}),
     }
     assert flow_of(Model, upgrades, version=4).restore(BEFORE).data == Model(words="x", lang="de")
-
-
-def test_a_run_of_a_store_goes_on_with_other_fields() -> None:
-    store = MemoryStore()
-    with pytest.raises(FlowSuspended):
-        flow_of(Old, store=store).call(Old("x", 5), run_id="r")
-    after = flow_of(New, {1: [helper, renamed(person="customer")]}, customer, store=store)
-    assert after.runs.resume("r", {customer: "y"}).output == New("x", "en")
 
 
 def beside(state: Any) -> Any:

@@ -323,17 +323,6 @@ class TestRenamed:
         for key in ("both#2/answer:tersely", "both#2/asked/model:0"):
             flow.restore(before.snapshot()).owner(key)
 
-    def test_several_upgrades_follow_each_other(self) -> None:
-        def grown(record: dict[str, Any]) -> dict[str, Any]:
-            return {**record, "data": {"text": record["data"]["text"] + "!"}}
-
-        upgrades = {1: renamed(person="client"), 2: grown, 3: lambda r: grown(renamed(client="customer")(r))}
-        flow, _ = flow_of_names({"person": "customer"}, version=4, upgrades=upgrades)
-        run = flow.restore(at_place(*flow_of_names({}), "person").snapshot())
-        assert (run.state, run.data, run.record.version) == ("customer", Old("!!"), 4)
-        run.advance("answer:person#1", Returned(text='"y"'))
-        assert run.state == "both"
-
     @pytest.mark.parametrize("states", [{}, {"person": 5}, {"person": "a b"}])
     def test_what_is_no_name_is_refused(self, states: Any) -> None:
         with pytest.raises(FlowError, match="renamed"):

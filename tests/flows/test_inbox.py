@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from flow_runs import Driver, everywhere
 
-from fsm_agent import Agent, CallSuspended, MemoryStore, SqliteStore
+from fsm_agent import Agent, CallSuspended, MemoryStore
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows import (
@@ -37,8 +33,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.messages import Stepped
-from fsm_agent.runtime import SystemClock
-from fsm_agent.store import RunBusy, Runs
 from fsm_agent.testing import Script, function_call
 
 
@@ -374,132 +368,6 @@ def test_an_answer_that_a_listener_gives_while_a_function_runs_is_taken(driven: 
     assert (run.state, run.data.got, ran) == ("over", (1,), ["slow"])
 
 
-@dataclass(frozen=True)
-class Order:
-    """The state of an order: what was paid comes when it comes."""
-
-    name: str
-    paid: int = 0
-    checked: str = ""
-
-
-@execute(name="packing")
-def packing(d: Order, context: Any) -> str:
-    """Pack until a file says that it is done; note when it begins."""
-    folder = Path(context.deps)
-    with (folder / "packed.txt").open("a") as file:
-        file.write("packed\n")
-    for _ in range(2000):
-        if (folder / "go").exists():
-            return "packed"
-        threading.Event().wait(0.01)
-    raise TimeoutError("no one said go")
-
-
-@wait(str)
-def checking(d: Order) -> str:
-    return "All right?"
-
-
-@wait(int, early=True)
-def payment(d: Order) -> str:
-    return f"{d.name}, please pay."
-
-
-def is_part(d: Order, n: int) -> bool:
-    return d.paid + n < 100
-
-
-def pay(d: Order, n: int) -> Order:
-    return replace(d, paid=d.paid + n)
-
-
-orders = Flow(
-    "orders", Order, start=packing,
-    rows=[
-        packing.done(checking),
-        checking.done(payment, do=into("checked")),
-        payment.done(payment, when=is_part, do=pay),
-        payment.done(over, do=pay),
-    ],
-)  # fmt: skip
-
-
-def kept(folder: str) -> Flow[Order]:
-    store = Runs(SqliteStore(f"{folder}/runs.db"), lease_s=30.0)
-    return replace(orders, store=store, environment={"clock": SystemClock()})
-
-
-def do_leg(folder: str, answers: dict[str, Any], is_async: bool) -> tuple[str, Any]:
-    """Give answers to the stored run, and return where it stands."""
-    flow = kept(folder)
-    given = {orders.states.get(name, name): value for name, value in answers.items()}
-    try:
-        resumed = asyncio.run(flow.runs.aresume("r", given, deps=folder)) if is_async else None
-        ended = resumed or flow.runs.resume("r", given, deps=folder)
-    except FlowSuspended as waiting:
-        return waiting.run.state, waiting.run.data
-    return ended.state, ended.output
-
-
-def post(folder: str, amount: int, by: str) -> str:
-    """Post a payment to the run, which another process drives; return how that ended."""
-    flow = kept(folder)
-    try:
-        flow.runs.resume("r", {payment: amount}, by=by, deps=folder)
-    except RunBusy:
-        return "busy"
-    except FlowSuspended:
-        return "suspended"
-    return "ended"
-
-
-@pytest.fixture(scope="module")
-def elsewhere() -> Any:
-    """Another OS process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield pool
-
-
-@pytest.mark.system
-def test_payments_reach_a_run_that_another_process_drives(elsewhere: ProcessPoolExecutor, tmp_path: Path) -> None:
-    """It has never come to rest, so its store knows of no question."""
-    folder, found = str(tmp_path), list[Any]()
-
-    def call() -> None:
-        with pytest.raises(FlowSuspended) as waiting:
-            kept(folder).call(Order("ann"), run_id="r", deps=folder)
-        found.append(waiting.value.run)
-
-    driver = threading.Thread(target=call)
-    driver.start()
-    wait_until(lambda: (tmp_path / "packed.txt").exists())
-    assert [elsewhere.submit(post, folder, n, "bob").result(60) for n in (10, 20)] == ["busy", "busy"]
-    flow = kept(folder)
-    definition = flow._definition({"deps": folder})
-    wait_until(
-        lambda: "payment" in (look := flow.runs.all.look_at("r", definition)).record.inbox and sum_of(look) == 30
-    )
-    (tmp_path / "go").touch()
-    driver.join(60)
-    (run,) = found
-    assert (run.state, sum_of(run)) == ("checking", 30)
-    assert do_leg(folder, {"checking": "yes"}, False) == ("payment", Order("ann", 30, "yes"))
-    assert (tmp_path / "packed.txt").read_text() == "packed\n"
-
-
-def sum_of(run: Any) -> int:
-    return sum(int(answer.text) for answer in run.record.inbox["payment"])
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if is_so():
-            return
-        threading.Event().wait(0.01)
-    raise TimeoutError
-
-
 asking_at_once = Flow("f", Data, start=more, rows=[more.done(over, when=is_over), more.done(more, do=add)])
 
 
@@ -520,25 +388,6 @@ def test_a_post_that_is_delivered_twice_counts_once() -> None:
     with pytest.raises(FlowSuspended) as waiting:
         flow.runs.resume("r")
     assert waiting.value.run.data.got == (1, 2)
-
-
-@pytest.mark.parametrize("events", range(1, 8))
-def test_a_driver_that_is_stopped_anywhere_takes_an_early_answer_once(events: int) -> None:
-    flow = replace(mixed_work, store=MemoryStore())
-    run = flow.prepare(Data(), run_id="r")
-    with closing(flow.stream(run)) as driven:
-        for number, _ in enumerate(driven):
-            if number == 1:
-                flow.runs.all.answer("r", {"inbox:signal1": Returned(text="1"), "inbox:signal2": Returned(text="2")})
-            if number == events:
-                break
-    assert flow.runs.resume("r").output.got == (1, 2)
-
-
-mixed_work = Flow(
-    "mixed work", Data, start=prepare,
-    rows=[prepare.done(one, do=into("text")), one.done(two, do=add), two.done(over, do=add)],
-)  # fmt: skip
 
 
 def test_two_answers_by_state_are_both_taken_whatever_is_asked_by_then() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from flow_runs import Driver, by_arun, by_run, by_threads, everywhere
 
-from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
-from fsm_agent.call import Begun, Expired, Replied, Returned
+from fsm_agent import Agent, Approved, TextDelta, function
+from fsm_agent.call import Begun, Expired, Returned
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Failure,
@@ -47,11 +47,6 @@ def double(n: int) -> int:
     if n < 0:
         raise ValueError(f"{n} is below 0")
     return 2 * n
-
-
-@ask(bot, int)
-def think(n: int) -> str:
-    return f"Twice {n}?"
 
 
 @ask(bot)
@@ -220,17 +215,6 @@ def test_two_models_stream_side_by_side() -> None:
     assert run.data.word == "a b c d"
 
 
-@everywhere
-def test_a_flow_for_each_item(driven: Driver) -> None:
-    inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
-    nested = subflow("nested", inner, lambda n: n)
-    all_of_them = each("all_of_them", nested, items, parallel=1)
-    flow = Flow("f", Batch, start=all_of_them, rows=[all_of_them.done(over, do=keep)])
-    run = flow.prepare(Batch((1, 2)), clients={think: Script("2", "4")})
-    driven(flow, run)
-    assert run.data.results == (2, 4)
-
-
 @function(needs_approval=True)
 def pay(amount: int) -> str:
     """Pay."""
@@ -268,20 +252,3 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         by_run(flow, run)
         assert run.data.word == "It is paid., me"
         assert run.record.usage == run.record.total_usage
-
-
-def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:
-    def said(text: str) -> Reply:
-        return Reply.of(text).changed(usage=Usage(input_tokens=3, output_tokens=2))
-
-    first = race("first", paying, right)
-    flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
-    run = flow.prepare(Batch())
-    run.advance("begin", doubling_begun())
-    asked = Reply(
-        message=Message.of("assistant", function_call("pay", amount=1)), usage=Usage(input_tokens=3, output_tokens=2)
-    )
-    run.advance("first#1/paying/model:0", Replied(reply=asked))
-    run.advance("first#1/right/model:0", Replied(reply=said("r")))
-    assert (run.state, run.data.word) == ("over", "r")
-    assert run.record.total_usage == Usage(input_tokens=6, output_tokens=4)

@@ -83,16 +83,6 @@ def test_the_record_is_the_fold_of_the_journal(tmp_path: Path) -> None:
     assert flow.runs.replay("r").record == run.record
 
 
-def test_a_run_goes_on_from_each_snapshot_to_the_same_end() -> None:
-    ones, _ = _everything()
-    flow, run = ones.orchestrator.flow, ones.orchestrator.prepare("x")
-    documents = [run.snapshot() for event in ones.orchestrator.stream(run)]
-    assert len(set(documents)) > 20
-    for document in documents:
-        again = flow.restore(document)
-        assert again.snapshot() == document
-
-
 # Clients in place of the agents' own
 
 

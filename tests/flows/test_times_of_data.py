@@ -6,19 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from flow_runs import everywhere
 
-from fsm_agent import Agent, SqliteStore
+from fsm_agent import Agent
 from fsm_agent.call import Begun, Returned
 from fsm_agent.flows import (
-    Failure,
     Flow,
     FlowError,
-    FlowSuspended,
     ask,
     each,
     end,
@@ -268,148 +264,9 @@ def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
             assert run.deadline.at_s == due_s, make
 
 
-# Published graphs, and a server that says when to come again
-
-DAY_S = 86_400.0
-START_S = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
-
-
-@dataclass(frozen=True)
-class Task:
-    """Something that is due."""
-
-    due: datetime
-    reminders: int = 0
-
-
-@dataclass(frozen=True)
-class Finished:
-    kind: Literal["finished"] = "finished"
-
-
-@dataclass(frozen=True)
-class Moved:
-    """The due date has changed."""
-
-    due: datetime
-
-
-def due_of(t: Task) -> datetime:
-    return t.due
-
-
-@wait(Finished, Moved, until=due_of)
-def working(t: Task) -> str:
-    return f"done by {t.due}?"
-
-
-@execute
-def reminding(t: Task) -> int:
-    return t.reminders + 1
-
-
-# Temporal's updatable timer, and a reminder at the due date: a signal moves it while it is waited for
-reminder = Flow(
-    "reminder",
-    Task,
-    start=working,
-    rows=[
-        working.done(end("finished"), of=Finished),
-        working.done(working, of=Moved, do=lambda t, m: replace(t, due=m.due)),
-        working.elapsed(reminding),
-        reminding.done(end("reminded"), do=lambda t, n: replace(t, reminders=n)),
-    ],
-)
-
-
-@dataclass(frozen=True)
-class Download:
-    retry_after_s: tuple[float, ...]  # what the server says, one after another
-    tries: int = 0
-    text: str = ""
-
-
-class Busy(Exception):
-    """429, with the seconds of `Retry-After`."""
-
-
-@execute
-def fetching(d: Download) -> str:
-    if d.tries < len(d.retry_after_s):
-        raise Busy(d.retry_after_s[d.tries])
-    return "page"
-
-
-def may_retry(d: Download, why: Failure) -> bool:
-    return why.detail.startswith("Busy") and d.tries < 3
-
-
-def retry_after(d: Download) -> float:
-    return d.retry_after_s[d.tries - 1]
-
-
-backing_off = pause("backing_off", retry_after)
-downloads = Flow(
-    "downloads",
-    Download,
-    start=fetching,
-    rows=[
-        fetching.done(end("loaded"), do=lambda d, a: replace(d, text=a)),
-        fetching.failed(backing_off, when=may_retry, do=lambda d, _: replace(d, tries=d.tries + 1)),
-        fetching.failed(end("given_up", failed=True)),
-        backing_off.elapsed(fetching),
-    ],
-)
-
-
-def at(flow: Flow[Any], now_s: float, store: Any = None) -> Flow[Any]:
-    """Return a flow at a moment."""
-    clock = FakeClock(now_s)
-    return replace(flow, store=store and SqliteStore(store, clock.now), environment={"clock": clock})
-
-
-def day(n: float) -> float:
-    return START_S + n * DAY_S
-
-
-def on(n: float) -> datetime:
-    return datetime.fromtimestamp(day(n), UTC)
-
-
-def resumed(flow: Flow[Any], n: float, store: Any, answers: Any = None) -> Any:
-    """Drive the run on this day; return its state, and the day on which it is to go on."""
-    try:
-        return at(flow, day(n), store).runs.resume("run", answers).state, None
-    except FlowSuspended as waiting:
-        return waiting.run.state, None if waiting.wake_at_s is None else (waiting.wake_at_s - START_S) / DAY_S
-
-
-def test_a_reminder_comes_at_the_due_date_which_may_move(tmp_path: Path) -> None:
-    """Temporal's updatable timer."""
-    store = tmp_path / "runs.db"
-    with pytest.raises(FlowSuspended) as first:
-        at(reminder, day(0), store).call(Task(on(10)), run_id="run")
-    assert first.value.wake_at_s == day(10)
-    assert resumed(reminder, 5, store) == ("working", 10)
-    assert resumed(reminder, 6, store, {working: Moved(on(20))}) == ("working", 20)
-    assert resumed(reminder, 12, store) == ("working", 20)
-    assert resumed(reminder, 13, store, {working: Moved(on(14))}) == ("working", 14)
-    assert resumed(reminder, 14.5, store) == ("reminded", None)
-
-
 @pytest.mark.parametrize("delay", [timedelta(minutes=1), lambda t: timedelta(minutes=1)])
 def test_a_pause_takes_a_timedelta(delay: Any) -> None:
     clock = FakeClock()
     nap = pause("nap", delay)
     Flow("sleeping", Time, start=nap, rows=[nap.elapsed(over)], environment={"clock": clock}).call(Time())
     assert clock.sleeps == [60.0]
-
-
-@everywhere
-def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
-    clock = FakeClock()
-    flow = replace(downloads, environment={"clock": clock})
-    run = flow.prepare(Download((3.0, 0.0, 7.0)))
-    driven(flow, run)
-    assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)
-    assert clock.sleeps == [3.0, 7.0] or clock.sleeps == [3.0, 0.0, 7.0]

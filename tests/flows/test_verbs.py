@@ -24,11 +24,10 @@ from fsm_agent import (
     UsageError,
     Worker,
     function,
-    handoff,
 )
 from fsm_agent.call import snapshot
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, subflow
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end
 from fsm_agent.flows import ask as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy
 from fsm_agent.store import RunUnknown
@@ -334,43 +333,6 @@ def test_it_is_restored_and_changed(name: str) -> None:
         assert replace(one, name="other").name == "other"
     else:
         assert one.changed(name="other").name == "other"
-
-
-@pytest.mark.parametrize("name", [*RESTORED])
-def test_it_stands_wherever_one_of_them_does(name: str) -> None:
-    """As a function, in a team, as an agent in a flow, and after a handoff."""
-    kind = KINDS[name]
-    one = kind.make(model_for(kind, "HI"))
-    tool = one.as_function("it")
-    arguments = {"text": "hi"} if name == "Flow" else {"task": "hi"}
-    host = Script(function_call("it", **arguments), "Done.")
-    assert Agent(host, functions=[tool]).call("Go.").output == "Done."
-    assert "HI" in host.requests[1].messages[-1].parts[0].text
-    team = Orchestrator(
-        [kind.make(model_for(kind, "HI"))],
-        strategy=Strategy("goal", (Step("a", "shout", "hi"),)),
-        planner=Agent(Script(), name="planner"),
-    )
-    assert "HI" in str(team.call("Go.").output)
-    if isinstance(one, Agent):
-        state = asks(kind.make(model_for(kind, "HI")))(in_words)
-        flow = Flow("outer", Data, start=state, rows=[state.done(end("done"), do=lambda d, text: Data(text))])
-        assert flow.call(Data()).output == Data("HI")
-        to = handoff(kind.make(model_for(kind, "HI")), name="transfer")
-        assert Agent(Script(function_call("transfer")), functions=[to]).call("Go.").output == "HI"
-    else:
-        inner = one if isinstance(one, Flow) else one.flow
-        start = (lambda d: Data()) if isinstance(one, Flow) else (lambda d: one.job("hi", one.strategy))
-        state = subflow("inside", replace(inner) if isinstance(one, Flow) else inner, start)
-        model = model_for(kind, "HI")
-        outer = Flow("outer", Data, start=state, rows=[state.done(end("done"))])
-        key = inner.live[0] if isinstance(one, Flow) else "worker"
-        clients = {key: model} if isinstance(one, Flow) else one._by_state({key: model})
-        assert outer.call(Data(), clients=clients).state == "done"
-
-
-def in_words(d: Data) -> str:
-    return d.text
 
 
 async def ignored(event: Any) -> None:

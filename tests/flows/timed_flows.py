@@ -20,8 +20,6 @@ from fsm_agent.testing import Script
 
 SHORT_S = 0.04  # what a timer lasts
 FAR_S = 30.0  # one that must not fire
-LATE_S = FAR_S / 2  # how late the end may come, on a busy machine
-
 REAL = {"clock": SystemClock()}
 
 

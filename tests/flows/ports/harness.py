@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fsm_agent import Agent, Context
+from fsm_agent import Context
 from fsm_agent.flows import AwaitAnswer, Flow, FlowFailed, FlowSuspended
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock, Script
 
 START_S = 1_000_000_000.0  # the first day
-DAY_S = 86_400.0
 RUN = "r"
 
 
@@ -63,10 +62,6 @@ class Port:
 def port(name: str) -> Port:
     made: Port = importlib.import_module(name).PORT
     return made
-
-
-def agent(name: str, output: Any = str, **options: Any) -> Agent[Any, Any]:
-    return Agent("openai:gpt-5-mini", name=name, output=output, **options)
 
 
 def log(context: Context[str], line: str) -> str:
