@@ -52,13 +52,11 @@ class Way:
     trigger: str
     target: str
     guard: str = ""  # "else" if rows before this one have guards; "" if it is always taken
-    action: str = ""
 
     @property
     def label(self) -> str:
-        """The label of the complete row, such as ``done [is_good] / keep``."""
-        guard, action = (f"[{self.guard}]" if self.guard else ""), (f"/ {self.action}" if self.action else "")
-        return " ".join([word for word in (self.trigger, guard, action) if word])
+        """The label of the complete row, such as ``done [is_good]``."""
+        return f"{self.trigger} [{self.guard}]".lstrip() if self.guard else self.trigger
 
 
 def level_for(level: Level | None, rows: int) -> Level:
@@ -120,7 +118,7 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
 
 
 def _row(way: Way, level: Level) -> tuple[str, ...]:
-    return (way.trigger, way.target, way.guard, way.action) if level == "rows" else (way.trigger, way.target)
+    return (way.trigger, way.target, way.guard) if level == "rows" else (way.trigger, way.target)
 
 
 def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:

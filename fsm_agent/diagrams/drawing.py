@@ -47,7 +47,6 @@ _FONT = "Helvetica,Arial,sans-serif"
 _LINE = 100  # characters in a line of a label; longer lines are truncated
 _AGAIN = "\N{CLOCKWISE OPEN CIRCLE ARROW}"
 _FOLD = 20  # characters in a line of an edge's label; longer names are broken
-_SPACE = re.compile(r"(?<! /) ")  # no line break after " / "
 _PART = re.compile(r"[^_]*_+|[^_]+")  # of a name such as call_model
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the parts of CallModel or HTTPError
 _CONFIG = (
@@ -271,7 +270,7 @@ def _fold_lines(edge: Edge, indent: str = "") -> list[str]:
 
 def _fold(text: str, indent: str) -> list[str]:
     lines = [""]
-    for word in _SPACE.split(text):
+    for word in text.split(" "):
         pieces = [word] if len(word) <= _FOLD else _parts(word)
         for number, piece in enumerate(pieces):
             space = " " if number == 0 and lines[-1].strip() else ""

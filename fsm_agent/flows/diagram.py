@@ -49,8 +49,6 @@ class _Drawing:
     """The parts of a diagram that are drawn so far, and the options."""
 
     level: Level | None = None
-    shows_defaults: bool = False
-    shows_actions: bool = False
     depth: int | None = None
     drawn: dict[str, str] = field(default_factory=dict)  # by the name of a flow inside: the state that shows it
     nodes: list[Node] = field(default_factory=list)
@@ -62,8 +60,6 @@ def flow_diagram(
     flow: Flow[Any],
     *,
     level: Level | None = None,
-    shows_defaults: bool = False,
-    shows_actions: bool = False,
     depth: int | None = None,
 ) -> Diagram:
     """Return the diagram of a flow: its states, what each waits for, and its rows as arrows.
@@ -77,8 +73,6 @@ def flow_diagram(
             ``[else]`` for a row after guarded rows.  ``"triggers"`` leaves out the guards.  ``"overview"`` shows the
             two most common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that
             most states share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
-        shows_defaults: Whether to draw rows that the user did not write.
-        shows_actions: Whether to name the action of a row, as in ``done [is_good] / kept``, with λ for a lambda.
         depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.
 
     Raises:
@@ -95,7 +89,7 @@ def flow_diagram(
     require("the flow", flow, isinstance(flow, Flow), "a Flow")
     require("depth", depth, depth is None or is_whole(depth, 0), "a whole number from 0 on, or None for all")
     level_for(level, 0)  # checks it
-    drawing = _Drawing(level, shows_defaults, shows_actions, depth)
+    drawing = _Drawing(level, depth)
     _draw(flow, drawing, "", "")
     parts: Any = {name: tuple(getattr(drawing, name)) for name in ("nodes", "edges", "boxes")}
     return Diagram(title=flow.name, **parts)
@@ -163,10 +157,10 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
 
 def _draw(flow: Flow[Any], drawing: _Drawing, prefix: str, box: str, level: int = 0) -> None:
     """Add a flow, in a box.  The ids of its states get a prefix."""
-    entries = [e for e in flow.entries if e.row is not None and (drawing.shows_defaults or not e.is_default)]
+    entries = [e for e in flow.entries if not e.is_default]
     for name in dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]]):
         _draw_state(flow.states[name], drawing, f"{prefix}{name}", box, flow, level)
-    ways = without_done(with_else([_way(entry, drawing.shows_actions) for entry in entries]))
+    ways = without_done(with_else([_way(entry) for entry in entries]))
     ends = {name: state.is_failure for name, state in flow.states.items() if isinstance(state, End)}
     arrows = lines_of(ways, level_for(drawing.level, len(ways)), ends)
     if any(source == ANY for source, _ in arrows):
@@ -242,18 +236,9 @@ def _time(state: LiveState[Any, Any]) -> str:
     return f"until {moment.isoformat(' ', 'minutes')}"
 
 
-def _way(entry: TableEntry, shows_actions: bool) -> Way:
+def _way(entry: TableEntry) -> Way:
     guard = "" if entry.guard == FIRST_TIME else entry.guard  # a rule that the flow adds
-    action = _action_name(entry) if shows_actions else ""
-    return Way(entry.source, entry.event, entry.to, guard, action)
-
-
-def _action_name(entry: TableEntry) -> str:
-    action = entry.row.action if entry.row is not None else None
-    if action is None:
-        return ""
-    name = getattr(action, "__name__", "") or getattr(getattr(action, "func", None), "__name__", "")  # of a partial
-    return "λ" if name == "<lambda>" else name or type(action).__name__
+    return Way(entry.source, entry.event, entry.to, guard)
 
 
 def _label(step: Stepped) -> str:

@@ -563,7 +563,6 @@ def test_a_moment_that_nobody_knows_takes_no_time():
         ("done [is_there_something_to_ask]", ["done [is_there_", "something_to_ask]"]),
         ("failed [isAHTTPServerErrorOfTheKind]", ["failed [isAHTTP", "ServerErrorOfThe", "Kind]"]),
         ("Donaudampfschifffahrtsgesellschaft now", ["Donaudampfschifffahrtsgesellschaft", "now"]),
-        ("done [is_long_enough] / kept", ["done", "[is_long_enough]", "/ kept"]),
         ("_______________________x", ["_______________________", "x"]),
     ],
 )

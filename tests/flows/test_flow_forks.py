@@ -496,4 +496,4 @@ def test_pictures_show_an_edit() -> None:
     run = flow.runs.at("a").forked(Letter("snow"), by="ann")
     assert "edited" in render(run_diagram(run), "mermaid")
     assert "edited" not in render(run_diagram(flow.runs.at("a")), "mermaid")
-    assert "edited" not in render(flow_diagram(flow, shows_defaults=True), "mermaid")
+    assert "edited" not in render(flow_diagram(flow), "mermaid")
