@@ -27,7 +27,7 @@ LEFT_OUT = (
     *("test_real_clock.py", "test_flow_costs.py", "test_flow_coverage.py", "test_random_forks.py", "test_recipes.py"),
     *("test_orchestrator_*.py", "ports/test_*.py"),
 )
-EXTRAS = "cli,mcp,yaml,prices,http2"
+EXTRAS = "cli,mcp,yaml,prices"
 TOOLS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "trustme", "pyte")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -104,16 +104,15 @@ def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("http2", [False, True])
+@pytest.mark.parametrize("client", [None, httpx.AsyncClient])
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
-def test_addresses_in_the_logs_of_httpx(way: str, http2: bool, written: Any) -> None:
+def test_addresses_in_the_logs_of_httpx(way: str, client: Any, written: Any) -> None:
     """It writes each address, with its query, at INFO.  Addresses of other code in the process stay unchanged."""
-    pytest.importorskip("h2")
     script: list[Step] = [http({"error": {"message": SAID}}, status=400, set_cookie=SAID)]
     with FaultServer(script, [http("")]) as server:
-        client = client_of(address(server), Network(http2=http2), headers=HEADERS)
-        with client, pytest.raises(ProviderError):
-            ask(client, way)
+        asked = client_of(address(server), Network(client=client), headers=HEADERS)
+        with asked, pytest.raises(ProviderError):
+            ask(asked, way)
         httpx.post(f"{server.base_url}/?key=of-somebody-else", content=b"x")
     assert seen_in(written()) == []
     assert written().count("HTTP Request: POST") == 2

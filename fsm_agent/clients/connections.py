@@ -1,6 +1,6 @@
 """The httpx clients of an `HttpClient`: one for each event loop, made on first use.
 
-Requests through a proxy or over HTTP/2 use httpx's own transport; all others use aiohttp.  A client is closed with its
+Requests through a proxy use httpx's own transport; all others use aiohttp.  A client is closed with its
 event loop: an asynchronous generator references it, and `asyncio.run` closes all generators before the loop.  After
 `os.fork` the child makes new clients and leaves the parent's connections alone.
 """
@@ -288,7 +288,7 @@ def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
 
 
 def _needs_httpx(network: Network, url: httpx.URL) -> bool:
-    return bool(network.http2 or network.proxy or (not is_loopback(url) and urllib.request.getproxies()))
+    return bool(network.proxy or (not is_loopback(url) and urllib.request.getproxies()))
 
 
 def make_client(network: Network, url: httpx.URL) -> _Client:
@@ -307,7 +307,6 @@ def make_client(network: Network, url: httpx.URL) -> _Client:
     return _Client(
         verify=trust,
         limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0),
-        http2=network.http2,
         proxy=network.proxy,
         trust_env=not is_loopback(url),
     )
@@ -316,8 +315,7 @@ def make_client(network: Network, url: httpx.URL) -> _Client:
 def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
     verify = network.verify
     if isinstance(verify, ssl.SSLContext):
-        if not network.http2:
-            verify.set_alpn_protocols(_HTTP1)  # as httpx does with a caller's context
+        verify.set_alpn_protocols(_HTTP1)  # as httpx does with a caller's context
         return verify
     if url.scheme != "https" and network.proxy is None:
         # Plain HTTP never uses the context, and loading certificates takes 20 ms.
@@ -325,16 +323,13 @@ def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
     if verify is True:
         for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
             if path := os.environ.get(variable):
-                return _context_for(path, variable, http2=network.http2)
-    return _context_for(verify, "verify", http2=network.http2)
+                return _context_for(path, variable)
+    return _context_for(verify, "verify")
 
 
 @lru_cache(maxsize=16)
-def _context_for(verify: bool | str, source: str, *, http2: bool) -> ssl.SSLContext:
-    """Return a TLS context with the certificates of ``verify``; see `Network.verify`.
-
-    Each value of ``http2`` needs its own context, because httpx writes the protocols that it offers into it.
-    """
+def _context_for(verify: bool | str, source: str) -> ssl.SSLContext:
+    """Return a TLS context with the certificates of ``verify``; see `Network.verify`."""
     if isinstance(verify, bool):
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
     else:
@@ -345,8 +340,7 @@ def _context_for(verify: bool | str, source: str, *, http2: bool) -> ssl.SSLCont
             )
         except OSError as error:
             raise ConfigError(f"{source}: expected certificates in PEM, got {verify!r}: {error}") from error
-    if not http2:
-        context.set_alpn_protocols(_HTTP1)
+    context.set_alpn_protocols(_HTTP1)
     return context
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 import ssl
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.redaction import Secrets
 from fsm_agent._internal.scope import ScopedValue
-from fsm_agent.call.effects import TEXT, Request
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.messages.events import Delta
 from fsm_agent.messages.hosted_tools import secrets_of
-from fsm_agent.messages.message import Message, Opaque
-from fsm_agent.messages.reply import OutputMode, Reply, Settings
+from fsm_agent.messages.message import Opaque
+from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.codec import LEFT_OUT, Codec
 from fsm_agent.providers.content import without_hints
 from fsm_agent.providers.decoder import Decoder
@@ -65,54 +65,44 @@ class Deadline:
 
 
 def expressed(
-    endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
+    endpoint: Endpoint, request: Request, is_stream: bool
 ) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
-    """Return the endpoint, request, body and notes for a request that the first wire cannot express.
+    """Return the endpoint, request, body and notes of the first way to express a request.
 
-    The provider's other wire is tried first.  If it cannot express the request either, hosted tools that the model
-    lacks and that are only hints are left out.
+    The endpoint's wire is tried first, then the provider's other wire, unless the caller chose the wire.  Hosted tools
+    that the model lacks and that are only hints are left out if that helps.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.
     """
     try:
-        other, body, note = over_the_other(endpoint, request, is_stream, refusal)
-        return other, request, body, (note,)
+        return endpoint, request, _encode(endpoint, request, is_stream), ()
     except UsageError:
-        ways = [endpoint, endpoint.other] if endpoint.other and not endpoint.provider.is_wire_fixed else [endpoint]
-        taken = {kind for way in ways if way is not None for kind in way.profile.hosted_tools}
-        rest, notes = without_hints(request, taken)
-        if not notes:
-            raise
-    try:
-        return endpoint, rest, _encode(endpoint, rest, is_stream), notes
-    except UsageError as error:
-        other, body, note = over_the_other(endpoint, rest, is_stream, error)
-        return other, rest, body, (note, *notes)
-
-
-def over_the_other(
-    endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
-) -> tuple[Endpoint, bytes, str]:
-    """Return the endpoint of the other wire, the body of the request there, and a note for the reply.
-
-    Raises:
-        UsageError: If there is no other wire, the caller chose the first wire, or the other wire cannot express the
-            request either.
-    """
-    other = endpoint.other
-    if other is None:
-        raise refusal
-    wire = other.provider.codec.name
-    try:
-        body = _encode(other, request, is_stream)
-    except UsageError as error:
-        if str(error) == str(refusal):  # both wires refuse it for the same reason
-            raise refusal from None
-        raise _neither(endpoint, other, request, (refusal, error)) from None
-    if endpoint.provider.is_wire_fixed:
-        raise UsageError(f"{refusal}; use the wire {wire!r} of the same provider, which supports it") from None
-    return other, body, f"the wire {wire!r} was chosen: {refusal}"
+        wires = [endpoint] if endpoint.other is None else [endpoint, endpoint.other]
+    is_fixed = endpoint.provider.is_wire_fixed
+    taken = {kind for wire in (wires[:1] if is_fixed else wires) for kind in wire.profile.hosted_tools}
+    rest, left_out = without_hints(request, taken)
+    for asked, notes in [(request, ()), (rest, left_out)] if left_out else [(request, ())]:
+        refusals: dict[str, UsageError] = {}
+        for wire in wires:
+            name = wire.provider.codec.name
+            try:
+                body = _encode(wire, asked, is_stream)
+            except UsageError as error:
+                refusals[name] = error
+                continue
+            if wire is endpoint:
+                return endpoint, asked, body, notes
+            (refusal,) = refusals.values()
+            if not is_fixed:
+                return wire, asked, body, (f"the wire {name!r} was chosen: {refusal}", *notes)
+            refusals = {"": UsageError(f"{refusal}; use the wire {name!r} of the same provider, which supports it")}
+    first, *others = refusals.values()
+    if all(str(other) == str(first) for other in others):
+        raise first
+    reasons = "; ".join([f"{name!r}: {refusal}" for name, refusal in refusals.items()])
+    name = f"{endpoint.provider.name}:{endpoint.model}"
+    raise UsageError(f"no wire of {name!r} supports the whole request: {reasons}")
 
 
 def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
@@ -120,42 +110,6 @@ def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
     return provider.codec.encode(
         request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, provider=provider.name
     )
-
-
-def _neither(
-    endpoint: Endpoint, other: Endpoint, request: Request, refusals: tuple[UsageError, UsageError]
-) -> UsageError:
-    wires = {way.provider.codec.name: way for way in (endpoint, other)}
-    missing = list[str]()
-    for need, settings in _needs(request.settings):
-        taking = [name for name, way in wires.items() if _takes(way, request, settings)]
-        if not taking:
-            missing.append(f"neither wire supports {need}")
-        elif len(taking) == 1:
-            missing.append(f"only {taking[0]!r} supports {need}")
-    if len(missing) < 2:  # settings alone do not explain the refusals
-        missing = [f"{name!r}: {refusal}" for name, refusal in zip(wires, refusals, strict=True)]
-    name = f"{endpoint.provider.name}:{endpoint.model}"
-    return UsageError(f"no wire of {name!r} supports the whole request: {'; '.join(missing)}")
-
-
-def _needs(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Yield each setting that some wires refuse: its text for errors, and `Settings` with nothing else."""
-    for tool in settings.hosted_tools:
-        yield repr(tool), Settings(hosted_tools=(tool,))
-    if settings.top_logprobs is not None:
-        yield f"top_logprobs={settings.top_logprobs!r}", Settings(top_logprobs=settings.top_logprobs)
-    if settings.stop:
-        yield f"stop={settings.stop!r}", Settings(stop=settings.stop)
-
-
-def _takes(endpoint: Endpoint, request: Request, settings: Settings) -> bool:
-    plain = {"messages": (Message.of("user", "?"),), "functions": (), "tool_choice": "auto", "output": TEXT}
-    try:
-        _encode(endpoint, request.changed(**plain, settings=settings), False)
-    except UsageError:
-        return False
-    return True
 
 
 REQUESTS_ALLOWED = ScopedValue("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
@@ -196,11 +150,7 @@ class HttpExchange:
             "pool": network.pool_s,
         }
         self._lingers = False
-        choice: tuple[str, ...] = ()
-        try:
-            content = _encode(endpoint, request, is_stream)
-        except UsageError as refusal:
-            endpoint, request, content, choice = expressed(endpoint, request, is_stream, refusal)
+        endpoint, request, self.content, choice = expressed(endpoint, request, is_stream)
         codec, profile = endpoint.provider.codec, endpoint.profile
         self.url, self.headers = endpoint.address(is_stream)
         if more := codec.request_headers(request, profile):
@@ -210,7 +160,6 @@ class HttpExchange:
         self._endpoint = endpoint
         self._request = request
         self.codec: Codec = codec
-        self.content = content
         self.adapted = choice + codec.adapted(request, profile)
         self.output_mode: OutputMode | None = (
             None if request.output.is_text else codec.request_form(request, profile).mode

@@ -27,7 +27,7 @@ class AsyncHttpClient(Protocol):
     async def aclose(self) -> None: ...
 
 
-OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client sets these itself
+OF_OWN_CLIENTS = frozenset({"max_connections", "proxy", "verify"})  # a user's client sets these itself
 
 
 class Network(Value, frozen=True, kw_only=True):
@@ -48,7 +48,6 @@ class Network(Value, frozen=True, kw_only=True):
         verify: Trusted certificates: True (those in ``SSL_CERT_FILE``, in ``SSL_CERT_DIR``, or from certifi), the path
             of a PEM file or of a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
             tests only.
-        http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
         client: Your own `httpx.AsyncClient`, with its event hooks, authentication, headers, proxies and transport.  It
             belongs to the event loop that uses it first, and you close it.  Or pass a function that makes a client:
             each event loop calls it once, and closes the client.  The timeouts of this network apply, and redirects are
@@ -74,7 +73,6 @@ class Network(Value, frozen=True, kw_only=True):
     max_connections: int = 1000
     proxy: str | None = None
     verify: bool | str | ssl.SSLContext = True
-    http2: bool = False
     client: AsyncHttpClient | Callable[[], AsyncHttpClient] | None = None
 
     def __post_init__(self) -> None:
@@ -88,8 +86,6 @@ class Network(Value, frozen=True, kw_only=True):
             )
         for name in ("max_reply_bytes", "max_connections"):
             require(name, value := getattr(self, name), is_whole(value, 1), "a whole number from 1 on", ConfigError)
-        if self.http2 and not _has("h2"):
-            raise ConfigError("http2=True needs h2; pip install 'fsm-agent[http2]'")
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
             raise ConfigError(
                 f"verify: expected a file or folder of certificates, got {self.verify!r}, which is missing"
@@ -113,10 +109,6 @@ class Network(Value, frozen=True, kw_only=True):
         return frozenset(secrets_in_proxies() if self.proxy is None else secrets_in_url(self.proxy))
 
 
-def _has(module: str) -> bool:
-    return find_spec(module) is not None
-
-
 def check_proxies_of_environment() -> None:
     """Check that the proxies in the environment can be used.
 
@@ -138,7 +130,7 @@ def _check_proxy(url: str, name: str) -> None:
     if not colon or scheme not in ("http", "https", "socks5", "socks5h") or not shown or not _is_url(url):
         here = f" for {shown!r}" if shown else ""
         raise ConfigError(f"the URL of {name}{here}: expected one like 'http://host:3128'")
-    if scheme.startswith("socks") and not _has("socksio"):
+    if scheme.startswith("socks") and find_spec("socksio") is None:
         raise ConfigError(f"{name}, '{scheme}://{shown}', needs socksio; pip install 'httpx[socks]'")
 
 

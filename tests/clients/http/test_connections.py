@@ -374,11 +374,12 @@ def test_the_deadline_closes_the_socket(phase: str, way: str) -> None:
 
 FORKING = """
 import os, sys, threading
+import httpx
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.call import Request
 from fsm_agent.messages import Message
 
-network = Network(http2=sys.argv[2] == "httpx")  # which is spoken over TLS alone, but needs httpx's own transport
+network = Network(client=httpx.AsyncClient if sys.argv[2] == "httpx" else None)
 client = HttpClient("openai-compatible", "m", base_url=sys.argv[1], api_key="k", network=network)
 request = Request(messages=(Message.of("user", "Hello?"),))
 items = client.stream(request)

@@ -129,22 +129,6 @@ class TestTLS:
             assert asyncio.run(main())
 
     @pytest.mark.parametrize("over", [None], indirect=True)
-    @pytest.mark.parametrize("way", TWO_WAYS)
-    @pytest.mark.parametrize("shares", ["a path", "a context"])
-    def test_who_speaks_http_2_changes_nothing_for_others(self, shares: str, way: str, authority: trustme.CA) -> None:
-        """Every client chooses its protocol, though all share the same trust settings."""
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(tls)
-        tls.set_alpn_protocols(["h2", "http/1.1"])
-        with authority.cert_pem.tempfile() as path, FaultServer(good(way), tls=tls) as server:
-            verify = path if shares == "a path" else ssl.create_default_context(cafile=path)
-            for http2 in (False, True, False):
-                with client_of(server, Network(verify=verify, http2=http2, read_s=0.05 if http2 else 60.0)) as client:
-                    outcome = outcomes(client, way, 2.0)[0]
-                assert http2 or text(outcome) == "hello"
-            assert server.protocols == ["http/1.1", "h2", "http/1.1"]
-
-    @pytest.mark.parametrize("over", [None], indirect=True)
     def test_http_2_of_a_users_client_is_spoken(self, authority: trustme.CA) -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(tls)
@@ -155,18 +139,6 @@ class TestTLS:
             client_of(base_url, Network(client=lambda: httpx.AsyncClient(http2=True, verify=trust))) as client,
         ):
             assert [text(ask(client, "complete")[-1]) for _ in range(2)] == ["hello", "hello"]
-        assert [request["connection"] for request in seen] == ["0", "0"]
-
-    @pytest.mark.parametrize("over", [None], indirect=True)
-    @pytest.mark.parametrize("way", TWO_WAYS)
-    def test_http_2_is_spoken(self, way: str, authority: trustme.CA) -> None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(tls)
-        tls.set_alpn_protocols(["h2"])
-        context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-        network = Network(verify=context, http2=True)
-        with http2_server(tls) as (base_url, seen), client_of(base_url, network) as client:
-            assert [text(reply) for reply in outcomes(client, way, 5.0, 5.0)] == ["hello", "hello"]
         assert [request["connection"] for request in seen] == ["0", "0"]
         assert all(":path" in request and "keep-alive" not in request for request in seen)
 
@@ -274,7 +246,6 @@ class TestNetwork:
             ({"client": httpx.AsyncClient(), "proxy": PROXY}, "proxy"),
             ({"client": httpx.AsyncClient, "verify": False}, "verify"),
             ({"client": httpx.AsyncClient(), "max_connections": 5}, "max_connections"),
-            ({"client": httpx.AsyncClient, "http2": True}, "http2"),
             ({"max_connections": 0}, "max_connections"),
             ({"read_s": -1}, "read_s"),
             ({"idle_s": float("nan")}, "idle_s"),
@@ -286,20 +257,11 @@ class TestNetwork:
         assert named in str(caught.value)
         assert "secret" not in str(caught.value)
 
-    @pytest.mark.parametrize(
-        ("wish", "module", "extra"),
-        [
-            ({"http2": True}, "h2", "fsm-agent[http2]"),
-            ({"proxy": "socks5://me:secret@h:1"}, "socksio", "httpx[socks]"),
-        ],
-    )
-    def test_what_is_not_installed(
-        self, wish: dict[str, Any], module: str, extra: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
+    def test_what_a_proxy_needs_that_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not there
         with pytest.raises(ConfigError) as caught:
-            Network(**wish)
-        assert extra in str(caught.value)
+            Network(proxy="socks5://me:secret@h:1")
+        assert "httpx[socks]" in str(caught.value)
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
