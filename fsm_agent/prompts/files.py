@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from fsm_agent._internal.structs import from_data
 from fsm_agent.errors import PromptError, UsageError, hint
@@ -31,8 +32,7 @@ from fsm_agent.prompts.template import (
     SUFFIXES,
     Content,
     PromptFileError,
-    PromptFileProblem,
-    check_part,
+    problem,
     read,
     template_in,
 )
@@ -95,10 +95,8 @@ class Names:
 
 HANDLERS = tuple([item.name.removeprefix("on_") for item in fields(Prompt) if item.name.startswith("on_")])
 KEYS = tuple([item.name for item in fields(Prompt) if item.init and item.name not in ("template", "path")])
-_HANDLER_WORDS = ("file", "function", "prompt")
 _KINDS = ("web_search", "code_execution", "computer_use", "mcp")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
-Lookup: TypeAlias = Callable[[str, tuple[str, ...]], Prompt[Any]]  # a prompt by name, given the open files
 
 
 def handler_file(file: Path, kind: str) -> Path | None:
@@ -110,95 +108,65 @@ def handler_file(file: Path, kind: str) -> Path | None:
     named = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.stem}.{kind}{suffix}")).exists()]
     if len(named) > 1:
         others = " and ".join([repr(path.name) for path in named])
-        raise PromptFileError(
-            PromptFileProblem(str(file), 0, f"expected one handler on_{kind}, got {others}; remove one")
-        )
+        raise problem(file, f"expected one handler on_{kind}, got {others}; remove one")
     return named[0] if named else None
 
 
 class Loading:
-    """Builds a prompt from its files, and collects their problems.
+    """Builds a prompt from its files.
 
     Args:
         file: The file of the template.
         within: The directory that must contain all files.  Their names are relative to it.  The default is the file's
             directory.
         names: The objects that front matter may name.
-        lookup: Returns another prompt, for a handler.
-        opened: The files that led to this one, to detect cycles.
     """
 
-    def __init__(
-        self, file: Path, within: Path | None, names: Names, lookup: Lookup, opened: tuple[str, ...] = ()
-    ) -> None:
-        self.file, self.within, self.names, self.lookup = file, within, names, lookup
-        self.opened = (*opened, str(file))
-        self.problems: list[PromptFileProblem] = []
+    def __init__(self, file: Path, within: Path | None, names: Names) -> None:
+        self.file, self.within, self.names = file, within, names
         self.values: dict[str, Any] = {}  # by `Prompt` argument
-        self.origins: dict[str, tuple[str, int]] = {}  # file and line of each value
         self._front: list[str] = []
 
     def prompt(self, path: str, overrides: Mapping[str, Any]) -> Prompt[Any]:
-        """Return the prompt, or raise an error with all problems."""
-        if str(self.file) in self.opened[:-1]:
-            circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])
-            raise PromptFileError(
-                PromptFileProblem(str(self.file), 0, f"expected handlers without a cycle, got {circle}")
-            )
+        """Return the prompt, or raise an error with the file and line of the first problem."""
         content = read(self.file, self.within)
-        template = self._guarded("template", 0, lambda: template_in(content, self.file, self.within))
+        self._take(content, overrides)
+        template = template_in(content, self.file, self.within)
         for kind in HANDLERS:
             if f"on_{kind}" not in overrides:
-                self._handler_beside(kind)
-        self._take(content, overrides)
-        if self.problems:
-            raise PromptFileError(*sorted(self.problems))
+                self._take_handler_beside(kind)
         try:
             return Prompt(template, **{"path": path, **self.values, **overrides})
         except UsageError as error:
-            self._blame()
-            if overrides and not self.problems:
+            if overrides:
                 raise
-            raise PromptFileError(*(self.problems or [PromptFileProblem(str(self.file), 0, str(error))])) from error
+            raise problem(self.file, str(error)) from error
 
-    def _blame(self) -> None:
-        """Find the values that are wrong on their own, and note them as problems."""
-        functions = self.values.get("functions", ())
-        for key, value in self.values.items():
-            file, line = self.origins[key]
-            try:
-                Prompt("", **{"functions": functions, key: value})
-            except UsageError as error:
-                self.problems.append(PromptFileProblem(file, line, str(error)))
-
-    def _guarded(self, key: str, line: int, make: Callable[[], Any]) -> Any:
-        """Return the result of ``make``.  If it fails, note the problems and return None."""
+    def _keep(self, key: str, make: Callable[[], Any], file: Path, line: int) -> None:
         try:
-            return make()
-        except PromptFileError as error:
-            self.problems += error.problems
+            made = make()
+            Prompt("", **{"functions": self.values.get("functions", ()), key: made})  # refuses a wrong value
+        except PromptFileError:
+            raise
         except UsageError as error:
-            self.problems.append(PromptFileProblem(str(self.file), line, f"{key}: {error}"))
-        return None
+            raise problem(file, f"{key}: {error}", line) from error
+        self.values[key] = made
 
-    def _keep(self, key: str, value: Any, file: Path, line: int) -> None:
-        self.values[key] = value
-        self.origins[key] = (str(file), line)
-
-    def _handler_beside(self, kind: str) -> None:
-        def made() -> None:
-            file = handler_file(self.file, kind)
-            if file is not None:
-                self._keep(f"on_{kind}", self._handler_in(file), file, 0)
-
-        self._guarded(f"on_{kind}", 0, made)
+    def _take_handler_beside(self, kind: str) -> None:
+        key, file = f"on_{kind}", handler_file(self.file, kind)
+        if file is None:
+            return
+        if key in self.values:
+            text = f"{key}: expected it once, got it in the file {file.name!r} as well; remove one"
+            raise problem(self.file, text, self._line(key))
+        self._keep(key, lambda: self._handler_in(file), file, 0)
 
     def _handler_in(self, file: Path) -> Any:
         """Return the handler in a file: a prompt if it has front matter, otherwise its text."""
         content = read(file, self.within)
         if not content.has_front:
             return template_in(content, file, self.within)
-        return Loading(file, self.within, self.names, self.lookup, self.opened).prompt("", {})
+        return Loading(file, self.within, self.names).prompt("", {})
 
     # Front matter
 
@@ -211,21 +179,13 @@ class Loading:
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = _LINE.search(str(error))
             text = f"expected front matter in TOML: {_LINE.sub('', str(error)).strip()}"
-            self.problems.append(PromptFileProblem(str(self.file), int(found[1]) if found else 0, text))
-            return
-        for key, value in data.items():
+            raise problem(self.file, text, int(found[1]) if found else 0) from None
+        for key in sorted(data, key=lambda key: key != "functions"):  # handlers may only offer functions of the prompt
             line = self._line(key)
             if key not in KEYS:
-                text = f"expected a known key, got {key!r}{self._meant(key)}"
-                self.problems.append(PromptFileProblem(str(self.file), line, text))
-            elif key in self.values:
-                beside = Path(self.origins[key][0]).name
-                text = f"{key}: expected it once, got it in the file {beside!r} as well; remove one"
-                self.problems.append(PromptFileProblem(str(self.file), line, text))
-            elif key not in overrides:
-                made = self._guarded(key, line, lambda key=key, value=value: self._value(key, value))  # type: ignore[misc]
-                if made is not None:
-                    self._keep(key, made, self.file, line)
+                raise problem(self.file, f"expected a known key, got {key!r}{self._meant(key)}", line)
+            if key not in overrides:
+                self._keep(key, partial(self._value, key, data[key]), self.file, line)
         parser, output = self.values.get("parser"), self.values.get("output", str)
         if isinstance(parser, ParsingStrategy) and output is not str:
             self.values["parser"] = first_of(parser, expect=output)
@@ -253,7 +213,6 @@ class Loading:
             return self._settings(value)
         if key.startswith("on_"):
             return self._handler(value)
-        Prompt("", **{key: value})
         return value
 
     def _function(self, name: Any) -> Any:
@@ -275,7 +234,7 @@ class Loading:
     def _settings(self, value: Any) -> Any:
         if not isinstance(value, dict):
             raise PromptError(f"expected a table such as [settings], got {safe_repr(value)}")
-        start, problems = max(self._line("settings") - 1, 0), list[PromptFileProblem]()
+        start = max(self._line("settings") - 1, 0)
         for name, item in value.items():
             try:
                 if name == "hosted_tools":
@@ -284,28 +243,17 @@ class Loading:
                 from_data({name: item}, Settings)
             except ValueError as error:
                 line = self._line(name, start) or self._line("settings")
-                problems.append(PromptFileProblem(str(self.file), line, f"settings: {error}"))
-        if problems:
-            raise PromptFileError(*problems)
+                raise problem(self.file, f"settings: {error}", line) from None
         made = from_data(value, Settings)  # with tuples
         return {name: getattr(made, name) if isinstance(item, list) else item for name, item in value.items()}
 
     def _handler(self, value: Any) -> Any:
-        """Return a handler, given a template or a table that names one."""
+        """Return a handler, given a template or a table that names a function."""
         if isinstance(value, str):
             return value
-        if not isinstance(value, dict) or len(value) != 1:
-            right = "text, {file = …}, {function = …} or {prompt = …}"
-            raise PromptError(f"expected {right}, got {safe_repr(value)}")
-        [(word, name)] = value.items()
-        if word not in _HANDLER_WORDS:
-            raise PromptError(f"expected a word of a handler, got {word!r}{hint(word, _HANDLER_WORDS)}")
-        if not isinstance(name, str):
-            raise PromptError(f"{word}: expected a string, got {safe_repr(name)}")
-        if word == "file":
-            check_part(name)
-            return self._handler_in((self.within or self.file.parent) / name)
-        return self.names.object(name) if word == "function" else self.lookup(name, self.opened)
+        if not isinstance(value, dict) or list(value) != ["function"]:
+            raise PromptError(f"expected text or {{function = 'module:name'}}, got {safe_repr(value)}")
+        return self.names.object(value["function"])
 
 
 def _listed(value: Any) -> list[Any]:

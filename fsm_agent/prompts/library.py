@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from fsm_agent._internal.registry import Registry
 from fsm_agent._internal.text import nearest
@@ -25,6 +25,7 @@ from fsm_agent.prompts.template import (
     PromptFileProblem,
     files_in,
     package_prompts,
+    problem,
     read,
     template_in,
 )
@@ -134,8 +135,12 @@ class Prompts:
         Raises:
             PromptError: If the name is malformed, its files cannot be read, or one of them is wrong.
         """
-        found = self._found(self._path(name), (), dict(overrides))
-        return default if found is None else found
+        path, changes = self._path(name), cast("Any", overrides)
+        if (registered := PROMPTS.get(path)) is not None:
+            return registered.extend(**changes) if changes else registered
+        for folder, file in self._files(path):
+            return Loading(file, folder, self._names).prompt(path, changes)
+        return default
 
     def names(self) -> list[str]:
         """Return the sorted names of all prompts under the root, without include files, which begin with ``_``."""
@@ -157,7 +162,7 @@ class Prompts:
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
     def problems(self) -> list[PromptFileProblem]:
-        """Return all problems in the files under the root, including files that are not usable prompts."""
+        """Return the first problem of each file under the root, including files that are not usable prompts."""
         problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):
@@ -188,14 +193,14 @@ class Prompts:
             else:
                 self._loaded(f"{prefix}{name}", folder)
         except PromptFileError as error:
-            return error.problems
+            return [error.problem]
         except UsageError as error:
             return [PromptFileProblem(str(file), 0, str(error))]
         return ()
 
     def _loaded(self, path: str, folder: Path) -> None:
         for file in self._named(path, folder):
-            Loading(file, folder, self._names, self._lookup).prompt(path, {})
+            Loading(file, folder, self._names).prompt(path, {})
 
     def _files(self, path: str) -> Iterator[tuple[Path, Path]]:
         for folder in self.directories:
@@ -207,31 +212,17 @@ class Prompts:
         if len(named) > 1:
             others = " and ".join([repr(file.name) for file in named])
             text = f"prompt {path!r}: expected one file, got {others}; remove one"
-            raise PromptFileError(PromptFileProblem(str(named[0]), 0, text))
+            raise problem(named[0], text)
         return named
 
-    def _found(self, path: str, opened: tuple[str, ...], overrides: dict[str, Any]) -> Prompt | None:
-        if (registered := PROMPTS.get(path)) is not None:
-            return registered.extend(**overrides) if overrides else registered
-        for folder, file in self._files(path):
-            return Loading(file, folder, self._names, self._lookup, opened).prompt(path, overrides)
-        return None
-
-    def _lookup(self, path: str, opened: tuple[str, ...]) -> Prompt:
-        prompt = self._found(_checked(path), opened, {})
-        if prompt is None:
-            raise self._missing(path, Prompts(directory=self.directories))
-        return prompt
-
-    def _missing(self, name: str, among: Prompts | None = None) -> PromptError:
-        among = among or self
-        names = among.names()
+    def _missing(self, name: str) -> PromptError:
+        names = self.names()
         close = nearest(name, names)
         meant = f"; did you mean {close!r}?" if close else ""
         listed = ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
         places = self._directories or (Path("prompts").absolute(), *[path.absolute() for path in self.directories])
         origin = f"registered or in {' or '.join([repr(str(path)) for path in dict.fromkeys(places)])}"
-        return PromptError(f"no prompt {among._path(name)!r} is {origin}{meant} (there are: {listed or 'none'})")
+        return PromptError(f"no prompt {self._path(name)!r} is {origin}{meant} (there are: {listed or 'none'})")
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{_checked(name)}" if self.root else _checked(name)
@@ -268,8 +259,7 @@ def load_prompt(
             f"prompt file: expected a name that ends in {', '.join(map(repr, SUFFIXES))}, got {str(file)!r}"
         )
     folder = None if within is None else Path(within)
-    others = Prompts(directory=folder or file.parent, names=names)
-    return Loading(file, folder, Names(names), others._lookup).prompt(path or file.stem, overrides)
+    return Loading(file, folder, Names(names)).prompt(path or file.stem, overrides)
 
 
 def named_prompt(

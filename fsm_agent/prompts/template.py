@@ -280,11 +280,11 @@ class PromptFileProblem(NamedTuple):
 
 
 class PromptFileError(PromptError):
-    """A prompt file that cannot be used, with all its problems."""
+    """A prompt file that cannot be used, with its first problem."""
 
-    def __init__(self, *problems: PromptFileProblem) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = problems
+    def __init__(self, problem: PromptFileProblem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
 
 
 class Content(NamedTuple):
@@ -345,11 +345,7 @@ def read_template(file: Path) -> str:
     """
     content = read(file)
     if content.has_front:
-        raise PromptFileError(
-            PromptFileProblem(
-                str(file), 1, f"expected text without front matter ({FENCE}), which only `load_prompt` reads"
-            )
-        )
+        raise problem(file, f"expected text without front matter ({FENCE}), which only `load_prompt` reads", 1)
     return template_in(content, file)
 
 
@@ -357,14 +353,14 @@ def read(file: Path, within: str | Path | None = None) -> Content:
     """Return the parts of a prompt file, which must be inside ``within``."""
     text = _read_file(file, within)
     if _YAML.match(text):
-        raise _problem(file, f"expected front matter in TOML between {FENCE!r} lines, got '---' lines", 1)
+        raise problem(file, f"expected front matter in TOML between {FENCE!r} lines, got '---' lines", 1)
     lines = text.split("\n")
     if lines[0].rstrip() != FENCE:
         return Content("", text, 0, has_front=False)
     for number, line in enumerate(lines[1:], 1):
         if line.rstrip() == FENCE:
             return Content("\n".join(lines[1:number]), "\n".join(lines[number + 1 :]), number + 1, has_front=True)
-    raise _problem(file, f"expected the end of the front matter, got none; add a second line {FENCE!r}", 1)
+    raise problem(file, f"expected the end of the front matter, got none; add a second line {FENCE!r}", 1)
 
 
 def template_in(content: Content, file: Path, within: str | Path | None = None) -> str:
@@ -398,9 +394,9 @@ class _Gathering:
             syntax = error.__cause__
             line = getattr(syntax, "lineno", None)
             if line is None:
-                raise _problem(file, str(error)) from error
+                raise problem(file, str(error)) from error
             text = f"the template is wrong in line {before + line}: {getattr(syntax, 'message', syntax)}"
-            raise _problem(file, text, before + line) from error
+            raise problem(file, text, before + line) from error
         for reference in referred:
             for name in self._there(reference, file, before + reference.line):
                 self._include(name, reference, file, before + reference.line)
@@ -408,27 +404,27 @@ class _Gathering:
 
     def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
         if not reference.names:
-            raise _problem(file, "expected the name of a template in quotes, got one that is computed", line)
+            raise problem(file, "expected the name of a template in quotes, got one that is computed", line)
         try:
             for name in reference.names:
                 check_part(name)
         except PromptError as error:
-            raise _problem(file, str(error), line) from None
+            raise problem(file, str(error), line) from None
         there = [name for name in reference.names if (self.root / name).is_file()]
         if not there and not reference.is_optional:
             places = ", ".join([repr(str(self.root / name)) for name in reference.names])
-            raise _problem(file, f"the template {reference.names[0]!r} is missing; searched: {places}", line)
+            raise problem(file, f"the template {reference.names[0]!r} is missing; searched: {places}", line)
         return there
 
     def _include(self, name: str, reference: Reference, file: Path, line: int) -> None:
         path = str(self.root / name)
         if path in self.open:
             circle = " -> ".join([*self.open[self.open.index(path) :], path])
-            raise _problem(file, f"expected includes without a cycle, got {circle}", line)
+            raise problem(file, f"expected includes without a cycle, got {circle}", line)
         if name in self.parts:
             return
         if len(self.parts) >= MAX_PARTS:
-            raise _problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
+            raise problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
         part = read(self.root / name, self.root)
         self.parts[name] = part.text.removesuffix("\n") if reference.is_base else part.text
         self.add(self.parts[name], self.root / name, part.line)
@@ -437,20 +433,21 @@ class _Gathering:
 def _read_file(file: Path, within: str | Path | None) -> str:
     try:
         if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
-            raise _problem(file, f"expected a file inside {str(within)!r}, got a link that leads out of it")
+            raise problem(file, f"expected a file inside {str(within)!r}, got a link that leads out of it")
         if not file.is_file():
-            raise _problem(file, "expected a regular file, got none")
+            raise problem(file, "expected a regular file, got none")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except (OSError, RuntimeError) as error:  # before Python 3.13 a cycle of links is a RuntimeError
-        raise _problem(file, f"it cannot be read: {error}") from error
+        raise problem(file, f"it cannot be read: {error}") from error
     if len(content) > MAX_FILE_BYTES:
-        raise _problem(file, f"expected at most {MAX_FILE_BYTES} bytes, got more")
+        raise problem(file, f"expected at most {MAX_FILE_BYTES} bytes, got more")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise _problem(file, f"expected UTF-8: {error.reason} at byte {error.start}") from None
+        raise problem(file, f"expected UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _problem(file: Path, text: str, line: int = 0) -> PromptFileError:
+def problem(file: Path, text: str, line: int = 0) -> PromptFileError:
+    """Return the error for a problem in a prompt file."""
     return PromptFileError(PromptFileProblem(str(file), line, text))

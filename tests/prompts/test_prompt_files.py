@@ -11,9 +11,9 @@ import pytest
 from fsm_agent import Agent
 from fsm_agent.errors import PromptError
 from fsm_agent.messages import CodeExecution, WebSearch
-from fsm_agent.prompts import Prompt, Prompts, register_prompt
+from fsm_agent.prompts import Prompt, Prompts
 from fsm_agent.prompts.template import PromptFileError
-from fsm_agent.testing import Script, registries
+from fsm_agent.testing import Script
 
 SHOP = '''
 from enum import Enum
@@ -180,10 +180,8 @@ class TestProblems:
             ('on_exception = "Again."', 2, "error_message"),
             ('on_final = "{{ rownds }}"', 2, "rownds"),
             ("on_final = 5", 2, "on_final: "),
-            ('on_final = {fil = "x"}', 2, "'file'"),
-            ("on_final = {file = 5}", 2, "file: "),
-            ('on_final = {file = "../secret.txt"}', 2, "'../secret.txt'"),
-            ('on_final = {prompt = "shop/nope"}', 2, "'shop/nope'"),
+            ('on_final = {file = "x"}', 2, "function"),
+            ("on_final = {function = 5}", 2, "on_final: "),
             ("a = ", 2, "TOML"),
             ("x = 1\nx = 2", 3, "TOML"),
         ],
@@ -191,16 +189,10 @@ class TestProblems:
     def test_each_names_file_line_and_what_is_right(self, folder, front, line, name):
         with pytest.raises(PromptFileError) as caught:
             loaded(folder, front)
-        [found] = caught.value.problems
+        found = caught.value.problem
         assert (found.file, found.line) == (str(folder / "shop/count.jinja"), line)
         assert name in found.text
         assert str(caught.value).endswith(f"line {line}: {found.text}")
-
-    def test_all_are_told_at_once(self, folder):
-        write(folder / "shop/count.jinja", 'outptu = 1\noutput = "x"\n[settings]\nseeed = 1\ntemp = 2', "{{ a")
-        with pytest.raises(PromptFileError) as caught:
-            Prompts("shop", directory=folder)("count")
-        assert sorted(problem.line for problem in caught.value.problems) == [2, 3, 5, 6, 8]
 
     def test_secrets_are_not_told(self, folder):
         front = 'hosted_tools = [{kind = "mcp", label = "d", url = "https://x/?key=s3cretkey", authorization = 5}]'
@@ -208,22 +200,7 @@ class TestProblems:
 
 
 class TestHandlers:
-    """Each is a text, a file, a prompt or a function."""
-
-    def test_a_file(self, folder):
-        write(folder / "_parts/stop.md", text="Stop after {{ rounds }}.")
-        assert loaded(folder, 'on_final = {file = "_parts/stop.md"}').handler_text("final", rounds=3) == "Stop after 3."
-
-    def test_a_prompt(self, folder):
-        write(folder / "shop/again.jinja", 'output = "int"', "Only the number: {{ error_message }}")
-        prompt = loaded(folder, 'parser = "promptshop:digits"\non_exception = {prompt = "shop/again"}')
-        with Script("three", "3") as script:
-            assert Agent(script).call(prompt(things="x")).output == 3
-        assert [r.output.type for r in script.requests] == [str, int]
-        assert script.requests[1].messages[-1].text.startswith("Only the number: ")
-        with registries():
-            register_prompt(Prompt("{{ error_message }}!", path="other/again"))
-            assert loaded(folder, 'on_exception = {prompt = "other/again"}').on_exception.path == "other/again"
+    """Each is a text, a function or a file beside."""
 
     def test_a_file_beside_with_front_matter_is_a_prompt(self, folder):
         write(folder / "shop/count.exception.md", 'output = "int"\n[settings]\ntemperature = 0', "{{ error_message }}")
@@ -249,10 +226,6 @@ class TestHandlers:
         with pytest.raises(PromptError) as caught:
             Prompt("x", path="p", on_final=Path("stop.md"))
         assert f"'stop.md' of on_final of prompt 'p' is missing; searched: {str(file)!r}" in str(caught.value)
-
-    def test_prompts_in_a_circle(self, folder):
-        write(folder / "shop/again.jinja", 'on_exception = {prompt = "shop/count"}', "{{ error_message }}")
-        assert "cycle" in refusal(folder, 'on_exception = {prompt = "shop/again"}')
 
     def test_in_two_places(self, folder):
         write(folder / "shop/count.final.jinja", text="Stop.")
