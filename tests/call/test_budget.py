@@ -33,10 +33,19 @@ def costly(reply: Reply, pico_usd: int) -> Reply:
     return reply.changed(usage=reply.usage.changed(cost_pico_usd=pico_usd))
 
 
-@pytest.mark.parametrize(("tokens", "state"), [(6, State.FAILED), (7, State.COMPLETED), (None, State.COMPLETED)])
-def test_a_budget_is_exceeded_by_the_first_token_beyond_it(tokens: int | None, state: State):
-    one = begun(tokens=tokens)
-    replied(one, asked(text="42"))
+@pytest.mark.parametrize(
+    ("limits", "pico_usd", "state"),
+    [
+        ({"tokens": 6}, 0, State.FAILED),
+        ({"tokens": 7}, 0, State.COMPLETED),
+        ({"tokens": None}, 0, State.COMPLETED),
+        ({"cost_usd": 0.0}, 0, State.COMPLETED),
+        ({"cost_usd": 0.0}, 1, State.FAILED),
+    ],
+)
+def test_a_budget_is_exceeded_by_the_first_token_or_picodollar_beyond_it(limits: Any, pico_usd: int, state: State):
+    one = begun(**limits)
+    replied(one, costly(asked(text="42"), pico_usd))
     assert one.state is state
 
 

@@ -182,9 +182,9 @@ FUNCTIONS = [grep, write, run_tests]
 class Watching:
     """A hook that notes the phase whenever a function has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, detector: PhaseDetector | None = None) -> None:
         self.phases = list[str]()
-        self.hook = PhaseDetector().hook()
+        self.hook = (detector or PhaseDetector()).hook()
 
     def on_event(self, event: Any) -> None:
         self.hook.on_event(event)
@@ -210,9 +210,11 @@ class TestCalls:
             agent = Agent(Script(*replies()), functions=FUNCTIONS, hooks=hooks, limits=Limits(parallel=1))
             return asyncio.run(agent.acall("Do it.")) if is_async else agent.call("Do it.")
 
-        watching = Watching()
-        heard, unheard = called([watching]), called([])
+        of_a = PhaseDetector([PhaseRule("of a", [lambda f: f.arguments.get("path") == "a"])])
+        watching, by_arguments = Watching(), Watching(of_a)
+        heard, unheard = called([watching, by_arguments]), called([])
         assert watching.phases == EXPECTED
+        assert by_arguments.phases == [*of_a.phases(heard)] == ["explore", "explore", "of a", "of a", "of a"]
         assert watching.hook.phase == "validate"
         assert [f.changed() for f in heard.function_calls] == [*unheard.function_calls]
         assert [step.trigger for step in heard.trace] == [step.trigger for step in unheard.trace]
