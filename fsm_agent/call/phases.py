@@ -197,7 +197,8 @@ class PhaseHook:
             self.phase = self._tracker.phase
         match event:
             case Done():
-                self.phase = self.detector.phase(event.result)
+                if isinstance(event.result.record, CallRecord):  # otherwise a flow has ended, which keeps no calls
+                    self.phase = self.detector.phase(event.result)
                 self._is_over = True
             case FunctionStarted():
                 self._started[event.id] = event

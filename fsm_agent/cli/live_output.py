@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -57,23 +58,31 @@ class LiveOutput:
         self.has_written = False
 
 
-def overview(result: CallResult[Any]) -> Iterator[str]:
-    """Yield short lines about a call that has ended: rounds, functions, tokens, cost."""
-    record, usage = result.record, result.usage
-    calls = Counter([call.name for call in result.function_calls])
-    failed = Counter([call.name for call in result.function_calls if call.error is not None])
-    rounds = _format_count(record.rounds, "round")
-    yield f"{rounds}, {_format_count(calls.total(), 'function call')}"
-    for name, count in calls.items():
-        often = f" {count} times" if count > 1 else ""
-        yield f"  {one_line(name)}{often}{f', {failed[name]} failed' if failed[name] else ''}"
+def overview(result: Any) -> Iterator[str]:
+    """Yield short lines about a call or a flow that has ended: a call's rounds and functions, then tokens, cost."""
+    usage = result.usage
+    if isinstance(result, CallResult):
+        calls = Counter([call.name for call in result.function_calls])
+        failed = Counter([call.name for call in result.function_calls if call.error is not None])
+        rounds = _format_count(result.record.rounds, "round")
+        yield f"{rounds}, {_format_count(calls.total(), 'function call')}"
+        for name, count in calls.items():
+            often = f" {count} times" if count > 1 else ""
+            yield f"  {one_line(name)}{often}{f', {failed[name]} failed' if failed[name] else ''}"
     yield _tokens(usage)
-    by_agent = result.usage_by_agent
+    by_agent = result.usage_by_agent if isinstance(result, CallResult) else {}
     if len(by_agent) > 1:
         for path, used in by_agent.items():
             yield f"  {one_line(path) or 'itself'}: {_tokens(used)}"
     if usage.cost_usd is not None:
         yield f"cost: ${usage.cost_usd:.6f}"
+
+
+def _answer(result: Any) -> str | None:
+    """Return the text of a call, or the data of a flow as ASCII JSON; None if it ended without an answer."""
+    if isinstance(result, CallResult):
+        return result.text or "" if result.state is State.COMPLETED else None
+    return None if result.ending.is_failure else json.dumps(result.to_dict()["data"], indent=2)
 
 
 def _format_count(number: int, thing: str) -> str:
@@ -139,8 +148,8 @@ class _ShownCall:
         screen, whose = self._hook._screen, f"{one_line(self._where.call)}: " if is_one_of_many else ""
         if isinstance(event, Done):
             result: Any = event.result
-            if result.record.state == State.COMPLETED:
-                self._output.finish(result.text or "")
+            if (answer := _answer(result)) is not None:
+                self._output.finish(answer)
             else:
                 screen.tell(f"{whose}ended without an answer: {result.record.ending.reason}")
             if self._hook._has_overview:

@@ -109,6 +109,11 @@ class FlowEnding(Value, frozen=True):
     detail: str = ""
     where: str = ""  # the member that failed
 
+    @property
+    def reason(self) -> str:
+        """The name of the end, as the ending of a call has it."""
+        return self.state
+
 
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
     """The base of all records of flows.  Equality ignores the trace.

@@ -22,8 +22,6 @@ from fsm_agent.messages.events import (
     FunctionStarted,
     HistoryChanged,
     Inside,
-    LoopDetected,
-    RequestStarted,
     Stepped,
     Suspended,
     Where,
@@ -237,9 +235,7 @@ def _facts(event: Any) -> dict[str, Any]:
         case Suspended():
             return {"keys": ", ".join(event.keys)}
         case Done():
-            record = event.result.call.record
+            record = event.result.record
             reason = str(record.ending.reason) if record.ending else None
-            return {"state": str(record.state), "reason": reason, "tokens": record.usage.total_tokens}
-        case RequestStarted() | LoopDetected():
-            return {}
+            return {"state": str(record.state), "reason": reason, "tokens": event.result.usage.total_tokens}
     return {}

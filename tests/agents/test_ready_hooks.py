@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Denied, Function, Limits, UsageError
+from fsm_agent import Agent, Approved, Denied, Function
+from fsm_agent.agents import Metrics
+from fsm_agent.call import PhaseDetector, PhaseRule
 from fsm_agent.cli import TerminalHook
+from fsm_agent.flows import Flow, FlowFailed, end, execute
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.testing import Script, function_call
 
@@ -30,36 +34,6 @@ def agent(*hooks: Any) -> Agent[Any, Any]:
         functions=[leak],
         hooks=hooks,
     )
-
-
-def test_events_are_logged_with_their_facts(caplog: pytest.LogCaptureFixture) -> None:
-    hook = LoggingHook("bank", levels={"Stepped": logging.INFO, "FunctionStarted": None})
-    with caplog.at_level(logging.INFO, logger="bank"):
-        assert states(agent(hook)) == states(agent())
-    found = [(record.levelno, record.fsm_agent["event"]) for record in caplog.records if record.name == "bank"]  # type: ignore[attr-defined]
-    assert (logging.INFO, "Stepped") in found
-    assert [name for _, name in found if name != "Stepped"] == ["FunctionEnded", "Done"]
-    assert "sk-proj-abcdefghij" not in caplog.text
-    assert "\x1b" not in caplog.text
-
-
-def test_each_run_of_a_function_is_logged_before_and_after_with_its_time_and_error(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def divide(a: int, b: int) -> float:
-        """Divide."""
-        return a / b
-
-    script = Script([function_call("divide", a=1, b=2), function_call("divide", a=1, b=0)], "Done.")
-    with caplog.at_level(logging.INFO, logger="bank"):
-        Agent(script, functions=[divide], hooks=[LoggingHook("bank")], limits=Limits(parallel=1)).call("Hi")
-    facts = [record.fsm_agent for record in caplog.records if record.name == "bank"][:-1]  # type: ignore[attr-defined]
-    assert [(fact["event"], fact["id"]) for fact in facts] == [
-        (name, id) for id in ("1.0", "1.1") for name in ("FunctionStarted", "FunctionEnded")
-    ]
-    assert all(fact["function"] == "divide" for fact in facts)
-    assert [fact["is_error"] for fact in facts[1::2]] == [False, True]
-    assert all(0 <= fact["duration_s"] < 60 for fact in facts[1::2])
 
 
 def test_the_terminal_shows_the_answer_and_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,28 +58,51 @@ class Broken:
         return False
 
 
-class BrokenLogger(logging.Logger):
-    def isEnabledFor(self, level: int) -> bool:
-        raise OSError("gone")
-
-
-@pytest.mark.parametrize("make", [TerminalHook, lambda: LoggingHook(BrokenLogger("x"))])
-def test_an_error_in_a_hook_is_logged_and_changes_nothing(
-    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_error_of_the_terminal_is_logged_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = states(agent())
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", Broken())
         patched.setattr(sys, "stderr", Broken())
-        assert states(agent(make())) == expected
+        assert states(agent(TerminalHook())) == expected
     assert any(record.name == "fsm_agent.hooks" for record in caplog.records)
 
 
-def test_an_unknown_event_or_level_is_refused() -> None:
-    with pytest.raises(UsageError, match="Stepped"):
-        LoggingHook(levels={"Steped": 10})
-    with pytest.raises(UsageError, match="levels"):
-        LoggingHook(levels={"Stepped": "INFO"})  # type: ignore[dict-item]
+HOOKS: dict[str, tuple[Callable[[], Any], Callable[[Any, str], object], object, object]] = {
+    "log": (lambda: LoggingHook("bank"), lambda hook, shown: "Done state=paid reason=paid" in shown, True, False),
+    "terminal": (TerminalHook, lambda hook, shown: shown.splitlines()[0], '"ada"', ""),
+    "metrics": (Metrics, lambda hook, shown: (hook.calls, [*hook.endings]), (1, ["paid"]), (1, ["Failed"])),
+    "phases": (
+        lambda: PhaseDetector([PhaseRule("paying", ["pay"])]).hook(),
+        lambda hook, shown: hook.phase,
+        "paying",
+        "explore",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_each_follows_a_flow_as_it_follows_an_agent(
+    name: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    make, shown, *expected = HOOKS[name]
+    caplog.set_level(logging.INFO, logger="bank")
+
+    @execute
+    def pay(name: str) -> str:
+        if not name:
+            raise LookupError(name)
+        return name
+
+    for data, right in zip(("ada", ""), expected, strict=True):
+        hook = make()
+        flow = Flow("paying", str, start=pay, rows=[pay.done(end("paid"))], hooks=[hook])
+        with suppress(FlowFailed):
+            assert flow.call(data).output == data
+        assert shown(hook, f"{capsys.readouterr().out}\n{caplog.text}") == right
+        assert [record.name for record in caplog.records if record.levelno >= logging.ERROR] == []
+        caplog.clear()
 
 
 def test_the_terminal_says_which_call_was_denied_and_why(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,13 @@ import pytest
 from support.drivers import Driver, anyhow, by_arun, by_run, environment, seed
 from support.nested_process import Solo, Team, TeamRecord
 
-from fsm_agent.call import AgentCall, CallFailed, Cancelled, Limits
-from fsm_agent.errors import AuthFailed, ParseError, RateLimited, Retry
+from fsm_agent import Agent
+from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Cancelled, Limits
+from fsm_agent.errors import AuthFailed, ParseError, RateLimited, Retry, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Reply, Stepped, Usage
 from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import LoggingHook
 from fsm_agent.testing import Script, function_call
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"
@@ -260,3 +262,95 @@ class TestTracebacks:
         text = self.text(caplog, error)
         assert text.count("File ") <= 100
         assert len(text) <= 20_000
+
+
+def logged_by(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [record.fsm_agent for record in caplog.records if record.name == "bank"]  # type: ignore[attr-defined]
+
+
+class BrokenLogger(logging.Logger):
+    def isEnabledFor(self, level: int) -> bool:
+        raise OSError("gone")
+
+
+class TestLoggingHook:
+    def test_each_event_has_its_facts_and_its_call(self, caplog: pytest.LogCaptureFixture) -> None:
+        erase = Function.of(lambda: "erased", name="erase", needs_approval=True)
+        inner = Agent(Script(function_call("erase"), f"{KEY}\x1b[31m"), functions=[erase], name="inner")
+        done = Reply.of("Done.").changed(usage=Usage(input_tokens=7))
+        hook = LoggingHook("bank", levels={"HistoryChanged": logging.INFO, "RequestStarted": None})
+        outer = Agent(Script(function_call("inner", task=KEY), done), functions=[inner], hooks=[hook], name="outer")
+        with caplog.at_level(logging.INFO, logger="bank"):
+            with pytest.raises(CallSuspended) as waiting:
+                outer.call("Hi")
+            waiting.value.call.advance("run:1.0/ask:1.0", Approved())
+            outer.run(waiting.value.call)
+        one, other = (
+            {"call": "call-1", "agent": "outer"},
+            {"call": "call-1/run:1.0", "agent": "inner", "path": "run:1.0"},
+        )
+        ended: dict[str, Any] = {"event": "FunctionEnded", "is_error": False}
+        assert [fact | ({"duration_s": 0} if "duration_s" in fact else {}) for fact in logged_by(caplog)] == [
+            one | {"event": "HistoryChanged", "added": "(1, 2)", "removed": "(1, 1)"},
+            one | {"event": "FunctionStarted", "function": "inner", "id": "1.0"},
+            other | {"event": "HistoryChanged", "added": "(1, 2)", "removed": "(1, 1)"},
+            one | {"event": "Suspended", "keys": "run:1.0/ask:1.0"},
+            other | {"event": "FunctionStarted", "function": "erase", "id": "1.0"},
+            other | ended | {"function": "erase", "id": "1.0", "duration_s": 0},
+            other | {"event": "HistoryChanged", "added": "(2, 3)", "removed": "(2, 2)"},
+            other | {"event": "HistoryChanged", "added": "(3, 4)", "removed": "(3, 3)"},
+            one | ended | {"function": "inner", "id": "1.0", "duration_s": 0},
+            one | {"event": "HistoryChanged", "added": "(2, 3)", "removed": "(2, 2)"},
+            one | {"event": "HistoryChanged", "added": "(3, 4)", "removed": "(3, 3)"},
+            one | {"event": "Done", "state": "Completed", "reason": "answered", "tokens": 7},
+        ]
+        lines = [line for _, line in logged(caplog)]
+        assert all(
+            line.startswith(f"call {fact['call']}: {fact['event']}")
+            for line, fact in zip(lines, logged_by(caplog), strict=True)
+        )
+        assert KEY not in caplog.text
+        assert caplog.text.replace("\n", "").isprintable()
+
+    def test_each_run_of_a_function_is_logged_before_and_after_with_its_time_and_error(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def divide(a: int, b: int) -> float:
+            """Divide."""
+            return a / b
+
+        script = Script([function_call("divide", a=1, b=2), function_call("divide", a=1, b=0)], "Done.")
+        with caplog.at_level(logging.INFO, logger="bank"):
+            Agent(script, functions=[divide], hooks=[LoggingHook("bank")], limits=Limits(parallel=1)).call("Hi")
+        facts = logged_by(caplog)[:-1]
+        assert [(fact["event"], fact["id"]) for fact in facts] == [
+            (name, id) for id in ("1.0", "1.1") for name in ("FunctionStarted", "FunctionEnded")
+        ]
+        assert all(fact["function"] == "divide" for fact in facts)
+        assert [fact["is_error"] for fact in facts[1::2]] == [False, True]
+        assert all(0 <= fact["duration_s"] < 60 for fact in facts[1::2])
+
+    def test_an_event_of_an_unknown_call_is_logged_with_its_path(self, caplog: pytest.LogCaptureFixture) -> None:
+        hook = LoggingHook("bank", levels={"Stepped": logging.INFO})
+        team = Team(TeamRecord(), {"warm": Solo(environment=environment(Script("draft")))})
+        with caplog.at_level(logging.INFO, logger="bank"):
+            for event in by_run(team, Script())[:-1]:
+                hook.on_event(event)
+        steps = [(fact.get("path"), fact["to"]) for fact in logged_by(caplog) if fact["event"] == "Stepped"]
+        assert steps == [
+            (None, "Drafting"),
+            ("warm", "Calling"),
+            ("warm", "Completed"),
+            (None, "Deciding"),
+            (None, "Done"),
+        ]
+
+    def test_an_error_in_it_is_logged_and_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert Agent(Script("Hi."), hooks=[LoggingHook(BrokenLogger("x"))]).call("Hello").output == "Hi."
+        assert {record.name for record in caplog.records if record.exc_info} == {"fsm_agent.hooks"}
+
+    def test_an_unknown_event_or_level_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="Stepped"):
+            LoggingHook(levels={"Steped": 10})
+        with pytest.raises(UsageError, match="levels"):
+            LoggingHook(levels={"Stepped": "INFO"})  # type: ignore[dict-item]
