@@ -81,6 +81,14 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     Each request is a call of the function ``computer``.  The agent's function of that name performs it.  Without one,
     the call waits until a person or a program provides the outcome.  A picture in the result is the new screen.
 
+    OpenAI sends ``actions``, a list of ``{"type": "click", "x": 12, "y": 40, …}``; the model ``computer-use-preview``
+    sends one ``action``.  Anthropic sends ``action``, such as ``"left_click"``, and its arguments: ``coordinate``,
+    ``text``, ``scroll_direction``, ….  Google sends ``action``, such as ``"click_at"``, and its arguments; ``x`` and
+    ``y`` go from 0 to 999, and the result has to contain the ``url`` of the page.
+
+    If the provider wants an action confirmed, it needs approval even without an approver, unless the function has
+    ``needs_approval=False``.
+
     Examples:
         >>> ComputerUse(width=1024, height=768).environment
         'browser'
@@ -101,7 +109,8 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
 
     With ``require_approval``, each call of one of its tools is preceded by a call of a function with the server's
     label.  The arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the
-    tool.
+    tool.  `Modified` denies the call, since the provider would run it with the model's arguments.  ``"auto"`` asks only
+    if there is an approver.
 
     The authorization, the headers and the address may contain a key, so no repr or error message shows them.
 
