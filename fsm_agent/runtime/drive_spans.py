@@ -87,12 +87,18 @@ class EffectSpan:
         self._since_s = time.perf_counter()
 
     def enter(self) -> Any:
+        """Make this the current span of the running code, and return a token."""
         return contexts.attach(self._here)
 
     def leave(self, token: Any) -> None:
+        """Undo `enter`, in the same context."""
         contexts.detach(token)
 
     def end(self, outcome: Any, /) -> None:
+        """Record the end of the effect, in any thread, once.
+
+        ``outcome`` may also be None, an exception, `ABANDONED` or `TIMED_OUT`.
+        """
         activity, duration_s = self._activity, time.perf_counter() - self._since_s
         found, error = came_of(activity, outcome, self._of.content)
         if self._of.is_metered:
@@ -107,12 +113,6 @@ class AnswerSpan:
 
     def __init__(self, span: Span) -> None:
         self._span = span
-
-    def enter(self) -> None:
-        pass
-
-    def leave(self, token: Any) -> None:
-        pass
 
     def end(self, outcome: Any, /) -> None:
         _end(self._span, {}, type(outcome).__qualname__ if isinstance(outcome, BaseException) else "")
@@ -151,6 +151,10 @@ class SpanProbe:
         self.retries = meter.create_counter(names.RETRIES, "{retry}", "What was tried again.")
 
     def creating(self, process: Process, name: str) -> str:
+        """Return the W3C traceparent for the header of a run that is about to be stored, or "".
+
+        ``name`` is the name of the agent or flow.
+        """
         begun: Any = process.traced
         if type(begun) is not Begun:
             begun = self.begin(process, name, begun)
@@ -158,9 +162,11 @@ class SpanProbe:
         return traceparent_of(begun.span)
 
     def here(self) -> str:
+        """Return the W3C traceparent of the current code, for a run that others will drive."""
         return traceparent_of(trace.get_current_span())
 
     def drive(self, driver: Driver) -> DriveSpans | None:
+        """Return the spans of a drive that begins, or None if nothing records them."""
         process: Any = driver.process
         if process.record.ending is not None:
             return None
@@ -275,6 +281,7 @@ class DriveSpans:
     # Answers
 
     def answering(self, key: str, outcome: Any) -> AnswerSpan | None:
+        """Begin the span of a posted outcome that the process is about to take, or return None."""
         path, _, own = key.rpartition(SEPARATOR)
         process = self._driver.process.owner(key).process if path else self._driver.process
         name = question_name(own, process)

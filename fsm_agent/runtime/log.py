@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from fsm_agent._internal.redaction import mask_keys
@@ -178,18 +179,18 @@ class LoggingHook:
             require(f"levels[{name!r}]", level, is_level, "a level such as logging.INFO, or None")
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
+        self._where = Where("")
 
-    def of_call(self, where: Where) -> _LoggedCall:
+    def of_call(self, where: Where) -> LoggingHook:
         """Return the hook that logs one call, with its id."""
-        return _LoggedCall(self, where)
+        hook = copy(self)
+        hook._where = where
+        return hook
 
     def on_event(self, event: Event) -> None:
-        """Log an event whose call is unknown, such as an event from a sink."""
-        self.log(event, Where(""))
-
-    def log(self, event: Event, where: Where) -> None:
+        """Log an event.  If it comes from a sink, its call is unknown."""
         try:
-            self._log(event, where)
+            self._log(event, self._where)
         except Exception:
             _LOG.exception("a %s could not be logged", type(event).__name__)
 
@@ -206,15 +207,6 @@ class LoggingHook:
         about = {field: value for field in _WHERE if (value := getattr(where, field))}
         whose = f"call {words(where.call, 100)}: " if where.call else f"{words(where.path)}: " if where.path else ""
         self._logger.log(level, "%s%s", whose, line, extra={"fsm_agent": {"event": name, **about, **facts}})
-
-
-class _LoggedCall:
-    def __init__(self, hook: LoggingHook, where: Where) -> None:
-        self._hook = hook
-        self._where = where
-
-    def on_event(self, event: Event) -> None:
-        self._hook.log(event, self._where)
 
 
 def _facts(event: Any) -> dict[str, Any]:

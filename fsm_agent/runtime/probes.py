@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event
@@ -18,6 +18,7 @@ from fsm_agent.runtime.log import LOG
 if TYPE_CHECKING:
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.activity import Activity
+    from fsm_agent.runtime.drive_spans import DriveSpans, EffectSpan, SpanProbe
     from fsm_agent.runtime.driver import Driver
 
 
@@ -25,59 +26,11 @@ ABANDONED = object()  # the outcome of an effect that was dropped
 TIMED_OUT = object()  # the outcome of an effect that exceeded its time limit
 
 
-class Measurement(Protocol):
-    """The measurement of one effect."""
-
-    def enter(self) -> Any:
-        """Make this the current measurement of the running code, and return a token."""
-
-    def leave(self, token: Any) -> None:
-        """Undo `enter`, in the same context."""
-
-    def end(self, outcome: Any, /) -> None:
-        """Record the end of the effect, in any thread, once.
-
-        ``outcome`` may also be None, an exception, `ABANDONED` or `TIMED_OUT`.
-        """
-
-
-class DriveProbe(Protocol):
-    """The probe of one drive.  All methods are called in the driver's thread."""
-
-    def performing(self, activity: Activity) -> Measurement | None:
-        """Record that an effect is about to be performed.  Return None to leave it out."""
-
-    def answering(self, key: str, outcome: Any) -> Measurement | None:
-        """Record that the process is about to take a posted outcome.  Return None to leave it out."""
-
-    def stepped(self, steps: Sequence[Event]) -> None:
-        """Record steps: `Stepped`, or `Inside` for steps of nested processes."""
-
-    def close(self, raised: object) -> None:
-        """Record the end of the drive.  ``raised`` is the exception that ended it, or None."""
-
-
-class Probe(Protocol):
-    """Measures all drives in the OS process.  Its methods are called from many threads."""
-
-    def creating(self, process: Process, name: str) -> str:
-        """Return the W3C traceparent for the header of a run that is about to be stored, or "".
-
-        ``name`` is the name of the agent or flow.
-        """
-
-    def here(self) -> str:
-        """Return the W3C traceparent of the current code, for a run that others will drive."""
-
-    def drive(self, driver: Driver) -> DriveProbe | None:
-        """Record that a driver has claimed its process.  Return None to leave the drive out."""
-
-
-installed: Probe | None = None
+installed: SpanProbe | None = None
 _failures: set[tuple[str, str]] = set()  # logged failures: the method and the exception's name
 
 
-def install(probe: Probe) -> None:
+def install(probe: SpanProbe) -> None:
     """Measure all drives that begin from now on.
 
     Raises:
@@ -91,7 +44,7 @@ def install(probe: Probe) -> None:
     installed = probe
 
 
-def uninstall(probe: Probe) -> None:
+def uninstall(probe: SpanProbe) -> None:
     """Stop measuring new drives, if this probe is the installed one."""
     global installed
     if installed is probe:
@@ -119,9 +72,9 @@ class MeasuredDrive:
 
     __slots__ = ("_open", "_probe")
 
-    def __init__(self, probe: DriveProbe) -> None:
+    def __init__(self, probe: DriveSpans) -> None:
         self._probe = probe
-        self._open: dict[Activity, Measurement] = {}  # the first caller to end one takes it, in any thread
+        self._open: dict[Activity, EffectSpan] = {}  # the first caller to end one takes it, in any thread
 
     def begin(self, activity: Activity) -> None:
         if (measurement := _try(self._probe.performing, activity)) is not None:

@@ -144,7 +144,7 @@ def question_name(key: str, process: Any) -> str:
 def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
     """Return the attributes of an outcome, and the type of its error or "".
 
-    For ``outcome``, see `Measurement.end`.  ``content`` adds messages and results.
+    For ``outcome``, see `EffectSpan.end`.  ``content`` adds messages and results.
     """
     if outcome is ABANDONED:
         return {}, "cancelled"
