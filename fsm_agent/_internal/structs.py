@@ -120,9 +120,6 @@ def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
 
 
-_URL_SAFE = str.maketrans("-_", "+/")
-
-
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An immutable value.  Two values are equal if their class and their fields are equal.
 
@@ -245,8 +242,8 @@ def from_json(document: str | bytes, kind: Any) -> Any:
     try:
         return decoder_of(kind).decode(document)
     except (msgspec.DecodeError, RecursionError) as error:
-        try:  # it may hold NaN or Infinity, or be of an older version
-            return _with_raws(_modern(json.loads(document)), kind)
+        try:  # it may hold NaN or Infinity
+            return _with_raws(json.loads(document), kind)
         except (ValueError, RecursionError):
             raise ValueError(_words(error)) from None
 
@@ -358,15 +355,3 @@ def _restored(kind: Any, data: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Read):
         return kind.read(data)
     raise TypeError(f"a {kind} cannot be read from JSON")
-
-
-def _modern(data: Any) -> Any:
-    """Return a document with its bytes in the standard Base64 alphabet.  Older documents have the URL-safe one."""
-    if isinstance(data, list):
-        return [_modern(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    items = {name: _modern(item) for name, item in data.items()}
-    if items.get("kind") in ("image", "document") and isinstance(items.get("data"), str):
-        items["data"] = items["data"].translate(_URL_SAFE)
-    return items
