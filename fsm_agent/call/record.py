@@ -42,7 +42,6 @@ class Limits(Value, frozen=True, kw_only=True):
         on_limit: What happens when the rounds are used up.  ``"final_prompt"`` tells the model to finish, ``"stop"``
             completes the call without an output, and ``"fail"`` makes it fail.
         parse_retries: How many answers the parser or the check may refuse before the call fails.
-        identical_problems: How many answers in a row with the same problem end the call; 2 or more.
         on_cut: What happens to an answer in plain text that was cut off at the token limit: ``"retry"`` requests it
             again, ``"accept"`` takes it.
         recalls: How many failed requests to the model are repeated.
@@ -71,7 +70,6 @@ class Limits(Value, frozen=True, kw_only=True):
     rounds: int | None = 5
     on_limit: OnLimit = "final_prompt"
     parse_retries: int | None = 3
-    identical_problems: int | None = None
     on_cut: OnCut = "retry"
     recalls: int | None = 2
     depth: int | None = 3
@@ -109,7 +107,7 @@ _CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite,
 
 _NUMBERS = {name: _CHECKS[kind] for name, kind in get_annotations(Limits).items() if kind in _CHECKS}
 
-_LEAST = (("identical_rounds", 2), ("identical_problems", 2), ("failures_per_function", 1), ("parallel", 1))
+_LEAST = (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1))
 
 _CHOICES = {"on_limit": OnLimit, "on_cut": OnCut, "on_loop": OnLoop, "loop_role": LoopRole}
 
@@ -165,7 +163,6 @@ class Reason(StrEnum):
     TOO_DEEP = "too deep"  # more nested agent calls than `Limits.depth`
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, or passed the check, within `Limits.parse_retries`
-    STUCK = "stuck"  # `Limits.identical_problems` answers in a row had the same problem
     MODEL_FAILED = "model failed"  # no reply came within `Limits.recalls`
     ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
     LOOPED = "looped"  # `Limits.identical_rounds` rounds in a row were the same, and `Limits.on_loop` is "stop"

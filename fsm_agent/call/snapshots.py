@@ -74,7 +74,7 @@ def _of_state(record: CallRecord) -> Iterator[str]:
     may_have_branch = record.state in (State.BACKOFF, State.CHECKING)
     if bool(record.branch) != (record.state is State.PARSE_EXCEPTION) and not (record.branch and may_have_branch):
         yield f"the state is {state!r}, and the exception branch has {len(record.branch)} message(s)"
-    messages = len(record.pruned if record.state in FINAL else record.branch)  # older records hold no problems
+    messages = len(record.pruned if record.state in FINAL else record.branch)
     if 2 * len(record.problems) > messages:
         yield f"{len(record.problems)} problem(s) of answers are kept, and {messages} message(s) of exception branches"
     if record.state is State.CHECKING and (record.reply is None or not record.is_checked):
@@ -110,11 +110,10 @@ def _of_counters(record: CallRecord) -> Iterator[str]:
 
 def _of_failures(record: CallRecord) -> Iterator[str]:
     steps = [step for step in record.trace if step.trigger in FAILURES]
-    if len(record.failures) > len(steps):
+    if len(record.failures) != len(steps):
         yield f"{len(record.failures)} failures are reported, and {len(steps)} requests have failed"
         return
-    # Records of earlier releases did not keep their first failures.
-    for failure, step in zip(record.failures, steps[len(steps) - len(record.failures) :], strict=True):
+    for failure, step in zip(record.failures, steps, strict=True):
         what = f"the failure of {safe_repr(failure.key)}"
         if failure.key != step.key:
             yield f"{what} is reported, and the request that failed is {safe_repr(step.key)}"

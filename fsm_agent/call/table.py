@@ -147,11 +147,6 @@ def rounds_left(record: CallRecord, event: FunctionsRequested | FunctionCall, pr
     return is_within(record.rounds + 1, record.limits.rounds)
 
 
-def is_stuck(record: CallRecord, event: FinalReply, prompt: Prompt) -> bool:
-    limit = record.limits.identical_problems
-    return limit is not None and _identical_problems(record, event) >= limit
-
-
 def may_retry(record: CallRecord, event: FinalReply, prompt: Prompt) -> bool:
     return is_within(record.parse_errors, record.limits.parse_retries)
 
@@ -350,13 +345,6 @@ def fail_unparseable(record: CallRecord, event: FinalReply, prompt: Prompt) -> C
     return _with_problem(record, event, ending)
 
 
-def fail_stuck(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
-    count = _identical_problems(record, event)
-    detail = f"{count} answers in a row had the same problem: {event.problem}"
-    ending = Ending(reason=Reason.STUCK, detail=detail, limit="identical_problems", count=count)
-    return _with_problem(record, event, ending)
-
-
 def fail_check(record: CallRecord, event: CheckFailed, prompt: Prompt) -> CallRecord:
     ending = Ending(reason=Reason.CHECK_FAILED, detail=f"{event.name}: {event.text}", function=event.name)
     return _ended(record, prompt, ending)
@@ -456,11 +444,9 @@ ROWS: tuple[Row, ...] = (
     ("paused",           ASKING,                State.FAILED,          after_final,    fail_paused),
     ("paused",           ASKING,                State.CALLING,         at_round_limit, go_on),
     ("paused",           ASKING,                State.CALLING,         None,           go_on),
-    ("parse_failed",     State.PARSE_EXCEPTION, State.FAILED,          is_stuck,       fail_stuck),
     ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
     ("parse_failed",     ASKING,                State.FAILED,          None,           fail_unparseable),
     ("checked",          State.CHECKING,        State.COMPLETED,       None,           complete),
-    ("check_refused",    State.CHECKING,        State.FAILED,          is_stuck,       fail_stuck),
     ("check_refused",    State.CHECKING,        State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
     ("check_refused",    State.CHECKING,        State.FAILED,          None,           fail_unparseable),
     ("check_failed",     State.CHECKING,        State.FAILED,          None,           fail_check),
@@ -551,11 +537,6 @@ def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> Call
         report = ErrorReport(kind=type(event.error).__name__, message=error_text(event.error))
         ending = ending.changed(error=report)
     return _pruned(record, ending=ending)
-
-
-def _identical_problems(record: CallRecord, event: FinalReply) -> int:
-    others = (n for n, problem in enumerate(reversed(record.problems), 1) if problem != event.problem)
-    return next(others, len(record.problems) + 1)
 
 
 def _answered(record: CallRecord, event: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:

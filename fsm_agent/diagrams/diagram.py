@@ -177,7 +177,7 @@ _ABOUT: dict[str, tuple[str, ...]] = {  # what happens in a state, for newcomers
 }
 
 _LIMITS = {  # guards of rows that are taken at a limit; an overview omits these rows
-    *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "is_stuck", "out_of_handoffs")
+    *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "out_of_handoffs")
 }
 
 _TWIN = State.PARSE_EXCEPTION, State.CALLING  # an overview shows only the arrows of the first that lead to an end

@@ -133,7 +133,6 @@ def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_
         ([function_call("look", where="a")], {"rounds": 1, "on_limit": "fail"}, ("rounds", 1)),
         ([function_call("look", where="a")] * 2, {"identical_rounds": 2, "on_loop": "stop"}, ("identical_rounds", 2)),
         (["x", "y"], {"parse_retries": 1}, ("parse_retries", 1)),
-        (["x", "x"], {"identical_problems": 2}, ("identical_problems", 2)),
         ([Reply.of("1").changed(usage=Usage(input_tokens=2, output_tokens=1))], {"tokens": 2}, ("tokens", 3)),
         (["1"], {"deadline_s": 0}, ("deadline_s", 0)),
         ([Overloaded("busy", status=503)], {"recalls": 0}, ("recalls", 0)),

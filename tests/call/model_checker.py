@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 from support.agent_calls import (
@@ -269,7 +268,6 @@ def _configuration(r: CallRecord) -> object:
         None if limits.cost_usd is None else r.usage.cost_pico_usd,
         None if limits.parse_retries is None else r.parse_errors,
         None if limits.recalls is None else (r.recalls, r.attempt),
-        None if limits.identical_problems is None else ("".join(_refused(r)[-1:]), _same_rounds(_refused(r))),
         None if loop is None else ("".join(_marks(r)[-1:]), min(r.identical_rounds, loop), r.identical_rounds % loop),
     )
     waiting = tuple([(f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round])
@@ -414,7 +412,7 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -
         case CheckFailed():
             return State.FAILED, Reason.CHECK_FAILED
         case CheckRefused():
-            return _refused_again(before, _told(outcome.reason))
+            return _refused_again(before)
         case FunctionFailed() | Returned() if _is_over_budget(before, outcome.usage):
             return State.FAILED, Reason.OVER_BUDGET
         case FunctionFailed():
@@ -464,13 +462,11 @@ def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reas
     said = str(calls[0].arguments["value"]) if calls else reply.message.text
     if said.isdigit() if prompt.parser or prompt.output is int else not is_cut:
         return (State.CHECKING, None) if before.is_checked else (State.COMPLETED, Reason.ANSWERED)
-    return _refused_again(before, said)
+    return _refused_again(before)
 
 
-def _refused_again(before: CallRecord, mark: str) -> tuple[State, Reason | None]:
-    limits, same = before.limits, _same_rounds([*_refused(before), mark])
-    if limits.identical_problems is not None and same >= limits.identical_problems:
-        return State.FAILED, Reason.STUCK
+def _refused_again(before: CallRecord) -> tuple[State, Reason | None]:
+    limits = before.limits
     if limits.parse_retries is None or before.parse_errors < limits.parse_retries:
         return State.PARSE_EXCEPTION, None
     return State.FAILED, Reason.UNPARSEABLE
@@ -537,20 +533,6 @@ def _stands(r: CallRecord) -> tuple[str, dict[str, Any]] | None:
     distinct = {(f.name, f.arguments_json) for f in newest}
     is_one = len(distinct) == 1 and all(f.error is None for f in newest)
     return (newest[0].name, newest[0].arguments) if is_one else None
-
-
-def _refused(r: CallRecord) -> list[str]:
-    """The answers in the exception branch; unlike ones have unlike problems, and refusals by a check are as told."""
-    marks = []
-    for answer, told in pairwise(r.branch):
-        if answer.role == "assistant":
-            said = answer.text or str(answer.function_calls[0].arguments["value"])
-            marks.append((told.text or told.parts[0].text) if said.isdigit() else said)
-    return marks
-
-
-def _told(reason: str) -> str:
-    return f"Your answer could not be used: {reason}\nPlease correct this and answer again."
 
 
 def _marks(r: CallRecord) -> list[str]:

@@ -1,4 +1,4 @@
-"""Is an answer by a function read as any other, and does the same problem again end a call early on request?"""
+"""Is an answer by a function read as any other?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from support.agent_calls import add, assert_sendable, begun, request, returned, say, texts, tick
 
-from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError
+from fsm_agent import Agent, Prompt, PromptError, UsageError
 from fsm_agent.call import AgentCall, Limits, Reason, State, restore, snapshot
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import ParserInput, parser
@@ -183,37 +183,6 @@ def test_it_is_read_again_from_a_snapshot():
     assert (again.output, again.record) == (Person(**ADA), call.record)
     waiting = say(begun(prompt=TYPED), final(name=1))
     assert say(restore(snapshot(waiting), TYPED), final(**ADA)).output == Person(**ADA)
-
-
-# The same problem again
-
-
-def test_the_same_problem_again_ends_the_call():
-    call = begun(Limits(parse_retries=9, identical_problems=3), TYPED)
-    for _ in range(2):
-        assert say(call, '{"name": "Ada"}').state is State.PARSE_EXCEPTION
-    say(call, '{"name": "Ada"}')
-    ending = call.record.ending
-    assert (call.state, ending.reason, ending.count) == (State.FAILED, Reason.STUCK, 3)
-    assert (call.step.trigger, call.step.guard) == ("parse_failed", "is_stuck")
-    with pytest.raises(CallFailed, match="stuck") as caught:
-        call.result()
-    assert isinstance(caught.value.__cause__, ParseError)
-    assert "age: Field required" in str(caught.value.__cause__)
-    assert "age: Field required" in ending.error.message
-    assert (call.record.branch, len(call.record.pruned)) == ((), 5)
-
-
-@pytest.mark.parametrize("between", ['{"name": 1, "age": 1}', "a function"])
-def test_only_problems_in_a_row_count(between):
-    call = begun(Limits(parse_retries=9, identical_problems=2), TYPED)
-    say(call, '{"name": "Ada"}')
-    if between == "a function":
-        returned(say(call, function_call("tick")), "now")
-    else:
-        say(call, between)
-    assert say(call, '{"name": "Ada"}').state is State.PARSE_EXCEPTION
-    assert say(call, '{"name": "Ada"}').record.ending.reason is Reason.STUCK
 
 
 @pytest.mark.parametrize("arguments", [""])

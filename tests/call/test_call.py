@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Annotated, Any
 
@@ -580,17 +579,6 @@ def test_an_error_has_state_round_and_function_as_data():
     with pytest.raises(CallFailed) as caught:
         failed(begun(), 400).result()
     assert (caught.value.state, caught.value.round, caught.value.function) == (State.CALLING, 1, "")
-
-
-def test_an_older_snapshot_knows_none_of_it():
-    call = failed(begun(), 429)
-    document = json.loads(snapshot(call))
-    for name in ("failures", "extra", "injected"):
-        document["record"].pop(name, None)
-    again = restore(json.dumps(document), PROMPT)
-    assert (len(again.record.failures), again.record.extra, again.record.injected) == (0, {}, ())
-    again.advance(again.effects[0].key, Slept())
-    assert len(restore(snapshot(failed(again, 503)), PROMPT).record.failures) == 1
 
 
 class Odd(Exception):

@@ -85,15 +85,6 @@ MODELS = {
         ("answer", "final", "final, wrong", "final, tick"),
         prompt=TYPED.extend(mode="two_stage"),
     ),
-    "the same problem again": Model(
-        Limits(rounds=1, parse_retries=4, recalls=1, identical_problems=2),
-        ("answer", "wrong", "wrong otherwise", "tick"),
-        delays_s=(1.0,),
-    ),
-    "the same problem, a third time": Model(
-        Limits(rounds=1, parse_retries=4, recalls=0, identical_problems=3),
-        ("wrong", "wrong otherwise", "tick"),
-    ),
     "one after another": Model(
         Limits(**ONE, parallel=1), ("answer", "add, erase", "erase, tick", "fetch, login", "twice")
     ),
@@ -116,11 +107,6 @@ MODELS = {
         Limits(rounds=1, parse_retries=2, recalls=1, check_s=1.0),
         ("answer", "wrong", "tick", "enough"),
         delays_s=(1.0,),
-        is_checked=True,
-    ),
-    "the same refusal by the check": Model(
-        Limits(rounds=0, parse_retries=4, identical_problems=2, recalls=0),
-        ("answer", "wrong", "wrong otherwise"),
         is_checked=True,
     ),
     "answers by a function that are checked": Model(

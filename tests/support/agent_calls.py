@@ -150,7 +150,6 @@ def limits(rng: Random) -> Limits:
         depth=rng.choice([None, 3, 3, 3, 3, 3, 3, 1]),
         deadline_s=rng.choice([None, 100.0]),
         identical_rounds=rng.choice([None, 2, 2, 3]),
-        identical_problems=rng.choice([None, 2]),
         on_loop=rng.choice(["stop", "stop", "warn", "tell"]),
         loop_role=rng.choice(["user", "system"]),
         on_cut=rng.choice(["retry", "accept"]),
