@@ -44,7 +44,7 @@ from fsm_agent.call.outcomes import (
 )
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
 from fsm_agent.call.prices import Price
-from fsm_agent.call.process import AnyEffect, ChildHandle, EffectValue, Process
+from fsm_agent.call.process import ChildHandle, EffectValue, Process
 from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
 from fsm_agent.call.replaying import replay
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended, RoundReport, rounds_of
@@ -63,7 +63,6 @@ from fsm_agent.call.table import ROWS
 __all__ = [
     "ROWS",
     "AgentCall",
-    "AnyEffect",
     "Approved",
     "AskApproval",
     "AskSummary",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack, cast
 
 import pydantic_core
 
@@ -27,7 +27,7 @@ from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
-from fsm_agent.call.requests import ApprovalGate, View, closed_again, effects_left, effects_of
+from fsm_agent.call.requests import ApprovalGate, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.call.table import OF_ANSWERS, OF_FUNCTIONS, ROWS, UNASKED, take_step
@@ -38,6 +38,9 @@ from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.context.fitting import View
 
 
 class CallParts(TypedDict, total=False):
@@ -459,10 +462,8 @@ class AgentCall(Process, Generic[Out]):
         r = closed_again(r, self.prompt, ApprovalGate(self.has_approver, self.deps))
         if not r.children:
             return r
-        return r.changed(children={name: self._made(name, child).closed_again() for name, child in r.children.items()})
-
-    def _made(self, name: str, record: Any) -> Any:
-        return self.child(name, record)
+        inner: dict[str, Any] = {name: self.child(name, child) for name, child in r.children.items()}
+        return r.changed(children={name: child.closed_again() for name, child in inner.items()})
 
     def successor(self, r: CallRecord) -> str:
         """Return the name of the call that has taken over the dialog.

@@ -77,8 +77,6 @@ class Begin(EffectValue, frozen=True):
 
     prefix, outcomes = "begin", (Begun,)
 
-    key: str
-
 
 class CallModel(EffectValue, frozen=True):
     """Requests the model's reply.
@@ -93,7 +91,6 @@ class CallModel(EffectValue, frozen=True):
 
     prefix, outcomes = "model", (Replied, ModelFailed)
 
-    key: str
     request: Request
     attempt: int  # at this request, from 1; more than 1 after transport failures
     is_priced: bool = False  # True if the reply must have its cost
@@ -111,7 +108,6 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
 
     prefix, outcomes = "summary", (Replied, ModelFailed)
 
-    key: str
     request: Request
     attempt: int  # as in `CallModel`
     covers: int  # how many messages of the dialog the summary replaces
@@ -131,7 +127,6 @@ class Sleep(EffectValue, frozen=True):
 
     prefix, outcomes = "sleep", (Slept,)
 
-    key: str
     until_s: float
 
     @property
@@ -157,7 +152,6 @@ class AskApproval(EffectValue, frozen=True):
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
 
-    key: str
     call: FunctionCall
     function: Function | None = None  # None if it has been removed
 
@@ -177,7 +171,6 @@ class StartFunction(EffectValue, frozen=True):
 
     prefix, outcomes = "start", (Started,)
 
-    key: str
     call: FunctionCall
 
 
@@ -195,7 +188,6 @@ class RunFunction(EffectValue, frozen=True):
 
     prefix, outcomes = "run", (Returned, FunctionFailed, Interrupted)
 
-    key: str
     call: FunctionCall
     function: Function
     is_once: bool = False  # True if only the driver that noted the start may run it
@@ -219,7 +211,6 @@ class Reconcile(EffectValue, frozen=True):
 
     prefix, outcomes = "reconcile", (Returned, FunctionFailed, RunAgain)
 
-    key: str
     call: FunctionCall
     function: Function
     idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
@@ -241,8 +232,6 @@ class CheckOutput(EffectValue, frozen=True):
     """
 
     prefix, outcomes = "check", (Checked, CheckRefused, CheckFailed)
-
-    key: str
 
 
 Effect: TypeAlias = (

@@ -24,7 +24,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
@@ -67,46 +67,16 @@ def check_given(key: object, outcome: object) -> None:
         )
 
 
-class AnyEffect(Protocol):
-    """A request of a process to the outside world.
-
-    Examples:
-        >>> effect: AnyEffect = Agent(Script("Hi.")).prepare("Hello").effects[0]
-        >>> effect.key, effect.question
-        ('begin', None)
-    """
-
-    @property
-    def key(self) -> str:
-        """The name of the request, used once in the life of its process."""
-
-    @property
-    def prefix(self) -> str:
-        """The part of the key before the colon, which all effects of a kind share."""
-
-    @property
-    def outcomes(self) -> tuple[type, ...]:
-        """The kinds of outcomes that answer the effect."""
-
-    @property
-    def question(self) -> Question | None:
-        """The question for a person or another program, or None if the driver performs the effect."""
-
-    @property
-    def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits, or None if it does not wait for a time."""
-
-    def changed(self, *, key: str) -> AnyEffect:
-        """Return the effect under another key."""
-
-
 class EffectValue(Value, frozen=True):
-    """A base class for effects.  By default, a driver performs the effect, and it does not wait for a time.
+    """A request of a process to the outside world.  By default, a driver performs it, and it does not wait for a time.
+
+    Attributes:
+        prefix: The part of the key before the colon, which all effects of a kind share.
+        outcomes: The kinds of outcomes that answer the effect.
 
     Examples:
         >>> from typing import ClassVar
         >>> class Ring(EffectValue, frozen=True):
-        ...     key: str
         ...     prefix: ClassVar = "ring"
         ...     outcomes: ClassVar = (str,)
         >>> Ring("ring:1").wakes_at_s is None
@@ -115,13 +85,16 @@ class EffectValue(Value, frozen=True):
 
     prefix: ClassVar[str]
     outcomes: ClassVar[tuple[type, ...]]
+    key: str  # the name of the request, used once in the life of its process
 
     @property
     def question(self) -> Question | None:
+        """The question for a person or another program, or None if the driver performs the effect."""
         return None
 
     @property
     def wakes_at_s(self) -> float | None:
+        """The Unix time until which the effect waits, or None if it does not wait for a time."""
         return None
 
 
@@ -144,7 +117,7 @@ class Change(Value, frozen=True):
     """The changes that an `advance` makes to the effects of a process, besides removing the answered effect."""
 
     gone: tuple[str, ...] = ()  # keys of other effects that were removed
-    new: tuple[AnyEffect, ...] = ()  # in the order in which they are to start
+    new: tuple[EffectValue, ...] = ()  # in the order in which they are to start
     has_moved_deadline: bool = False  # the deadline may have changed
 
 
@@ -162,7 +135,7 @@ class InsideWait(Value, frozen=True):
     """A function's wait for a run that it started, with the effects that the run waits for."""
 
     run: str  # its name in the store
-    effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
+    effects: tuple[EffectValue, ...]  # under the keys that they have in the process of the function
     wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None if it needs one
 
 
@@ -192,7 +165,7 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
         yield inner, path
 
 
-def open_effects(process: Process) -> Sequence[AnyEffect]:
+def open_effects(process: Process) -> Sequence[EffectValue]:
     """Return the effects of a process that no driver moves.
 
     If a function waits for a run, the effects of the run replace the effect of the function.
@@ -202,7 +175,7 @@ def open_effects(process: Process) -> Sequence[AnyEffect]:
     return [effect for effect, _ in open_effects_of_runs(process)]
 
 
-def open_effects_of_runs(process: Process) -> Iterator[tuple[AnyEffect, str]]:
+def open_effects_of_runs(process: Process) -> Iterator[tuple[EffectValue, str]]:
     """Yield the `open_effects`, each with the name of its run, or ``""`` for the process itself."""
     for effect in process.effects:
         waits = process.waits_inside.get(effect.key)
@@ -258,7 +231,7 @@ class ChildEffects(Value, frozen=True):
     # The child's record when the effects were read.  The cache is valid while the parent holds this same object.
     record: Any
     # Effects by their keys in the parent, ``name/key``.  Changing a key copies the effect, so it is done once.
-    effects: Mapping[str, AnyEffect]
+    effects: Mapping[str, EffectValue]
     # None if the child has no deadline.
     deadline: Deadline | None
 
@@ -270,7 +243,7 @@ class Advanced(NamedTuple):
     """
 
     change: Change  # for the driver, and for the parent of this process
-    own: dict[str, AnyEffect]  # own effects by `slot`
+    own: dict[str, EffectValue]  # own effects by `slot`
     children: dict[str, ChildEffects]  # by name
 
 
@@ -313,7 +286,7 @@ class Process(ABC):
     # first, after `undo`, after a step that may have changed anything (see `moved`), and after an interrupted step.
     _cached_for: Any = None
     # The effects of the process itself, by `slot`.
-    _own_wanted: dict[str, AnyEffect]
+    _own_wanted: dict[str, EffectValue]
     # By name, in the order of the children, which is also the order of their effects.
     _child_effects: dict[str, ChildEffects]
 
@@ -322,7 +295,7 @@ class Process(ABC):
         self.waits_inside: dict[str, tuple[InsideWait, ...]] = {}
         self.steps: tuple[Event, ...] = ()
         self.change: Change | None = None
-        self._effects: tuple[AnyEffect, ...] | None = None  # the value of `effects`, or None if not computed yet
+        self._effects: tuple[EffectValue, ...] | None = None  # the value of `effects`, or None if not computed yet
         self.forget_children()
 
     def forget_children(self) -> None:
@@ -335,7 +308,7 @@ class Process(ABC):
     # Defined by each kind of process
 
     @abstractmethod
-    def own_effects(self) -> Iterable[AnyEffect]:
+    def own_effects(self) -> Iterable[EffectValue]:
         """Return the effects of the process itself, without the effects of its children."""
 
     @abstractmethod
@@ -417,7 +390,7 @@ class Process(ABC):
     # The protocol
 
     @property
-    def effects(self) -> tuple[AnyEffect, ...]:
+    def effects(self) -> tuple[EffectValue, ...]:
         """The current effects of the process and its children.  An ended process has no effects."""
         if self._effects is None:
             if self._cached_for is not self.record:
@@ -577,7 +550,7 @@ class Process(ABC):
 
     # Effects
 
-    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
         """Return the names of the children, and own effects by `slot`, that the step to ``record`` may have changed.
 
         An effect of None means that the slot is empty now.  Return None if other effects may have changed.
@@ -588,7 +561,7 @@ class Process(ABC):
 
     def _read_effects(self) -> None:
         record, old = self.record, self._child_effects
-        wanted: dict[str, AnyEffect] = {}
+        wanted: dict[str, EffectValue] = {}
         children: dict[str, ChildEffects] = {}
         if record.ending is None:
             for effect in self.own_effects():
@@ -661,7 +634,7 @@ class Process(ABC):
         name: str,
         before: ChildEffects | None,
         gone: list[str],
-        new: list[AnyEffect],
+        new: list[EffectValue],
     ) -> ChildEffects:
         """Return the effects of a child that began or moved, and add the changes to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"

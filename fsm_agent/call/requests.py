@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import (
     TEXT,
     AskApproval,
-    AskSummary,
     Begin,
     CallModel,
     CheckOutput,
@@ -25,16 +24,18 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Limits, OnceRun, State, Tally, is_within
+from fsm_agent.call.record import ASKING, CallRecord, Limits, OnceRun, State, Tally, is_within
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared
-from fsm_agent.messages.events import Event
 from fsm_agent.messages.hosted_tools import merged
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.call.call import AgentCall
 
 
 class ApprovalGate(Value, frozen=True):
@@ -206,82 +207,20 @@ def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:
     return function.depends_on if function else ()
 
 
-class Shown(Protocol):
-    """What one request shows of a dialog; see `fsm_agent.context.fitting`."""
-
-    @property
-    def request(self) -> Request:
-        """The request."""
-
-    @property
-    def summary(self) -> AskSummary | None:
-        """The summary to request first, or None."""
-
-    @property
-    def refusal(self) -> Any:
-        """Why the request must not be sent, or None."""
-
-
-class View(Protocol):
-    """Chooses what requests show of a dialog; `fsm_agent.context.fitting` implements it."""
-
-    @property
-    def plan(self) -> Any:
-        """The settings from which the view was made."""
-
-    warning: str
-
-    def new_events(self) -> Sequence[Event]:
-        """Return the events about the last request, for observers."""
-
-    def is_idle(self, record: CallRecord) -> bool:
-        """Return whether the next request is sure to show the whole dialog."""
-
-    def show(self, record: CallRecord, request: Request, extra: Sequence[Message]) -> Shown:
-        """Return what a request shows."""
-
-    def tightened(self, record: CallRecord, request: Request) -> int | None:
-        """Return the limit in tokens after a request was refused as too long, or None if it must stay whole."""
-
-    def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the last request showed the model, in numbers."""
-
-    def hides(self, record: CallRecord, id: str) -> bool:
-        """Return whether the last request hid the result of a function call."""
-
-
-class Asking(Protocol):
-    """The inputs of a request in addition to a record.  `AgentCall` has them."""
-
-    @property
-    def prompt(self) -> Prompt[Any]:
-        """The task's prompt."""
-
-    @property
-    def settings(self) -> Settings:
-        """Options of the request."""
-
-    @property
-    def args(self) -> Mapping[str, Any]:
-        """Options for this call only."""
-
-    @property
-    def view(self) -> View | None:
-        """Selects the part of the dialog that the model sees."""
-
-
 _BEGINNING = (Begin("begin"),)
 
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
-def effects_of(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
+def effects_of(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of the call itself in a record, without the effects of inner agents."""
     wanted = _WANTED.get(record.state)
     return () if wanted is None else wanted(call, record)
 
 
-def effects_left(call: Asking, record: CallRecord, effects: tuple[Effect, ...], key: str) -> tuple[Effect, ...] | None:
+def effects_left(
+    call: AgentCall, record: CallRecord, effects: tuple[Effect, ...], key: str
+) -> tuple[Effect, ...] | None:
     """Return a round's effects without the effect for ``key``, or None if other calls may start now."""
     prompt = call.prompt
     if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
@@ -292,11 +231,11 @@ def effects_left(call: Asking, record: CallRecord, effects: tuple[Effect, ...], 
     return effects
 
 
-def _beginning(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
+def _beginning(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     return _BEGINNING
 
 
-def _reply(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
+def _reply(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     request, refusal = _request(call, record), None
     view = call.view
     if view is not None and not view.is_idle(record):
@@ -307,15 +246,15 @@ def _reply(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
     return (CallModel(f"model:{record.turn}", request, record.attempt, record.limits.cost_usd is not None, refusal),)
 
 
-def _nap(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
+def _nap(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     return (Sleep(f"sleep:{record.turn}", record.wake_at_s),)
 
 
-def _verdict(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
+def _verdict(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     return (CheckOutput(f"check:{record.turn}"),)
 
 
-def _round(call: Asking, record: CallRecord) -> tuple[Effect, ...]:
+def _round(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     pending = record.pending
     if asked := [f for f in pending if f.needs_approval]:
         known = {} if isinstance(call.prompt, MissingPrompt) else call.prompt.by_name
@@ -342,7 +281,7 @@ def _once(record: CallRecord, f: FunctionCall, function: Function) -> Effect:
     return RunFunction(f"run:{name}", f, function, is_once=True)
 
 
-def _request(call: Asking, record: CallRecord) -> Request:
+def _request(call: AgentCall, record: CallRecord) -> Request:
     prompt, settings = call.prompt, call.settings
     functions: tuple[Function, ...] = ()
     is_last = is_final(record, prompt)
@@ -373,7 +312,7 @@ def _request(call: Asking, record: CallRecord) -> Request:
     )
 
 
-def _settings(call: Asking, prompt: Prompt, is_last: bool) -> Settings:
+def _settings(call: AgentCall, prompt: Prompt, is_last: bool) -> Settings:
     settings = call.settings
     if prompt.settings or call.args:
         settings = settings.override({**prompt.settings, **call.args})
@@ -384,7 +323,7 @@ def _settings(call: Asking, prompt: Prompt, is_last: bool) -> Settings:
     return settings
 
 
-_WANTED: Mapping[State, Callable[[Asking, CallRecord], tuple[Effect, ...]]] = {
+_WANTED: Mapping[State, Callable[[AgentCall, CallRecord], tuple[Effect, ...]]] = {
     State.SEEDED: _beginning,
     **dict.fromkeys(ASKING, _reply),
     State.TOOL_INTERRUPT: _round,

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from fsm_agent.call.machine import Row, machine_of
-from fsm_agent.call.process import SEPARATOR, AnyEffect, ChildHandle
+from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue
 from fsm_agent.call.record import OnceRun
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process import (
@@ -99,7 +99,7 @@ class Members(FlowProcess):
     def slot(self, key: str) -> str:
         return name_in(key)
 
-    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
         """Return the members that a step has changed: names of children, and effects of the others by name."""
         begun = self.record.begun
         if key in ("", "begin"):
@@ -108,7 +108,7 @@ class Members(FlowProcess):
         names = [first if first in self.record.children else name_in(first)]
         if record.begun != begun:
             names += [name for name, _, _ in self.members[begun : record.begun]]
-        own: dict[str, AnyEffect | None] = {}
+        own: dict[str, EffectValue | None] = {}
         for name in names:
             if name in record.once:
                 own[name] = self.effect_of(name, record.once[name])

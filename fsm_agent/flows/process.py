@@ -23,7 +23,7 @@ from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
-from fsm_agent.call.process import SEPARATOR, AnyEffect, ChildHandle, Process, prefix_of
+from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue, Process, prefix_of
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import NO_AGENTS, Agents, once_of, refused
@@ -301,16 +301,16 @@ class FlowProcess(Process):
 
     # Its own effects
 
-    def own_effects(self) -> list[AnyEffect]:
+    def own_effects(self) -> list[EffectValue]:
         r = self.record
-        found: list[AnyEffect] = [] if r.trace else [*BEGINNING]
+        found: list[EffectValue] = [] if r.trace else [*BEGINNING]
         for name, once in r.once.items():
             effect = self.effect_of(name, once)
             if effect is not None:
                 found.append(effect)
         return found
 
-    def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
+    def effect_of(self, name: str, once: OnceRun) -> EffectValue | None:
         """Return the effect of a state without a child, or None if the state only waits for its time."""
         state, data = self.state_of(name)
         if isinstance(state, WaitState):
@@ -530,7 +530,7 @@ def name_in(key: str) -> str:
     return key.partition(":")[2].partition(":")[0] or key
 
 
-def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once: OnceRun, id: str) -> AnyEffect:
+def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once: OnceRun, id: str) -> EffectValue:
     function = state.function
     call = FunctionCall(id=name, name=state.function.name, arguments_json="{}")
     if not function.once:

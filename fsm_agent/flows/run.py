@@ -17,9 +17,9 @@ from fsm_agent.call.process import (
     INBOX,
     SEPARATOR,
     TABLE_WATCHES,
-    AnyEffect,
     ChildHandle,
     Deadline,
+    EffectValue,
     Owner,
     check_given,
     open_effects,
@@ -214,7 +214,7 @@ class FlowRun(FlowProcess, Generic[D]):
                 return state, r.data
         raise OutcomeError(f"{self}: expected the step {self.record.here!r}, got {name!r}")
 
-    def own_effects(self) -> list[AnyEffect]:
+    def own_effects(self) -> list[EffectValue]:
         found, timer = super().own_effects(), self._timer()
         if timer is not None:
             found.append(Timer(timer.key, timer.at_s))
@@ -321,7 +321,7 @@ class FlowRun(FlowProcess, Generic[D]):
                 f"{key!r}: expected at most {r.limits.inbox} early answers (limits.inbox), got one more for {self}"
             )
 
-    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
         name, is_inside, _ = key.partition(SEPARATOR)
         if is_inside:
             return ((name,), {}) if record.trace is self.record.trace else None

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner, Process
+from fsm_agent.call.process import SEPARATOR, EffectValue, Owner, Process
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.environment import Environment
@@ -52,7 +52,7 @@ class Activity:
     timeout_s: float | None = None  # if set, the subclass also sets `since_s` and has a `timeout_outcome`
     since_s = 0.0  # monotonic time of its start
 
-    def __init__(self, effect: AnyEffect, driver: Driver) -> None:
+    def __init__(self, effect: EffectValue, driver: Driver) -> None:
         self.effect: Any = effect
         self.key = effect.key
         self.driver = driver

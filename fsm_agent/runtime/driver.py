@@ -43,7 +43,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
-from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
+from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, EffectValue, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register who performs effects of a call
@@ -113,7 +113,7 @@ class Driver(ABC):
         self._withdrawn: set[str] = set()  # keys in `waiting` or `_sleeps` whose effects are gone
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
-        self._open: dict[str, AnyEffect] = {}  # effects that it could not answer, but others can
+        self._open: dict[str, EffectValue] = {}  # effects that it could not answer, but others can
         self._asked: set[str] = set()  # keys of the open effects that others have been asked about
         self.posts_inside = PostsInside(recorder)
         self._owners = Owners(process, environment)
@@ -346,7 +346,7 @@ class Driver(ABC):
         else:
             self._withdrawn.add(key)
 
-    def _take_up(self, effects: Iterable[AnyEffect]) -> None:
+    def _take_up(self, effects: Iterable[EffectValue]) -> None:
         active, waiting = self.active, self.waiting
         for effect in effects:
             if effect.key in active:

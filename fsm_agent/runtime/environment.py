@@ -20,7 +20,7 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
 from fsm_agent.call.prices import PriceList, Prices
-from fsm_agent.call.process import SEPARATOR, AnyEffect
+from fsm_agent.call.process import SEPARATOR, EffectValue
 from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Delta, Question
@@ -137,7 +137,7 @@ class PostsInside:
         self._recorder = recorder
         self._posts: list[PostedOutcome] = []
 
-    def keep(self, post: PostedOutcome, effects: Iterable[AnyEffect]) -> str | None:
+    def keep(self, post: PostedOutcome, effects: Iterable[EffectValue]) -> str | None:
         """Keep a post if it is for a run that one of these effects has begun.
 
         Return the key of that effect, or None if there is no such run.

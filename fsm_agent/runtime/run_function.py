@@ -24,7 +24,7 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import Reconcile, RunFunction
 from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
 from fsm_agent.call.outcomes import FunctionFailed, Returned
-from fsm_agent.call.process import SEPARATOR, AnyEffect, InsideWait, Process, open_effects, wakes_at_s
+from fsm_agent.call.process import SEPARATOR, EffectValue, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context
@@ -136,7 +136,7 @@ class InnerCalls:
     def wait_for(self, process: Process, run: str) -> None:
         """Make the function wait for everything that an inner process waits for."""
         prefix = self._place_of(run)
-        effects: list[AnyEffect] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
+        effects: list[EffectValue] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
         self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
 
     def _place_of(self, run: str) -> str:

@@ -19,7 +19,6 @@ from fsm_agent._internal.structs import Value, from_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call import (
     AgentCall,
-    AnyEffect,
     Begin,
     Begun,
     CallRecord,
@@ -219,7 +218,7 @@ class Team(Process):
     def drafts(self, r: TeamRecord) -> tuple[str, ...]:
         return tuple([r.drafts[name] for name in self.plan])
 
-    def own_effects(self) -> Iterable[AnyEffect]:
+    def own_effects(self) -> Iterable[EffectValue]:
         if self.record.state is Stage.SEEDED:
             return (Begin("begin"),)
         return (Pick("pick:1", self.drafts(self.record)),) if self.record.state is Stage.DECIDING else ()
