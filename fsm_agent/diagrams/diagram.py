@@ -10,24 +10,25 @@ import math
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from fsm_agent._internal.text import format_duration
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import Row
 from fsm_agent.call.record import FINAL, State
 from fsm_agent.call.table import ROWS
-from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, write
+from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone, one_line, write
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import require
 
 Level: TypeAlias = Literal["overview", "triggers", "rows"]
+
+_N = TypeVar("_N", Node, Box)
 
 ANY = "* any state"  # the id of the node that stands for all states
 
@@ -194,7 +195,9 @@ _REASON_LINE = 70
 
 
 @dataclass(slots=True)
-class _Stay:
+class Stay:
+    """What a run did in a state."""
+
     visits: int = 0
     spent_s: float | None = None
     usage: Usage = Usage()
@@ -254,22 +257,18 @@ def _overview(ways: Sequence[Way]) -> list[Edge]:
 
 
 def trace_diagram(
-    trace: Sequence[Stepped],
-    *,
-    title: str = "A run of an agent call",
-    shows_unvisited: bool = True,
-    level: Level = "overview",
+    trace: Sequence[Stepped], *, title: str = "A run of an agent call", level: Level = "overview"
 ) -> Diagram:
     """Return a diagram of one run, drawn on the machine.
 
     Each arrow that the run took shows the numbers of its steps: ``2, 4 functions_asked`` means the second and the
     fourth step.  States show visits, time spent, and the tokens (input + output) of the replies that arrived there.
-    The current or final state has a thick border.  If the run failed, the caption shows why.
+    The current or final state has a thick border, and what the run did not reach is gray.  If the run failed, the
+    caption shows why.
 
     Args:
         trace: The steps in order.  The steps of several consecutive runs are added up.
         title: The title above the diagram.
-        shows_unvisited: Whether to draw the other states and arrows as well, in gray.
         level: How much of the machine to draw, as for `call_diagram`.  With ``"rows"``, steps also show their guards.
 
     Raises:
@@ -285,26 +284,16 @@ def trace_diagram(
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
         what = f"expected the steps of an agent call, got one from Seeded to {trace[0].to!r}"
         raise UsageError(f"the trace: {what}; call run_diagram(result.run) for the run of a flow")
-    whole = call_diagram(level=level)
-    stays = _stays(trace)
-    taken = Counter((str(step.source), str(step.to)) for step in trace)
-    lines = steps_on(trace, _label_of_step if level == "rows" else _trigger_of)
+    whole = call_diagram(level=level, title=title)
+    lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
+    stays = stays_in(trace, lambda step: step.source != step.to or (step.source, step.trigger) not in lingering)
+    if not trace:
+        stays[State.SEEDED] = Stay(visits=1)
     current = str(trace[-1].to) if trace else State.SEEDED
-    nodes = [
-        replace(_node(name), visits=stay.visits, note=stay.note, is_current=name == current)
-        for name, stay in stays.items()
-        if stay.visits or shows_unvisited
-    ]
-    drawn = {(edge.source, edge.target): edge for edge in whole.edges if shows_unvisited}
-    drawn |= {arrow: _edge(*arrow, ()) for arrow in taken if arrow not in drawn}
-    edges = [
-        replace(edge, times=taken[arrow], lines=lines.get(arrow, ()))
-        for arrow, edge in drawn.items()
-        if taken[arrow] or shows_unvisited
-    ]
-    nodes += [replace(node, visits=0) for node in _any_state(edges)]
-    caption = _summary(trace, current, stays)
-    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=caption, direction=whole.direction)
+    nodes = [replace(node, note=()) for node in whole.nodes]
+    nodes += [_node(name) for name in stays if name not in _STATES]
+    whole = replace(whole, nodes=tuple(nodes), caption=_summary(trace, current, stays))
+    return with_run(whole, trace, stays, {current}, _label_of_step if level == "rows" else _trigger_of, _edge)
 
 
 def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:
@@ -316,16 +305,13 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
         title: The title above the diagram.
     """
     table = table or FlowTable(trace[0].to if trace else "", {}, ())
-    notes = stay_notes(trace)
-    visits = visits_in(trace)
+    stays = stays_in(trace)
     ways = [Way(source, event, to, guard) for source, event, guard, to in table.rows]
     ends = {name: word == "failure" for name, word in table.states.items() if word in _ENDS}
-    lines = dict(lines_of(without_done(ways), level_for(None, len(ways)), ends))
-    taken = Counter((step.source, step.to) for step in trace if step.source != State.SEEDED)
-    steps = steps_on(trace, _label_of_step)
-    lines |= {arrow: steps[arrow] for arrow in taken if arrow[0] != arrow[1] or arrow in lines}
-    drawn = dict.fromkeys([table.start, *[name for arrow in lines for name in arrow if name != ANY]])
-    current = trace[-1].to if trace else ""
+    edges = [
+        Edge(source=source, target=to) for source, to in lines_of(without_done(ways), level_for(None, len(ways)), ends)
+    ]
+    named = [table.start, *[name for edge in edges for name in (edge.source, edge.target)], *stays]
     nodes = [
         Node(
             id=name,
@@ -333,20 +319,59 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
             tone=_TONES_OF_WORDS.get(word := table.states.get(name, ""), "plain"),
             is_start=name == table.start,
             is_final=word in _ENDS,
-            is_current=name == current,
-            visits=visits[name],
-            note=(*([word] if word and word not in _ENDS else ()), *notes.get(name, ())),
+            note=(word,) if word and word not in _ENDS else (),
         )
-        for name in drawn
-        if name
+        for name in dict.fromkeys(named)
+        if name and name not in (ANY, State.SEEDED)
     ]
-    edges = [
-        Edge(source=source, target=to, lines=found, times=taken[source, to]) for (source, to), found in lines.items()
-    ]
-    nodes += [replace(node, visits=0) for node in _any_state(edges)]
+    current = trace[-1].to if trace else ""
     is_over = table.states.get(current) in _ENDS
     caption = f"{'ended' if is_over else 'is'} in {current} after {_format_count(len(trace), 'step')}"
-    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(caption,) if trace else ())
+    drawn = Diagram(
+        title=title,
+        nodes=(*nodes, *_any_state(edges)),
+        edges=tuple(edges),
+        caption=(caption,) if trace else (),
+    )
+    return with_run(drawn, trace, stays, {current}, _label_of_step)
+
+
+def with_run(
+    machine: Diagram,
+    trace: Sequence[Stepped],
+    stays: Mapping[str, Stay],
+    current: Collection[str],
+    label: Callable[[Stepped], str],
+    edge: Callable[[str, str, Sequence[str]], Edge] = lambda source, to, lines: Edge(source=source, target=to),
+) -> Diagram:
+    """Return the diagram of a machine with a run on it: visits, times and tokens of its states, and numbered steps.
+
+    Args:
+        machine: The diagram.  The ids of states inside others have a slash, and their numbers are unknown.
+        trace: The steps in order.
+        stays: What the run did in each state.
+        current: The ids of the states that the run waits in.
+        label: Returns the words on the arrow of a step.
+        edge: Makes an arrow that the run took and the machine does not show.
+    """
+
+    def of_run(state: _N) -> _N:
+        stay: Stay = stays.get(state.id, Stay())
+        visits = None if "/" in state.id else stay.visits
+        return replace(state, visits=visits, note=(*state.note, *stay.note), is_current=state.id in current)
+
+    nodes, boxes = tuple(map(of_run, machine.nodes)), tuple(map(of_run, machine.boxes))
+    known = {node.id for node in nodes} | {box.id for box in boxes}
+    lines = steps_on(trace, label)
+    taken = Counter((str(step.source), str(step.to)) for step in trace if step.source in known)
+    entered = {(step.source, step.to) for step in trace if is_entry(step)}
+    drawn = {(one.source, one.target): one for one in machine.edges}
+    drawn |= {arrow: edge(*arrow, ()) for arrow in taken if arrow not in drawn and arrow in entered}
+    edges = [
+        one if "/" in arrow[0] else replace(one, times=taken[arrow], lines=lines.get(arrow, ()))
+        for arrow, one in drawn.items()
+    ]
+    return replace(machine, nodes=nodes, edges=tuple(edges), boxes=boxes)
 
 
 def is_entry(step: Stepped) -> bool:
@@ -358,21 +383,22 @@ def is_entry(step: Stepped) -> bool:
     return step.trigger not in ("started", "interrupted", "run_again", "kept")
 
 
-def visits_in(trace: Iterable[Stepped]) -> Counter[str]:
-    """Return how often a run of a flow has entered each state."""
-    return Counter([step.to for step in trace if is_entry(step)])
-
-
-def stay_notes(trace: Sequence[Stepped]) -> dict[str, tuple[str, ...]]:
-    """Return the visits of a run to each state of a flow, and the time spent there, in words."""
-    spent: dict[str, float] = {}
-    for before, step in pairwise(trace):
-        if before.at_s and step.at_s:
-            spent[step.source] = spent.get(step.source, 0.0) + _elapsed_s(before.at_s, step.at_s)
-    return {
-        name: (_format_count(times, "visit"), *([format_duration(spent[name])] if name in spent else ()))
-        for name, times in visits_in(trace).items()
-    }
+def stays_in(trace: Iterable[Stepped], is_entry: Callable[[Stepped], bool] = is_entry) -> dict[str, Stay]:
+    """Return the visits, time and tokens of each state of a run."""
+    stays: dict[str, Stay] = {}
+    before: Stepped | None = None
+    at_s = 0.0
+    for step in trace:
+        since_s, at_s = at_s, step.at_s or at_s  # 0: the time is unknown
+        source, to = stays.setdefault(str(step.source), Stay()), stays.setdefault(str(step.to), Stay())
+        if before is not None and before.to == step.source:
+            source.spent_s = (source.spent_s or 0.0) + _elapsed_s(since_s, at_s)
+        else:
+            source.visits += 1  # a run begins
+        source.usage += step.usage or Usage()
+        to.visits += is_entry(step)
+        before = step
+    return stays
 
 
 def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:
@@ -431,28 +457,7 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
     return Edge(source=source, target=to, lines=tuple(lines), is_dashed=is_dashed, weight=weight)
 
 
-def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
-    """Return the visits, time and tokens of each state, in the order of the lifecycle.  Unknown states come last."""
-    stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
-    lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
-    before: Stepped | None = None
-    at_s = 0.0
-    for step in trace:
-        since_s, at_s = at_s, step.at_s or at_s  # 0: the time is unknown
-        source, to = stays.setdefault(str(step.source), _Stay()), stays.setdefault(str(step.to), _Stay())
-        if before is not None and before.to == step.source:
-            source.spent_s = (source.spent_s or 0.0) + _elapsed_s(since_s, at_s)
-        else:
-            source.visits += 1  # a run begins
-        source.usage += step.usage or Usage()
-        to.visits += step.source != step.to or (step.source, step.trigger) not in lingering
-        before = step
-    if before is None:
-        stays[State.SEEDED].visits = 1
-    return stays
-
-
-def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) -> tuple[str, ...]:
+def _summary(trace: Sequence[Stepped], current: str, stays: Mapping[str, Stay]) -> tuple[str, ...]:
     verb = "ended" if current in FINAL else "waits"
     spent = format_duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
     tokens = _format_count(sum(stay.usage.total_tokens for stay in stays.values()), "token")

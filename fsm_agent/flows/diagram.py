@@ -5,11 +5,10 @@ A state with members, or with an inner flow, is a box around them.  Default rows
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from fsm_agent._internal.structs import is_whole
 from fsm_agent.diagrams.diagram import (
@@ -19,10 +18,9 @@ from fsm_agent.diagrams.diagram import (
     Way,
     level_for,
     lines_of,
-    stay_notes,
-    steps_on,
-    visits_in,
+    stays_in,
     with_else,
+    with_run,
     without_done,
 )
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
@@ -37,11 +35,9 @@ from fsm_agent.flows.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.table import EDITED, TableEntry
+from fsm_agent.flows.table import TableEntry
 from fsm_agent.messages.events import Stepped
 from fsm_agent.validation import require
-
-_N = TypeVar("_N", Node, Box)
 
 
 @dataclass
@@ -54,6 +50,10 @@ class _Drawing:
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
+
+    def diagram(self, title: str, caption: Sequence[str] = ()) -> Diagram:
+        nodes, edges, boxes = tuple(self.nodes), tuple(self.edges), tuple(self.boxes)
+        return Diagram(title=title, nodes=nodes, edges=edges, boxes=boxes, caption=tuple(caption))
 
 
 def flow_diagram(
@@ -91,8 +91,7 @@ def flow_diagram(
     level_for(level, 0)  # checks it
     drawing = _Drawing(level, depth)
     _draw(flow, drawing, "", "")
-    parts: Any = {name: tuple(getattr(drawing, name)) for name in ("nodes", "edges", "boxes")}
-    return Diagram(title=flow.name, **parts)
+    return drawing.diagram(flow.name)
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
@@ -116,43 +115,14 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     flow, trace = run.flow, run.record.trace
     drawn = _Drawing()
     _draw(flow, drawn, "", "")
-    visits, notes = visits_in(trace), stay_notes(trace)
-    edited = {step.to for step in trace if step.trigger == EDITED}
-    current = _current(run, "")
+    stays = stays_in(trace)
     known = {node.id for node in drawn.nodes} | {box.id for box in drawn.boxes}
-    drawn.nodes += [_node(flow.states[name], name, "", flow) for name in visits if name not in known]
-
-    def of_run(state: _N) -> _N:
-        note = (*state.note, *notes.get(state.id, ()))
-        times = None if "/" in state.id else visits[state.id]
-        return replace(state, visits=times, note=note, is_current=state.id in current)
-
-    taken = Counter((step.source, step.to) for step in trace if step.source in known)
-    lines = steps_on(trace, _label)
-    edges = [
-        replace(edge, times=taken[edge.source, edge.target], lines=lines.get((edge.source, edge.target), ()))
-        if "/" not in edge.source
-        else edge
-        for edge in drawn.edges
-    ]
-    drawn_ways = {(edge.source, edge.target) for edge in edges}
-    edges += [
-        Edge(source=source, target=to, lines=lines[source, to], times=times)
-        for (source, to), times in taken.items()
-        if (source, to) not in drawn_ways and (source != to or source in edited)
-    ]
-    verb = "ended" if run.record.ending is not None else "waits"
+    drawn.nodes += [_node(flow.states[name], name, "", flow) for name in stays if name in flow.states.keys() - known]
     ending = run.record.ending
-    caption = [f"{verb} in {run.state} after {run.record.steps} states"]
+    caption = [f"{'waits' if ending is None else 'ended'} in {run.state} after {run.record.steps} states"]
     caption += [ending.detail] if ending is not None and ending.detail else []
-    title = f"{flow.name}: {run.record.id or 'a run'}"
-    return Diagram(
-        title=title,
-        nodes=tuple(map(of_run, drawn.nodes)),
-        edges=tuple(edges),
-        boxes=tuple(map(of_run, drawn.boxes)),
-        caption=tuple(caption),
-    )
+    machine = drawn.diagram(f"{flow.name}: {run.record.id or 'a run'}", caption)
+    return with_run(machine, trace, stays, _current(run, ""), _label)
 
 
 def _draw(flow: Flow[Any], drawing: _Drawing, prefix: str, box: str, level: int = 0) -> None:
