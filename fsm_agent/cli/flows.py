@@ -43,7 +43,8 @@ from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.flows.paths import agents_of, outcomes_of, state_at
+from fsm_agent.flows.paths import agents_of, state_at
+from fsm_agent.flows.process import outcome_of
 from fsm_agent.flows.record import AwaitAnswer
 from fsm_agent.flows.states import End, LiveState, WaitState
 from fsm_agent.functions.schema import described_errors
@@ -254,7 +255,7 @@ def _answers(
         filled = fill_in(question, screen, only="returned")
         assert isinstance(filled, Returned)
         value = filled.text
-    return outcomes_of(flow, {key: asking.answer_types.load(value)}, [key])
+    return {key: outcome_of(asking, asking.answer_types.load(value))}
 
 
 def _find_question(run: Run, state: str) -> str:

@@ -210,13 +210,6 @@ def _may_lose(adapter: pydantic.TypeAdapter[Any]) -> bool:
     return False
 
 
-def always_kept(value: Any, kind: Any) -> bool:
-    """Return whether JSON certainly keeps the value, without asking pydantic."""
-    if value.__class__ is not kind:
-        return False
-    return kind is int or kind is bool or (kind is str and value.isascii())  # JSON cannot hold half a surrogate pair
-
-
 def lost_in_json(value: Any, again: Any) -> str:
     """Return what a value loses in JSON even if the value read back is equal, or an empty string.
 

@@ -102,32 +102,21 @@ def outcomes_of(
     flow: FlowDefinition[Any],
     answers: Mapping[Any, Any],
     asked: Iterable[str],
-    made: Callable[[], FlowRun[Any]] | None = None,
+    made: Callable[[], FlowRun[Any]],
 ) -> dict[str, Outcome]:
     """Return the answers as outcomes by key.
 
     ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
-    returns the run, upgraded to the present version of the flow, or is None if no key can be from an older version.
+    returns the run, upgraded to the present version of the flow.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their present names
-    is_plain = all(
-        whom in keys and isinstance(value, Outcome) and not isinstance(value, Returned)
-        for whom, value in answers.items()
-    )
-    if (
-        made is not None
-        and not is_plain
-        and (
-            any(one.upgrades for one in (flow, *_flows_inside(flow)))
-            or any(state_at(flow, key)[0] is None for key in keys)
-        )
-    ):
+    if any(one.upgrades for one in (flow, *_flows_inside(flow))):
         run = made()
         keys = {run.present_key(key): key for key in keys}
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
         whom = _named(flow, whom, keys)
-        if made is not None and _may_come_early(whom):
+        if _may_come_early(whom):
             key, outcome = _for_inbox(flow, made(), whom, value)
             found[key] = outcome
             continue

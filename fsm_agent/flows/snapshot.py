@@ -159,10 +159,9 @@ def _check(flow: FlowDefinition[Any], r: FlowRecord, where: str, children: list[
     if isinstance(state, End) != (r.ending is not None):
         problem = f"it is in {r.state}, but has {'an' if r.ending else 'no'} ending"
     elif r.trace and r.trace[-1].to != r.state:
-        problem = f"it is in {r.state}, but its trace ends in {r.trace[-1].to}{_hint(flow, r.trace[-1].to, r.state)}"
+        problem = f"it is in {r.state}, but its trace ends in {r.trace[-1].to}"
     elif (works := [*children, *r.once]) and works != [r.here]:
-        hint = _hint(flow, works[0].partition("#")[0], r.state) if len(works) == 1 else ""
-        problem = f"it is in {r.here}, but waits for {works}{hint}"
+        problem = f"it is in {r.here}, but waits for {works}"
     elif isinstance(state, LiveState) and not works:
         problem = f"it is in {r.here}, but waits for nothing"
     elif works and bool(children) != isinstance(state, CallState | SubflowState | ParallelState):
@@ -184,13 +183,6 @@ def _check_inbox(flow: FlowDefinition[Any], r: FlowRecord, where: str) -> None:
                 state.answer_types.load(answer.text)
             except OutcomeError as error:
                 raise SnapshotError(f"{where} keeps an early answer that cannot be read: {error}") from None
-
-
-def _hint(flow: FlowDefinition[Any], old: str, new: Any) -> str:
-    """Return a hint if an upgrade has renamed a state in one place only, or empty."""
-    if old in flow.states:
-        return ""
-    return f", which the flow does not have; renamed({old}={str(new)!r}) in upgrades renames a state everywhere"
 
 
 def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:

@@ -263,10 +263,10 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
     order given.  Rows are tried from the top, so put a guarded row of a single state before these rows.
 
     Args:
-        states: States that wait, each once.
+        states: States that wait.
 
     Raises:
-        FlowError: If no state is given, or if one is not a state, is an end, or is given twice.
+        FlowError: If no state is given, or if one is not a state or is an end.
         AttributeError: Raised by a method if a state cannot make the row; the message names the first one.
 
     Examples:
@@ -280,15 +280,9 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         >>> Flow("trip", int, start=book, rows=rows).call(1).state
         'paid'
     """
-    if not states:
-        raise FlowError("any_state: expected one state or more, got none; pass the states that share the rows")
-    for number, state in enumerate(states):
-        if isinstance(state, End):
-            raise FlowError(f"any_state: expected states with rows, got the end {state.name!r}; leave it out")
+    for state in states or (None,):
         if not isinstance(state, LiveState):
             raise FlowError(f"any_state: expected states with rows, got {safe_repr(state)}")
-        if any(state is other for other in states[:number]):
-            raise FlowError(f"any_state: expected each state once, got {state.name!r} twice; leave one out")
     return AnyState(*states)
 
 

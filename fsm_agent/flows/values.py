@@ -28,7 +28,7 @@ from fsm_agent.call.record import CallRecord, State
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.data_json import DataError, always_kept, describe_json_error, dumped, kept_adapter
+from fsm_agent.flows.data_json import DataError, describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
@@ -414,9 +414,9 @@ class DataCheck:
             return
         is_next = type(before) is kind
         for field, adapter in self._adapters.items():
-            value, hint = getattr(data, field), self._fields[field]
-            if not (is_next and getattr(before, field) is value) and not always_kept(value, hint):
-                dumped(adapter, value, f"{kind.__name__}.{field}", case_name(hint), is_any_free=True)
+            value = getattr(data, field)
+            if not (is_next and getattr(before, field) is value):
+                dumped(adapter, value, f"{kind.__name__}.{field}", case_name(self._fields[field]), is_any_free=True)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -122,7 +122,7 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (any_state, FlowError, "any_state"),
     (lambda: any_state(first, sent), FlowError, "sent"),  # type: ignore[arg-type]
     (lambda: any_state(first, "second"), FlowError, "second"),  # type: ignore[arg-type]
-    (lambda: any_state(first, second, first), FlowError, "first"),
+    (lambda: job([*any_state(first, first).failed(sent)]), FlowError, "first --failed--> sent"),
     (lambda: any_state(first, pause("nap", 5)).done(sent), AttributeError, "PauseState.*'done'"),
     (lambda: job([any_state(first, second).failed(sent)]), FlowError, "first --failed--> sent"),
     (lambda: job([*any_state(first, third).elapsed(late)]), FlowError, "third --elapsed--> late"),

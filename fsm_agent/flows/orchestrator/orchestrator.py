@@ -104,68 +104,52 @@ class TeamFlow(Flow[Job]):
         return OrchestrationResult(run, self.team)
 
 
-class StepStates:
-    """The states of one step: fill in the intent, ask the agent, validate the output, and let a person review it."""
+def step_flow(
+    team: Team, requests: Requests, planner: Agent[Any, Any], validator: Agent[Any, Any], config: OrchestratorConfig
+) -> tuple[Flow[StepWork], WaitState[StepWork, Accept | Reject]]:
+    """Return the flow of one step, and its state in which a person reviews the output.
 
-    def __init__(
-        self,
-        team: Team,
-        requests: Requests,
-        planner: Agent[Any, Any],
-        validator: Agent[Any, Any],
-        config: OrchestratorConfig,
-    ) -> None:
-        self._team, self._config = team, config
-        self.preparing = execute(name="preparing")(at.intent_of)
-        self.matching = ask(planner, Matches, name="matching")(requests.matching)
-        self.wording = ask(planner, str, name="wording")(requests.wording)
-        self.working = TeamState(requests.working, team, config.step_timeout_s)
-        self.validating = ask(validator, Verdict, name="validating")(requests.validating)
-        self.reviewing: WaitState[StepWork, Accept | Reject] = wait(Accept, Reject, name="reviewing")(at.output_text)
-        self.ended, self.broken = end("ended"), end("broken")
+    The flow fills in the intent, asks the agent, validates the output, and lets a person review it.
+    """
 
-    def flow(self) -> Flow[StepWork]:
-        preparing, working, ended, broken = self.preparing, self.working, self.ended, self.broken
-        rows: list[Row[StepWork]] = [
-            *self._rows_of_names(),
-            preparing.done(broken, when=at.is_unmatched, do=at.unmatched),
-            preparing.done(broken, when=at.is_empty, do=at.empty),
-            *self._rows_of_intents(),
-            preparing.failed(broken, do=at.broke),
-            working.done(self.validating, when=at.must_validate, do=self._drafted),
-            working.done(self.reviewing, when=at.must_approve, do=self._drafted),
-            working.done(ended, do=self._drafted),
-            working.failed(broken, do=at.broke),
-            *([working.elapsed(broken, do=at.timed_out)] if self._config.step_timeout_s else []),
-            self.validating.done(broken, when=at.is_refused, do=at.refused),
-            self.validating.done(self.reviewing, when=at.must_approve),
-            self.validating.done(ended),
-            self.validating.failed(broken, do=at.broke),
-            self.reviewing.done(ended, of=Accept, do=at.accepted),
-            self.reviewing.done(broken, of=Reject, do=at.rejected),
+    def drafted(w: StepWork, value: Any) -> StepWork:
+        return replace(w, output=team.output_of(w.agent, value))
+
+    preparing = execute(name="preparing")(at.intent_of)
+    matching = ask(planner, Matches, name="matching")(requests.matching)
+    wording = ask(planner, str, name="wording")(requests.wording)
+    working = TeamState(requests.working, team, config.step_timeout_s)
+    validating = ask(validator, Verdict, name="validating")(requests.validating)
+    reviewing: WaitState[StepWork, Accept | Reject] = wait(Accept, Reject, name="reviewing")(at.output_text)
+    ended, broken = end("ended"), end("broken")
+    rows: list[Row[StepWork]] = []
+    if config.llm_names:
+        rows += [
+            preparing.done(matching, when=at.may_match),
+            matching.done(preparing, do=at.matched),
+            matching.failed(preparing, do=at.not_matched),
         ]
-        return Flow("step", StepWork, start=preparing, rows=rows)
-
-    def _rows_of_names(self) -> list[Row[StepWork]]:
-        if not self._config.llm_names:
-            return []
-        return [
-            self.preparing.done(self.matching, when=at.may_match),
-            self.matching.done(self.preparing, do=at.matched),
-            self.matching.failed(self.preparing, do=at.not_matched),
-        ]
-
-    def _rows_of_intents(self) -> list[Row[StepWork]]:
-        if not self._config.llm_intents:
-            return [self.preparing.done(self.working, do=at.asked)]
-        return [
-            self.preparing.done(self.wording, do=at.asked),
-            self.wording.done(self.working, do=at.reworded),
-            self.wording.failed(self.broken, do=at.broke),
-        ]
-
-    def _drafted(self, w: StepWork, value: Any) -> StepWork:
-        return replace(w, output=self._team.output_of(w.agent, value))
+    rows += [
+        preparing.done(broken, when=at.is_unmatched, do=at.unmatched),
+        preparing.done(broken, when=at.is_empty, do=at.empty),
+        preparing.done(wording if config.llm_intents else working, do=at.asked),
+        preparing.failed(broken, do=at.broke),
+        working.done(validating, when=at.must_validate, do=drafted),
+        working.done(reviewing, when=at.must_approve, do=drafted),
+        working.done(ended, do=drafted),
+        working.failed(broken, do=at.broke),
+        validating.done(broken, when=at.is_refused, do=at.refused),
+        validating.done(reviewing, when=at.must_approve),
+        validating.done(ended),
+        validating.failed(broken, do=at.broke),
+        reviewing.done(ended, of=Accept, do=at.accepted),
+        reviewing.done(broken, of=Reject, do=at.rejected),
+    ]
+    if config.llm_intents:
+        rows += [wording.done(working, do=at.reworded), wording.failed(broken, do=at.broke)]
+    if config.step_timeout_s:
+        rows.append(working.elapsed(broken, do=at.timed_out))
+    return Flow("step", StepWork, start=preparing, rows=rows), reviewing
 
 
 class JobStates:
@@ -366,13 +350,11 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         self.planner: Agent[Any, Any] = planner or Agent(self.team.model, name="planner")
         self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=templates[VALIDATOR])
         requests = Requests(templates, self.blueprint, self.team)
-        step = StepStates(self.team, requests, self.planner, self.validator, self.config)
-        self._step = step.flow()
+        self._step, self.reviewing = step_flow(self.team, requests, self.planner, self.validator, self.config)
         states = JobStates(self.team, requests, self.planner, self._step, self.config)
         self._states, self._rows = states, tuple[Row[Job], ...]()
         self.planning, self.planning_simply, self.executing = states.planning, states.planning_simply, states.executing
         self.deciding, self.redesigning, self.asking = states.deciding, states.redesigning, states.asking
-        self.reviewing = step.reviewing
         self.completed, self.given_up, self.unrecoverable = states.completed, states.given_up, states.unrecoverable
         self.step_spent, self.total_spent = states.step_spent, states.total_spent
         self.flow: Flow[Job] = TeamFlow(
