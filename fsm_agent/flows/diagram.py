@@ -226,8 +226,7 @@ def _current(run: FlowProcess, prefix: str) -> set[str]:
     for name in run.record.children:
         cell = run.child_process(run.record, name)
         if isinstance(cell, FlowProcess):
-            is_deeper = not isinstance(run, FlowRun) and isinstance(cell, FlowProcess)
-            ids |= _current(cell, f"{inner}{run.state_of(name)[0].name}/" if is_deeper else inner)
+            ids |= _current(cell, inner if isinstance(run, FlowRun) else f"{inner}{run.state_of(name)[0].name}/")
     return ids
 
 

@@ -16,18 +16,17 @@ from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue
 from fsm_agent.call.record import OnceRun
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process import (
-    CHILDREN,
     NOT_BEGUN,
     FlowProcess,
     RunContext,
-    StateChild,
     StateResult,
-    child_of,
+    child_handle,
+    child_record,
     in_doubt,
     name_in,
 )
 from fsm_agent.flows.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.states import EachState, GatherState, LiveState, ParallelState, SubflowState
+from fsm_agent.flows.states import LiveState, ParallelState, SubflowState
 from fsm_agent.flows.table import NOTES
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
@@ -179,7 +178,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     once: dict[str, OnceRun] = {}
     children: dict[str, Any] = {}
     for name, state, data in members.members[begun : begun + room]:
-        child = CHILDREN[type(state)].record_of(state, data, r.depth, members.run_context)
+        child = child_record(state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:
@@ -273,16 +272,13 @@ def _machine() -> Any:
     return machine_of(ROWS, Stage)
 
 
-@child_of(GatherState, EachState)
-class MembersChild(StateChild):
-    """The members of one state."""
+@child_record.register(ParallelState)
+def _members_record(state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
+    return MembersRecord(state=Stage.SEEDED, depth=depth)
 
-    def record_of(
-        self, state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext
-    ) -> MembersRecord:
-        return MembersRecord(state=Stage.SEEDED, depth=depth)
 
-    def process(
-        self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
-    ) -> ChildHandle:
-        return ChildHandle(Members(state, data, record, run_context), (), hears_inside=True)
+@child_handle.register(ParallelState)
+def _members_handle(
+    state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
+) -> ChildHandle:
+    return ChildHandle(Members(state, data, record, run_context), (), hears_inside=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import partial, singledispatch
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from fsm_agent._internal.structs import from_json, quick_json
 from fsm_agent.agents.agent import Agent
@@ -34,7 +34,6 @@ from fsm_agent.flows.states import (
     CallState,
     FunctionState,
     LiveState,
-    PauseState,
     WaitState,
     WholeCallState,
     may_be_abandoned,
@@ -146,67 +145,46 @@ class StateResult(NamedTuple):
     where: str = ""
 
 
-class StateChild:
-    """Makes the child of a state.  This base class is for states without a child."""
+@singledispatch
+def child_record(state: LiveState[Any, Any], data: Any, depth: int, run_context: RunContext) -> Any:
+    """Return the record of the child that a state begins, or None if the state has no child.
 
-    def record_of(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
-        """Return the record of a new child, or None if the state has no child.
-
-        If this fails, the step to the state is not taken.
-        """
-        return None
-
-    def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> ChildHandle:
-        """Return the child process for a record, with its listeners and its environment."""
-        raise OutcomeError(f"{state!r} has no child")
+    If this fails, the step to the state is not taken.
+    """
+    return None
 
 
-CHILDREN: dict[type, StateChild] = {FunctionState: StateChild(), PauseState: StateChild()}  # by the class of the state
-
-C = TypeVar("C", bound=type[StateChild])
-
-
-def child_of(*states: type) -> Callable[[C], C]:
-    """Register a subclass of `StateChild` for these classes of states, but not for their subclasses."""
-
-    def register(child: C) -> C:
-        CHILDREN.update(dict.fromkeys(states, child()))
-        return child
-
-    return register
+@singledispatch
+def child_handle(state: LiveState[Any, Any], data: Any, record: Any, run_context: RunContext) -> ChildHandle:
+    """Return the child process of a state for a record, with its listeners and its environment."""
+    raise OutcomeError(f"{state!r} has no child")
 
 
-@child_of(WaitState)
-class _NoChildOfWait(StateChild):
-    def record_of(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
-        if state.question(data) is None:
-            raise FlowError(f"question of {state.name!r}: expected what the person is shown, got None")
+@child_record.register(WaitState)
+def _check_question(state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
+    if state.question(data) is None:
+        raise FlowError(f"question of {state.name!r}: expected what the person is shown, got None")
 
 
-@child_of(CallState, WholeCallState)
-class CallChild(StateChild):
-    """The agent call of a state."""
+@child_record.register(CallState)
+def _call_record(state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
+    agent, task = state.agent_for(data, run_context.agents), state.task(data)
+    try:
+        resolved = resolve_task(agent, task, {"deps": run_context.deps})
+    except UsageError as error:
+        raise FlowError(f"state {state.name!r}: {error}") from error
+    state.prompt_for(agent, task)  # it may refuse the task
+    return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
 
-    def record_of(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
-        agent, task = state.agent_for(data, run_context.agents), state.task(data)
-        try:
-            resolved = resolve_task(agent, task, {"deps": run_context.deps})
-        except UsageError as error:
-            raise FlowError(f"state {state.name!r}: {error}") from error
-        state.prompt_for(agent, task)  # it may refuse the task
-        return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
 
-    def process(
-        self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext
-    ) -> ChildHandle:
-        agent = state.agent_for(data, run_context.agents)
-        prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
-        parts = agent._call_parts(prompt, None, run_context.deps)
-        parts["has_approver"] = parts["has_approver"] or run_context.has_approver
-        call = AgentCall(record, prompt, **parts)
-        return ChildHandle(
-            call, agent.hooks, environment=partial(run_context.environment, state, agent), name=agent.name
-        )
+@child_handle.register(CallState)
+def _call_handle(state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> ChildHandle:
+    agent = state.agent_for(data, run_context.agents)
+    prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
+    parts = agent._call_parts(prompt, None, run_context.deps)
+    parts["has_approver"] = parts["has_approver"] or run_context.has_approver
+    call = AgentCall(record, prompt, **parts)
+    return ChildHandle(call, agent.hooks, environment=partial(run_context.environment, state, agent), name=agent.name)
 
 
 class FlowProcess(Process):
@@ -233,7 +211,7 @@ class FlowProcess(Process):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.state_of(name)
-        inner = CHILDREN[type(state)].process(state, data, record, self.run_context)
+        inner = child_handle(state, data, record, self.run_context)
         process: Process = inner.process
         if self.may_be_abandoned or may_be_abandoned(state):
             self._check_abandonment(state, process)
@@ -376,29 +354,23 @@ class FlowProcess(Process):
 
     # Answers for its states
 
+    def _inner_flows(self) -> Iterator[tuple[str, FlowProcess]]:
+        for name in self.record.children:
+            if isinstance(inner := self.child_process(self.record, name), FlowProcess):
+                yield name, inner
+
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
         """Return the keys, including keys of inner processes, under which a state can be answered."""
-        found: list[str] = []
-        for effect in self.own_effects():
-            own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
-            if own is state:
-                found.append(effect.key)
-        for name in self.record.children:
-            if self.state_of(name)[0] is state:
-                found.append(name)
-            cell = self.child_process(self.record, name)
-            if isinstance(cell, FlowProcess):
-                found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
-        return found
+        effects = [effect for effect in self.own_effects() if effect.prefix not in ("begin", "sleep")]
+        found = [effect.key for effect in effects if self.state_of(name_in(effect.key))[0] is state]
+        found += [name for name in self.record.children if self.state_of(name)[0] is state]
+        return found + [
+            f"{name}{SEPARATOR}{key}" for name, inner in self._inner_flows() for key in inner.keys_of(state)
+        ]
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
         """Return the keys, including keys of inner processes, under which a state takes an early answer."""
-        found: list[str] = []
-        for name in self.record.children:
-            cell = self.child_process(self.record, name)
-            if isinstance(cell, FlowProcess):
-                found += [f"{name}{SEPARATOR}{key}" for key in cell.inboxes_of(state)]
-        return found
+        return [f"{name}{SEPARATOR}{key}" for name, inner in self._inner_flows() for key in inner.inboxes_of(state)]
 
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
         """Give the result of a state: a person's answer, or an operator's decision in place of another result.

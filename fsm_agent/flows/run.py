@@ -32,13 +32,12 @@ from fsm_agent.flows.data_json import DataError
 from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process import (
-    CHILDREN,
     NOT_BEGUN,
     FlowProcess,
     RunContext,
-    StateChild,
     StateResult,
-    child_of,
+    child_handle,
+    child_record,
     in_doubt,
     name_in,
 )
@@ -331,16 +330,12 @@ class FlowRun(FlowProcess, Generic[D]):
     # Answers for its states
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
-        found = super().inboxes_of(state)
-        if self.flow.early.get(state.name) is state and self.record.ending is None:
-            found.insert(0, f"{INBOX}:{state.name}")
-        return found
+        is_early = self.flow.early.get(state.name) is state and self.record.ending is None
+        return [*([f"{INBOX}:{state.name}"] if is_early else []), *super().inboxes_of(state)]
 
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
-        found = super().keys_of(state)
-        if self.flow.early.get(state.name) is state and state.name != self.state and self.record.ending is None:
-            found.insert(0, f"{INBOX}:{state.name}")
-        return found
+        is_early = self.flow.early.get(state.name) is state and state.name != self.state and self.record.ending is None
+        return [*([f"{INBOX}:{state.name}"] if is_early else []), *super().keys_of(state)]
 
     # Its times
 
@@ -477,7 +472,7 @@ class FlowRun(FlowProcess, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := CHILDREN[type(to)].record_of(to, r.data, r.depth, self.run_context)) is None:
+        elif (child := child_record(to, r.data, r.depth, self.run_context)) is None:
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
@@ -638,23 +633,19 @@ class FlowSuspended(_OfRun):
         return wakes_at_s(self.run)
 
 
-@child_of(SubflowState)
-class SubflowChild(StateChild):
-    """The inner run of a state that waits for another flow."""
+@child_record.register(SubflowState)
+def _run_record(state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
+    given = state.given(data)
+    try:
+        return state.flow.record_of(given, depth)
+    except FlowError as error:
+        raise FlowError(f"given of the subflow {state.name!r}: {error}") from None
 
-    def record_of(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
-        given = state.given(data)
-        try:
-            return state.flow.record_of(given, depth)
-        except FlowError as error:
-            raise FlowError(f"given of the subflow {state.name!r}: {error}") from None
 
-    def process(
-        self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext
-    ) -> ChildHandle:
-        flow = state.flow
-        run = FlowRun(flow, record, run_context.inside(flow))
-        return ChildHandle(run, flow.hooks, hears_inside=True, name=flow.name)
+@child_handle.register(SubflowState)
+def _run_handle(state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> ChildHandle:
+    flow = state.flow
+    return ChildHandle(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
 
 
 def _until(at_s: float | None) -> str:

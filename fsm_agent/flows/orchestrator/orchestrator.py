@@ -35,7 +35,7 @@ from fsm_agent.flows.orchestrator.plan import (
     Verdict,
 )
 from fsm_agent.flows.orchestrator.prompts import Requests, templates_of
-from fsm_agent.flows.process import CallChild, RunContext, child_of
+from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowRun
 from fsm_agent.flows.runs import Clients
@@ -77,9 +77,6 @@ class TeamState(CallState[StepWork, Any]):
     @property
     def client_keys(self) -> Sequence[State[Any]]:
         return (self, *self.keys_by_agent.values())
-
-
-child_of(TeamState)(CallChild)
 
 
 class _Outputs(AnswerTypes):
