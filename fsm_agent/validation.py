@@ -45,11 +45,11 @@ def require(what: str, value: object, is_right: bool, right: str, kind: type[Usa
         raise invalid(what, value, right, kind)
 
 
-def require_fields(instance: object, owner: str, rights: Rules) -> None:
+def require_fields(instance: object, owner: str, rights: Rules, kind: type[UsageError] = UsageError) -> None:
     """Raise the error of `invalid` for the first field with a wrong value."""
     for name, is_right, right in rights:
         value = getattr(instance, name)
-        require(f"{name} of {owner}", value, is_right(value), right)
+        require(f"{name} of {owner}", value, is_right(value), right, kind)
 
 
 def plain_json(what: str, value: object) -> dict[str, Any]:

@@ -37,7 +37,9 @@ def type_words(annotation: Any) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in UNIONS:
         return " | ".join(map(type_words, arguments))
-    name = "None" if kind in (None, NoneType) else getattr(kind, "__name__", None) or str(kind)
+    if kind is None or kind is NoneType or kind is ...:
+        return "..." if kind is ... else "None"
+    name = getattr(kind, "__name__", None) or str(kind)
     inner = map(repr if origin is Literal else type_words, arguments)
     return f"{name}[{', '.join(inner)}]" if arguments else name
 

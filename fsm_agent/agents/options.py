@@ -48,7 +48,7 @@ def check_agent(agent: Any) -> None:
             "name: expected a name for the agent, by which its store finds its runs, got none;"
             " pass one, such as name='support'"
         )
-    _check_environment(agent.environment)
+    check_environment("an agent", agent.environment)
     if isinstance(agent.model, str) and ":" not in agent.model:
         from fsm_agent.providers.catalog import split_model  # imports all codecs, only for an error message
 
@@ -63,16 +63,16 @@ def check_prices(agent: Any) -> None:
         prices.check()
 
 
-def _check_environment(environment: Any) -> None:
-    require(
-        "environment of an agent", environment, isinstance(environment, Mapping), "a mapping such as {'threads': 4}"
-    )
+def check_environment(owner: str, environment: Any, kind: type[UsageError] = UsageError) -> None:
+    """Refuse options of an environment that are unknown, or that the owner passes itself."""
+    what, right = f"environment of {owner}", "a mapping such as {'threads': 4}"
+    require(what, environment, isinstance(environment, Mapping), right, kind)
     known = [
         name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices", "name")
     ]
     for name in environment:
         if name not in known:
-            raise UsageError(f"environment of an agent: unknown key {name!r}{hint(name, known)}")
+            raise kind(f"{what}: unknown key {name!r}{hint(name, known)}")
 
 
 def context_window(model: Any) -> int | None:

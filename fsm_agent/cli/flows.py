@@ -41,11 +41,12 @@ from fsm_agent.cli.run_tables import whereabouts
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
+from fsm_agent.flows.definition import agents_of
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.flows.paths import agents_of, state_at
 from fsm_agent.flows.process import outcome_of
 from fsm_agent.flows.record import AwaitAnswer
+from fsm_agent.flows.runs import state_at
 from fsm_agent.flows.states import End, LiveState, WaitState
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.messages.events import Event

@@ -15,7 +15,7 @@ from fsm_agent.call.outcomes import Cancelled, Stopped
 from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.checks import check_agents
-from fsm_agent.flows.paths import agents_of, has_listener
+from fsm_agent.flows.definition import agents_of, has_listener
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowRecord
 from fsm_agent.flows.run import FlowRun, restore

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 import msgspec
 import pydantic
 
-from fsm_agent._internal.structs import field_names, is_finite, is_whole, type_adapter, without_notes
+from fsm_agent._internal.structs import is_finite, is_whole, type_adapter, without_notes
 from fsm_agent._internal.text import guess, nearest
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.options import check_environment
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import hint
@@ -44,8 +45,7 @@ from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
-from fsm_agent.runtime.environment import Environment
-from fsm_agent.validation import Rules, require, safe_repr
+from fsm_agent.validation import Rules, require, require_fields, safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.definition import FlowDefinition
@@ -118,19 +118,11 @@ def _once_in(states: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[
 def check_arguments(flow: FlowDefinition[Any]) -> None:
     """Refuse arguments that no run could use."""
     require("the name of a flow", flow.name, isinstance(flow.name, str) and bool(flow.name), _NAME, FlowError)
-    for name, is_right, right in _RIGHTS:
-        value = getattr(flow, name)
-        require(f"{name} of the flow {flow.name!r}", value, is_right(value), right, FlowError)
+    require_fields(flow, f"the flow {flow.name!r}", _RIGHTS, FlowError)
     for n in flow.upgrades:
         right = f"a version from 1 to {flow.version - 1}"
         require(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
-    known = [name for name in field_names(Environment) if name not in ("client", "approve", "results", "prices")]
-    for name in flow.environment:
-        if name not in known:
-            raise FlowError(
-                f"environment of the flow {flow.name!r}: expected options of an Environment, got {name!r}"
-                f"{hint(name, known)}"
-            )
+    check_environment(f"the flow {flow.name!r}", flow.environment, FlowError)
 
 
 def check_class_attributes(made: object, base: type, arguments: Collection[str]) -> None:
@@ -181,7 +173,6 @@ _RIGHTS: Rules = (
     ("approve", _is_optional(callable), "a function of a FunctionCall or None"),
     ("answer", _is_optional(callable), "a function of an AwaitAnswer or None"),
     ("agents", lambda v: isinstance(v, Mapping), "a mapping of roles to agents"),
-    ("environment", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
 )
 
 

@@ -4,7 +4,7 @@
 # the names of this module are unknown.
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -14,9 +14,11 @@ from typing import Any, Generic, TypeAlias
 import pydantic
 
 from fsm_agent._internal.structs import fields_alone, to_json
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import row_name
+from fsm_agent.errors import UsageError
 from fsm_agent.flows.checks import (
     Agents,
     check_agents,
@@ -30,11 +32,13 @@ from fsm_agent.flows.record import FlowLimits, FlowRecord
 from fsm_agent.flows.states import (
     CallState,
     D,
+    FunctionState,
     LiveState,
     Row,
     State,
     SubflowState,
     WaitState,
+    states_inside,
 )
 from fsm_agent.flows.table import (
     CANCELLED,
@@ -49,6 +53,7 @@ from fsm_agent.flows.table import (
     with_defaults,
 )
 from fsm_agent.flows.values import DataCheck
+from fsm_agent.functions.function import Function
 from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.runtime.environment import Approve
 from fsm_agent.store.runs import Runs
@@ -165,9 +170,8 @@ class FlowDefinition(Generic[D]):
         rows = [(e.source, e.event, e.guard, e.to) for e in self.entries if not e.is_default]
         states = {name: _words_of(state) for name, state in self.states.items()}
         found = {self.name: FlowTable(self.start.name, states, tuple(rows))}
-        for state in all_states(self.live):
-            if isinstance(state, SubflowState):
-                found = {**state.flow.tables, **found}
+        for inner in flows_inside(self):
+            found = {**inner.tables, **found}
         return found
 
     @cached_property
@@ -214,13 +218,6 @@ class FlowDefinition(Generic[D]):
         )
 
 
-def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any, Any]]:
-    """Yield states and their members."""
-    for state in states:
-        yield state
-        yield from all_states(state.members)
-
-
 def _words_of(state: State[Any]) -> str:
     if isinstance(state, LiveState) and state.members:
         return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
@@ -237,3 +234,55 @@ def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list
             found.append(f"{state.name}: {inner.fingerprint}")
         found += _fingerprints(state.members, agents)
     return found
+
+
+# What is in a flow
+
+
+def agents_of(flow: FlowDefinition[Any]) -> list[Agent[Any, Any]]:
+    """Return the agents of a flow, including its inner flows and members."""
+    return [agent for state, agents in _calls(flow) if (agent := state.agent_in(agents)) is not None]
+
+
+def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
+    """Return the functions that are states of a flow, including its inner flows and members."""
+    return [state.function for state, _ in states_inside(flow.live) if isinstance(state, FunctionState)]
+
+
+def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
+    """Return the states that ask agents, here and inside, with the agents bound there."""
+    return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
+
+
+def flows_inside(flow: FlowDefinition[Any]) -> list[FlowDefinition[Any]]:
+    """Return the flows of states, here and inside."""
+    return [state.flow for state, _ in states_inside(flow.live) if isinstance(state, SubflowState)]
+
+
+def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None:
+    """Refuse models for states that ask no agent.  Otherwise the tests would silently use the real models."""
+    asking = [state for state, _ in _calls(flow)]
+    known = [known_key for state in asking for known_key in state.client_keys]
+    for key, client in clients.items():
+        is_client = hasattr(client, "acomplete") and not isinstance(client, type)
+        require(f"clients[{safe_repr(key)}]", client, is_client, "a client, such as Script('…') in tests")
+        if not any(key is known_key for known_key in known):
+            names = ", ".join([state.name for state in asking]) or "none"
+            right = f"states of the flow {flow.name!r} that ask an agent ({names})"
+            raise UsageError(f"clients: expected {right}, got {safe_repr(key)}")
+
+
+def has_listener(flow: FlowDefinition[Any]) -> bool:
+    """Return whether the flow, or an inner agent or flow, has hooks.
+
+    An agent that the data choose is assumed to have hooks.
+    """
+    if any(one.hooks for one in (flow, *flows_inside(flow))):
+        return True
+    asked = [state.agent_in(agents) for state, agents in _calls(flow)]
+    return any(
+        agent is None
+        or agent.hooks
+        or any(f.delegate.has_listener for f in agent.prompt.offers if f.delegate is not None)
+        for agent in asked
+    )

@@ -14,6 +14,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.builder import check_needs
 from fsm_agent.agents.handoffs import check_policy
+from fsm_agent.agents.hooks import make_listener
 from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.agents.persistence import run_name
 from fsm_agent.agents.runnable import (
@@ -46,12 +47,11 @@ from fsm_agent.flows.checks import (
     check_class_attributes,
     check_names,
 )
-from fsm_agent.flows.definition import FlowDefinition
+from fsm_agent.flows.definition import FlowDefinition, agents_of, check_clients, functions_of, has_listener
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
-from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of
+from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of, outcomes_of
 from fsm_agent.flows.states import D, State
 from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
@@ -317,7 +317,10 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return environment
 
     def _listener_to(self, process: FlowRun[D]) -> Sink | None:
-        return listener_of(self._flow, process)
+        if not has_listener(self._flow):
+            return None
+        process.run_context.has_listener = True
+        return make_listener(self._flow.hooks, process, self.name)
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         _check_known(options, ("deps", "clients"))

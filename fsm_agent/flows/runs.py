@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -14,21 +14,23 @@ from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
 from fsm_agent.agents.runnable import Sink, arun, astream, check_sink, run, stream
 from fsm_agent.agents.runs import BoundRuns
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
+from fsm_agent.call.outcomes import Outcome, Returned
+from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.call.record import Limits
-from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
-from fsm_agent.flows.definition import FlowDefinition
-from fsm_agent.flows.process import RunContext
+from fsm_agent.flows.definition import FlowDefinition, flows_inside
+from fsm_agent.flows.process import RunContext, name_in, outcome_of
 from fsm_agent.flows.record import step_name
 from fsm_agent.flows.run import FlowRun, edit_of, restore
-from fsm_agent.flows.states import D
+from fsm_agent.flows.states import D, LiveState, ParallelState, State, SubflowState, WaitState
 from fsm_agent.flows.table import NOTES
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import aclaim
 from fsm_agent.store.resuming import ProcessFactory
-from fsm_agent.validation import require
+from fsm_agent.validation import require, safe_repr
 
 SHOWN_STEPS = 10  # how many steps an error lists
 
@@ -423,3 +425,96 @@ def _names(after: Any) -> tuple[str, ...]:
     before = () if after is None else runs_named(after)
     require("after", after, before is not None, "the name or the handle of a run, or a list of them")
     return before or ()
+
+
+# The answers to the questions of a run
+
+
+def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, str]:
+    """Return the state at a path of names, or None, and the rest of the path beyond it."""
+    name, _, rest = path.partition(SEPARATOR)
+    state = flow.states.get(name_in(name).partition("#")[0])
+    while rest and isinstance(state, ParallelState):
+        name, _, rest = rest.partition(SEPARATOR)
+        known = {member.name: member for member in state.members}
+        state = known.get(name_in(name), state.members[0])
+    if rest and isinstance(state, SubflowState):
+        return state_at(state.flow, rest)
+    return state, rest
+
+
+def outcomes_of(
+    flow: FlowDefinition[Any],
+    answers: Mapping[Any, Any],
+    asked: Iterable[str],
+    made: Callable[[], FlowRun[Any]],
+) -> dict[str, Outcome]:
+    """Return the answers as outcomes by key.
+
+    ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
+    returns the run, upgraded to the present version of the flow.
+    """
+    keys = {key: key for key in asked}  # the keys as they are asked, by their present names
+    if any(one.upgrades for one in (flow, *flows_inside(flow))):
+        run = made()
+        keys = {run.present_key(key): key for key in keys}
+    found: dict[str, Outcome] = {}
+    for whom, value in answers.items():
+        whom = _named(flow, whom, keys)
+        if _may_come_early(whom):
+            key, outcome = _for_inbox(flow, made(), whom, value)
+            found[key] = outcome
+            continue
+        if isinstance(whom, State):
+            own = [key for key in keys if state_at(flow, key)[0] is whom]
+            if len(own) != 1:
+                asked_now = ", ".join(map(repr, own or keys)) or "nothing"
+                what = f"several; answer by key: {asked_now}" if own else f"none (asked now: {asked_now})"
+                raise OutcomeError(f"the state {whom.name!r}: expected one open question, got {what}")
+            key = own[0]
+        else:
+            key = next((now for now, before in keys.items() if before == whom), whom)
+        state, rest = state_at(flow, key) if isinstance(key, str) else (None, "")
+        if not isinstance(value, Outcome):
+            value = _outcome(key, state, value)
+        elif (
+            isinstance(value, Returned)
+            and key in keys
+            and isinstance(state, LiveState)
+            and not (rest or value.is_error)
+        ):
+            state.answer_types.load(value.text)  # or the driver would refuse it, and the sender would not know
+        found[keys.get(key, key)] = value
+    return found
+
+
+def _may_come_early(whom: Any) -> bool:
+    if isinstance(whom, WaitState):
+        return whom.is_early
+    return isinstance(whom, str) and prefix_of(whom) == INBOX
+
+
+def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
+    """Return the key of an inbox, and an answer for it as an outcome."""
+    keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
+    if len(keys) != 1:
+        what = f"several; answer by key: {', '.join(keys)}" if keys else "none (a flow inside has one while it runs)"
+        raise OutcomeError(f"{whom!r}: expected one inbox in {run}, got {what}")
+    key: str = keys[0]
+    outcome = value if isinstance(value, Outcome) else _outcome(key, state_at(flow, key)[0], value)
+    process: Any = run.owner(key).process
+    process.check_unasked(key.rpartition(SEPARATOR)[2], outcome)
+    return key, outcome
+
+
+def _named(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str]) -> Any:
+    """Return the asking state with this name, or the argument itself if no asking state has the name."""
+    if not (isinstance(whom, str) and whom.isidentifier()):
+        return whom
+    return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)
+
+
+def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
+    if not isinstance(state, LiveState):
+        raise OutcomeError(f"answer {safe_repr(value)}: expected the key of a state that asks, got {safe_repr(key)}")
+    return outcome_of(state, value)

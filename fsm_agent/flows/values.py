@@ -14,14 +14,23 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import combinations
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Annotated, Any, Generic, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import pydantic
 import pydantic_core
 from typing_extensions import TypeVar, is_protocol, is_typeddict
 
-from fsm_agent._internal.structs import UNIONS, from_json, schema_of, to_json, type_adapter, types_of, without_notes
+from fsm_agent._internal.structs import (
+    UNIONS,
+    from_json,
+    schema_of,
+    to_json,
+    type_adapter,
+    type_words,
+    types_of,
+    without_notes,
+)
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import schema_json
 from fsm_agent.call.record import CallRecord, State
@@ -274,13 +283,7 @@ def case_name(case: Any) -> str:
         return str(case.name)
     if (results := _results(case)) is not None:
         return f"CallResult of {results.state}"
-    if get_origin(case) is Annotated:
-        return case_name(without_notes(case))
-    if get_origin(case) in UNIONS:  # without modules: JSON holds the name, and a module run as a script is __main__
-        return " | ".join(map(case_name, get_args(case)))
-    if get_origin(case) is not None:
-        return str(case).replace("typing.", "")
-    return getattr(case, "__name__", None) or repr(case)
+    return type_words(case)  # without modules: JSON holds the name, and a module run as a script is __main__
 
 
 def union_of(types: Sequence[Any]) -> Any:
@@ -304,16 +307,13 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
     """Return a return annotation as a type.  Parameters are ignored, because their types may be unknown."""
-
-    def alone() -> None: ...
-
-    alone.__annotations__ = {"return": annotation}
     written = inspect.unwrap(getattr(function, "func", function))  # a partial function has func
     written = written if inspect.isroutine(written) else written.__call__
     try:
         names = dict(inspect.getclosurevars(written).nonlocals)
     except (TypeError, ValueError):  # written in C, or with a name that is given a value later
         names = {}
+    alone = SimpleNamespace(__annotations__={"return": annotation})
     return get_type_hints(alone, getattr(written, "__globals__", None), names)["return"]
 
 
