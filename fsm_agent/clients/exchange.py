@@ -9,7 +9,6 @@ import ssl
 import time
 import zlib
 from collections.abc import Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.redaction import Secrets
@@ -404,14 +403,7 @@ class ResponseReader:
 
 def _headers(response: httpx.Response) -> dict[str, str]:
     """Return the headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
-    raw = response.headers.raw
-    texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
-    headers = dict(zip(map(str.lower, texts[::2]), texts[1::2], strict=True)) if len(texts) == 2 * len(raw) else {}
-    if len(headers) < len(raw):  # a name is repeated
-        headers = {}
-        for raw_name, raw_value in raw:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    headers = dict(response.headers)
     if response.is_stream_consumed:
         headers.pop("content-encoding", None)
     return headers

@@ -9,17 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple, Self
 
-import msgspec
 import pydantic_core
 
 from fsm_agent.errors import BadReply
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # the largest events hold a generated image
-_FEW_BYTES = 400  # JSON of this size is at most 200 levels deep, the limit of pydantic-core
-_decode_json = msgspec.json.Decoder().decode
 _SILENT_FIELDS = frozenset({b"", b"data", b"id", b"retry"})
 _MAX_STRAY = 1000  # bytes
 _BOM = b"\xef\xbb\xbf"
@@ -36,10 +32,6 @@ class ServerEvent(NamedTuple):
 
     event: str  # its name, or ""; "error" also if it has a field "error", which some servers send
     data: bytes
-
-
-# Makes a `ServerEvent` in half the time of its constructor.
-_event: Callable[[tuple[str, bytes]], ServerEvent] = partial(tuple.__new__, ServerEvent)
 
 
 class EventStream:
@@ -99,28 +91,8 @@ class EventStream:
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
-        if data and b"\r" not in data:
-            data = self._take_whole_ones(data, events)
         if data:
             self._take(data, events)
-
-    def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
-        """Append the complete events in ``data``, which has no CR, and return the remaining bytes."""
-        if self._line or self._data or self._event:
-            begun, blank, data = data.partition(b"\n\n")
-            self._take(begun + blank, events)
-        *blocks, rest = data.split(b"\n\n")
-        for block in blocks:  # nearly all have one line of data, some after a line with the event's name
-            first, _, second = block.partition(b"\n")
-            if not second and first.startswith(b"data: "):
-                self._check(len(first))
-                events.append(_event(("", first[6:])))
-            elif second.startswith(b"data: ") and first.startswith(b"event: ") and b"\n" not in second:
-                self._check(max(len(first), len(second)))
-                events.append(_event((first[7:].decode("utf-8", "replace"), second[6:])))
-            else:
-                self._take(block + b"\n\n", events)
-        return rest
 
     def _take(self, data: bytes, events: list[ServerEvent]) -> None:
         self._after_cr = data.endswith(b"\r")
@@ -198,11 +170,6 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
     Raises:
         ValueError: If the data is not JSON.
     """
-    if len(data) <= _FEW_BYTES:  # most chunks are short; msgspec is twice as fast, but has no limit on depth
-        try:
-            return _decode_json(data)
-        except ValueError:  # NaN, halves, control characters
-            pass
     try:
         return pydantic_core.from_json(data)
     except ValueError:
