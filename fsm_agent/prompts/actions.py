@@ -284,7 +284,6 @@ class ActionSet(Parser[list[A]]):
 class _Attempt(Generic[A]):
     def __init__(self, actions: Mapping[str, type[A]], context: Mapping[str, Any]) -> None:
         self.actions, self.context = actions, context
-        self.known: dict[tuple[str, str, str, bool], _Read[A]] = {}  # models repeat themselves
         self.problems = 0
 
     def outermost(self, text: str) -> list[Element]:
@@ -296,12 +295,6 @@ class _Attempt(Generic[A]):
         return found
 
     def read(self, element: Element) -> _Read[A]:
-        form = (element.name, element.attributes, element.content, element.is_paired)
-        if form not in self.known:
-            self.known[form] = self._read_element(element)
-        return self.known[form]
-
-    def _read_element(self, element: Element) -> _Read[A]:
         action = self.actions[element.name]
         source = attributes_of(element.attributes)
         data = {name: unescaped(value) for name, value in source.items() if value is not None}

@@ -231,37 +231,6 @@ class Prompts:
         return f"Prompts({self.root!r}, directory={[str(path) for path in self.directories]!r})"
 
 
-def load_prompt(
-    file: str | Path,
-    *,
-    path: str | None = None,
-    within: str | Path | None = None,
-    names: Mapping[str, Any] | None = None,
-    **overrides: Any,
-) -> Prompt:
-    """Return the prompt in a file, with the handlers in files next to it.
-
-    Args:
-        file: The template, in UTF-8, with the suffix ``.jinja``, ``.md`` or ``.txt``.  The final line break is not part
-            of the prompt; blank lines are.
-        path: The prompt's path; by default the file's name.
-        within: The directory that must contain the files, even after symbolic links are followed, and that their names
-            are relative to.  The default is the file's directory.
-        names: Types and functions that front matter may name.
-        overrides: Fields of the `Prompt` to replace.
-
-    Raises:
-        PromptError: If a file is missing, too large, not UTF-8 or outside ``within``, or its contents are wrong.
-    """
-    file = Path(file)
-    if file.suffix not in SUFFIXES:
-        raise PromptError(
-            f"prompt file: expected a name that ends in {', '.join(map(repr, SUFFIXES))}, got {str(file)!r}"
-        )
-    folder = None if within is None else Path(within)
-    return Loading(file, folder, Names(names)).prompt(path or file.stem, overrides)
-
-
 def named_prompt(
     named: str, *, folder: str | Path = "", directory: str | Path | Iterable[str | Path] | None = None
 ) -> Prompt:
@@ -273,7 +242,8 @@ def named_prompt(
         UsageError: If the prompt does not exist or is wrong.
     """
     if named.endswith(SUFFIXES):
-        return load_prompt(Path(folder) / named)
+        file = Path(folder) / named
+        return Loading(file, None, Names()).prompt(file.stem, {})
     root, slash, name = named.partition("/")
     if not slash:
         raise UsageError(f"expected 'root/name', or a file that ends in {SUFFIXES[0]!r}, got {named!r:.80}")

@@ -345,7 +345,7 @@ def read_template(file: Path) -> str:
     """
     content = read(file)
     if content.has_front:
-        raise problem(file, f"expected text without front matter ({FENCE}), which only `load_prompt` reads", 1)
+        raise problem(file, f"expected text without front matter ({FENCE})", 1)
     return template_in(content, file)
 
 
