@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -44,6 +42,7 @@ from fsm_agent.providers.codec import (
     wire_name,
 )
 from fsm_agent.providers.content import (
+    CallIds,
     announced,
     arguments_object,
     check_visible,
@@ -60,7 +59,6 @@ MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-cla
 # The share of `max_tokens` for reasoning, where a model needs a number.
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 Block = dict[str, Any]
-_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
 # Beta headers by type; some clouds still require headers that the service itself no longer requires.
 BETAS = {
@@ -286,7 +284,7 @@ class _DialogInTurns:
     def __init__(self, messages: Sequence[Message], model: str, profile: AnthropicProfile) -> None:
         self._model = model
         self._images = profile.images
-        self._ids = _CallIds()
+        self._ids = CallIds(is_plain=True)
         self._toolsets: dict[str, Any] = {}  # by the id of the call
         self._prompts: list[list[Block]] = []
         self.function_names: dict[str, None] = {}  # of all calls, in order
@@ -402,39 +400,6 @@ def _source(part: Image | Document) -> dict[str, str]:
     if text is not None:
         return {"type": "text", "media_type": "text/plain", "data": text}
     return {"type": "base64", "media_type": str(part.media_type), "data": base64.b64encode(part.data).decode()}
-
-
-class _CallIds:
-    """Makes call ids that are unique, have only allowed characters, and are equal for a call and its result."""
-
-    def __init__(self) -> None:
-        self._used: Counter[str] = Counter()
-        self._last: dict[str, str] = {}  # the newest id, by the key that a call and its result share
-        self._waiting: dict[str, list[str]] = {}  # ids without a result yet, in order; two calls may share a key
-
-    def of_call(self, call: FunctionCall) -> str:
-        wished = _wished(call)
-        id = wished
-        while id in self._used:
-            id = f"{wished}_{self._used[wished]}"
-            self._used[wished] += 1
-        self._used[id] += 1
-        self._last[_key(call)] = id
-        self._waiting.setdefault(_key(call), []).append(id)
-        return id
-
-    def of_result(self, result: FunctionResult) -> str:
-        key = _key(result)
-        waiting = self._waiting.get(key)
-        return waiting.pop(0) if waiting else self._last.get(key) or _wished(result)
-
-
-def _key(part: FunctionCall | FunctionResult) -> str:
-    return part.id or part.provider_id or ""
-
-
-def _wished(part: FunctionCall | FunctionResult) -> str:
-    return _NOT_IN_IDS.sub("_", part.provider_id or f"call_{part.id}")
 
 
 def _results_first(blocks: Sequence[Block]) -> list[Block]:

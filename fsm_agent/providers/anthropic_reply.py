@@ -18,7 +18,7 @@ from fsm_agent.messages.events import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, Usage
-from fsm_agent.providers.content import arguments_object, citations, first_count, text_or_none
+from fsm_agent.providers.content import arguments_object, citations, first_count, object_at, text_or_none
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.sse import ArrivingText
 
@@ -299,7 +299,6 @@ class AnthropicDecoder(Decoder):
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     """Return the counts.  The API's input tokens do not include tokens read from or written to the cache."""
-    details = usage.get("output_tokens_details")
     input_tokens, cached = first_count(usage.get("input_tokens")), first_count(usage.get("cache_read_input_tokens"))
     written = first_count(usage.get("cache_creation_input_tokens"))
     return Usage(
@@ -307,5 +306,5 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         output_tokens=first_count(usage.get("output_tokens")),
         cached_tokens=cached,
         cache_write_tokens=written,
-        reasoning_tokens=first_count(details.get("thinking_tokens")) if isinstance(details, dict) else None,
+        reasoning_tokens=first_count(object_at(usage, "output_tokens_details").get("thinking_tokens")),
     )

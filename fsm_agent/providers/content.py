@@ -39,6 +39,7 @@ RUN_BY = {
     "computer_use": "anthropic, google, openai, vertex",
     "mcp": "anthropic, azure-responses, openai",
 }
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_LOGPROB = 1e300  # larger integers may not fit into a float
 
 
@@ -207,45 +208,55 @@ class CallIds:
     Args:
         most: The maximum length of an id, in characters.
         exactly: The exact length of an id, in letters and digits.
+        is_plain: Whether an id has only letters, digits, "_" and "-".
     """
 
-    def __init__(self, *, most: int | None = None, exactly: int | None = None) -> None:
+    def __init__(self, *, most: int | None = None, exactly: int | None = None, is_plain: bool = False) -> None:
         self._most = most
         self._exactly = exactly
-        self._used: set[str] = set()
-        # Both by the key that a call and its result share
+        self._is_plain = is_plain
+        self._used: dict[str, list[tuple[str, str]]] = {}  # the keys of the call, by id
+        # Both by the keys that a call and its result share
         self._last: dict[tuple[str, str], str] = {}  # the newest id
         # Ids without a result yet, in order
         self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # fast removal at both ends
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""
-        shared = id = call_id(call)
+        id = self._wished(call)
         if id in self._used or not self._fits(id):
             made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
             id = next(id for id in made if id not in self._used)
-        self._used.add(id)
-        for key in dict.fromkeys([(shared, call.id), (shared, "")]):
+        self._used[id] = _keys(call)
+        for key in self._used[id]:
             self._last[key] = id
             self._waiting.setdefault(key, OrderedDict())[id] = None
         return id
 
     def of_result(self, result: FunctionResult) -> str:
         """Return the id of the call that this result answers."""
-        shared = call_id(result)
-        keys = [(shared, result.id), (shared, "")]
+        keys = _keys(result)
         key = next((key for key in keys if key in self._last), None)
         if key is None:
-            return shared
+            return self._wished(result)
         id = next(iter(self._waiting[key]), self._last[key])
-        for waiting in (self._waiting[key] for key in keys if key in self._waiting):
-            waiting.pop(id, None)
+        for used in self._used[id]:
+            self._waiting[used].pop(id, None)
         return id
+
+    def _wished(self, part: FunctionCall | FunctionResult) -> str:
+        return _NOT_PLAIN.sub("_", call_id(part)) if self._is_plain else call_id(part)
 
     def _fits(self, id: str) -> bool:
         if self._exactly is not None:
             return re.fullmatch(r"[A-Za-z0-9]+", id) is not None and len(id) == self._exactly
         return self._most is None or len(id) <= self._most
+
+
+def _keys(part: FunctionCall | FunctionResult) -> list[tuple[str, str]]:
+    """Return the keys that match a call and its result, the surest first."""
+    shared = call_id(part)
+    return [(shared, part.id), (shared, ""), ("", part.id)] if part.id else [(shared, "")]
 
 
 def arguments_object(text: str) -> dict[str, Any]:
@@ -280,6 +291,17 @@ def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
     first = messages[0]
     gap = "\n\n" if first.parts and first.parts != (Text(""),) else ""
     return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
+
+
+def as_text(value: Any) -> str:
+    """Return a function's arguments as text, even if the service sent parsed JSON."""
+    return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
+
+
+def object_at(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the object at a key, or {} if there is none."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def text_or_none(value: Any) -> str | None:

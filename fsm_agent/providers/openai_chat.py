@@ -281,26 +281,14 @@ def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
 
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
     check_settings(settings, model, profile)
-    fields = _sampling(settings) if profile.temperature else {}
-    if settings.max_tokens is not None:
-        fields[profile.max_tokens_name] = settings.max_tokens
-    if settings.stop:
-        fields["stop"] = list(settings.stop)
-    if settings.seed is not None:
-        fields[profile.seed_name] = settings.seed
-    if settings.reasoning_effort is not None:
-        fields["reasoning_effort"] = settings.reasoning_effort
-    if settings.top_logprobs is not None:
-        fields["logprobs"] = True
-    if settings.top_logprobs:
-        fields["top_logprobs"] = settings.top_logprobs
-    return fields
-
-
-def _sampling(settings: Settings) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if settings.temperature is not None:
-        fields["temperature"] = settings.temperature
-    if settings.top_p is not None:
-        fields["top_p"] = settings.top_p
-    return fields
+    fields = {
+        "temperature": settings.temperature if profile.temperature else None,
+        "top_p": settings.top_p if profile.temperature else None,
+        profile.max_tokens_name: settings.max_tokens,
+        "stop": list(settings.stop) or None,
+        profile.seed_name: settings.seed,
+        "reasoning_effort": settings.reasoning_effort,
+        "logprobs": None if settings.top_logprobs is None else True,
+        "top_logprobs": settings.top_logprobs or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

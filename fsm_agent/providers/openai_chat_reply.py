@@ -17,7 +17,15 @@ from fsm_agent.messages.events import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.content import citations, cited, count_or_none, first_count, text_or_none, token_logprobs
+from fsm_agent.providers.content import (
+    as_text,
+    citations,
+    cited,
+    first_count,
+    object_at,
+    text_or_none,
+    token_logprobs,
+)
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import picture_alone
 from fsm_agent.providers.sse import ArrivingText, joined
@@ -165,14 +173,7 @@ class ArrivingCalls:
         if not isinstance(function, dict):
             function = {}
         id, name = text_or_none(entry.get("id")), text_or_none(function.get("name"))
-        arguments = function.get("arguments")
-        text = (
-            arguments
-            if isinstance(arguments, str)
-            else ""
-            if arguments is None
-            else pydantic_core.to_json(arguments).decode()
-        )
+        text = as_text(function.get("arguments"))
         call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
         call.id = call.id or id or ""
         call.name = call.name or name or ""
@@ -485,33 +486,18 @@ def _extract_text(value: Any) -> str:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     """Return the counts, in any of the services' spellings."""
-    say = usage.get
-    details = say("prompt_tokens_details")
-    of_input = details.get if isinstance(details, dict) else _none
-    details = say("completion_tokens_details")
-    of_output = details.get if isinstance(details, dict) else _none
-    if (input_tokens := count_or_none(say("prompt_tokens"))) is None:
-        input_tokens = count_or_none(say("input_tokens"))
-    if (output_tokens := count_or_none(say("completion_tokens"))) is None:
-        output_tokens = count_or_none(say("output_tokens"))
-    if (reasoning_tokens := count_or_none(of_output("reasoning_tokens"))) is None:
-        reasoning_tokens = count_or_none(say("reasoning_tokens"))
+    inputs, outputs = object_at(usage, "prompt_tokens_details"), object_at(usage, "completion_tokens_details")
+    input_tokens = first_count(usage.get("prompt_tokens"), usage.get("input_tokens"))
+    output_tokens = first_count(usage.get("completion_tokens"), usage.get("output_tokens"))
+    reasoning_tokens = first_count(outputs.get("reasoning_tokens"), usage.get("reasoning_tokens"))
     if input_tokens is not None and output_tokens is not None and reasoning_tokens:
-        total = count_or_none(say("total_tokens"))
+        total = first_count(usage.get("total_tokens"))
         if total == input_tokens + output_tokens + reasoning_tokens:  # xAI does not include reasoning in the output
             output_tokens += reasoning_tokens
-    if (cached_tokens := count_or_none(of_input("cached_tokens"))) is None:
-        cached_tokens = first_count(*map(say, _CACHED))
-    if (cache_write_tokens := count_or_none(of_input("cache_write_tokens"))) is None:
-        cache_write_tokens = count_or_none(say("cache_creation_input_tokens"))
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cached_tokens=cached_tokens,
-        cache_write_tokens=cache_write_tokens,
+        cached_tokens=first_count(inputs.get("cached_tokens"), *map(usage.get, _CACHED)),
+        cache_write_tokens=first_count(inputs.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")),
         reasoning_tokens=reasoning_tokens,
     )
-
-
-def _none(name: str) -> None:
-    return None

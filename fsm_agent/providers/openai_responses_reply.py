@@ -31,8 +31,10 @@ from fsm_agent.messages.message import (
 )
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.content import (
+    as_text,
     citations,
     first_count,
+    object_at,
     text_or_none,
     token_logprobs,
 )
@@ -126,11 +128,6 @@ def _parse(arguments: Any) -> Any:
         return pydantic_core.from_json(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         return arguments
-
-
-def as_text(value: Any) -> str:
-    """Return a function's arguments as text, even if the service sent parsed JSON."""
-    return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
 
 
 def _strip_texts(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -449,9 +446,7 @@ def _is_error(document: Mapping[str, Any], kind: str) -> bool:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    input_details, output_details = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-    inputs = input_details if isinstance(input_details, dict) else {}
-    outputs = output_details if isinstance(output_details, dict) else {}
+    inputs, outputs = object_at(usage, "input_tokens_details"), object_at(usage, "output_tokens_details")
     return Usage(
         input_tokens=first_count(usage.get("input_tokens"), usage.get("prompt_tokens")),
         output_tokens=first_count(usage.get("output_tokens"), usage.get("completion_tokens")),

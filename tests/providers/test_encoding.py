@@ -218,6 +218,15 @@ def test_calls_with_one_id_have_their_results_in_order(target: Target, system: t
         assert len(set(of_calls)) == 4
 
 
+@wires
+def test_a_result_is_matched_by_its_own_id_if_it_lacks_the_providers(target: Target) -> None:
+    call = FunctionCall(id="1.0", name="f", arguments_json="{}", provider_id="call_x")
+    result = FunctionResult(id="1.0", name="f", text="1")
+    sent = json.dumps(target.sent([USER, Message.of("assistant", call), Message.of("tool", result)]))
+    if target.codec.name != "gemini":
+        assert sent.count('"call_x"') == 2
+
+
 def test_a_breakpoint_stands_on_a_turn_that_was_written_before() -> None:
     thought = Opaque(wire="anthropic", data={"type": "redacted_thinking", "data": "x"})
     dialog = [USER, Message.of("assistant", "a"), Message.of("user", "b"), Message.of("assistant", thought)]
