@@ -15,8 +15,8 @@ from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_ur
 from fsm_agent._internal.structs import Value, is_finite
 from fsm_agent._internal.text import plain
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.command_process import CommandRun, Launch
-from fsm_agent.clients.exchange import REQUESTS_ALLOWED, warn_of_left_out
+from fsm_agent.clients.command_process import CommandRun
+from fsm_agent.clients.exchange import check_open, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
 from fsm_agent.messages.convert import transcript
@@ -290,8 +290,7 @@ class CommandClient(SyncVerbs):
         self._check_open()
         decided = choose_form(request, _PROFILE)
         notes = self._list_adaptations(decided)
-        launch = self._launch(decided)
-        run = CommandRun(launch, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
+        run = self._run(decided, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
         output = TextOutput() if self._json is None else JsonOutput(self._json, is_lines=self._is_lines)
         pieces = list[str]()
         async with aclosing(run.output()) as data:
@@ -305,7 +304,9 @@ class CommandClient(SyncVerbs):
             yield TextDelta(text)
         self._check_failure(output.failure())
         if not pieces:
-            raise BadReply(f"the command {launch.program!r} ended without an answer{self._error_output(run)}")
+            raise BadReply(
+                f"the command {os.path.basename(self._command[0])!r} ended without an answer{self._error_output(run)}"
+            )
         if output.usage != UNUSED:
             yield UsageReported(output.usage)
         yield Reply(
@@ -321,10 +322,7 @@ class CommandClient(SyncVerbs):
         self._is_closed = True
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise UsageError(f"the client of {self.name!r} is closed; make a new one")
-        if not REQUESTS_ALLOWED.get():
-            raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
+        check_open(self.name, is_closed=self._is_closed)
 
     def _list_adaptations(self, decided: RequestForm) -> tuple[str, ...]:
         """Return notes on ignored options; raise `UsageError` for content that a command cannot take."""
@@ -351,7 +349,7 @@ class CommandClient(SyncVerbs):
         warn_of_left_out(notes, self.name, self._warned)
         return notes
 
-    def _launch(self, decided: RequestForm) -> Launch:
+    def _run(self, decided: RequestForm, timeout_s: float) -> CommandRun:
         messages = decided.request.messages
         systems = [_text(message) for message in messages if message.role == "system"]
         system = "\n\n".join(filter(None, [*systems, decided.words or ""]))
@@ -368,12 +366,8 @@ class CommandClient(SyncVerbs):
             self._check_argument(word, filled, is_behind="--" in self._command[1:number])
             arguments.append(filled)
         content = b"" if "{prompt}" in template else prompt.encode("utf-8", "replace")
-        return Launch(
-            arguments=arguments,
-            env=self._env,
-            cwd=self._cwd,
-            content=content,
-            max_output_bytes=self._max_output_bytes,
+        return CommandRun(
+            arguments, content, timeout_s, env=self._env, cwd=self._cwd, max_output_bytes=self._max_output_bytes
         )
 
     def _check_argument(self, word: str, filled: str, *, is_behind: bool) -> None:

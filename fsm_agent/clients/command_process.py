@@ -17,7 +17,6 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 
-from fsm_agent._internal.structs import Value
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
 
 MAX_ERROR_BYTES = 8_192  # how much of the end of stderr is kept
@@ -25,22 +24,6 @@ _PIECE = 65_536
 _MOST_HELD = 16 * _PIECE  # the capacity of a pipe: see `man 7 pipe`
 _BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # other commands may free these resources
 _LOOK_S = 0.05  # how often to poll where the system has no pidfd
-
-
-class Launch(Value, frozen=True, kw_only=True):
-    """A command to start.  Its arguments and environment may hold secrets."""
-
-    hidden = ("arguments", "env")
-
-    arguments: Sequence[str]
-    env: Mapping[str, str] | None
-    cwd: str | None
-    content: bytes  # for stdin
-    max_output_bytes: int
-
-    @property
-    def program(self) -> str:
-        return os.path.basename(self.arguments[0])
 
 
 class CommandRun:
@@ -51,11 +34,22 @@ class CommandRun:
         errors: The end of its standard error output.
     """
 
-    def __init__(self, launch: Launch, timeout_s: float) -> None:
-        self._launch = launch
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        content: bytes,
+        timeout_s: float,
+        *,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        max_output_bytes: int,
+    ) -> None:
+        self._arguments, self._env, self._cwd = list(arguments), env, cwd
+        self._program = os.path.basename(arguments[0])
+        self._max_output_bytes = max_output_bytes
         self._timeout_s = timeout_s
         self._end_s = time.monotonic() + timeout_s
-        self._left = memoryview(launch.content)
+        self._left = memoryview(content)  # for stdin
         self._taken_bytes = 0
         self.status: int | None = None
         self.errors = b""
@@ -101,35 +95,34 @@ class CommandRun:
             self.status = await _end(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        launch = self._launch
         ends: list[int] = []  # Popen of Python 3.11.2 leaks pipes if descriptors run out halfway
         try:
             for _ in range(3):
                 ends += os.pipe()
             their_in, our_in, our_out, their_out, our_err, their_err = ends
             process = subprocess.Popen(
-                list(launch.arguments),
+                self._arguments,
                 stdin=their_in,
                 stdout=their_out,
                 stderr=their_err,
-                env=None if launch.env is None else dict(launch.env),
-                cwd=launch.cwd,
+                env=self._env,
+                cwd=self._cwd,
                 start_new_session=True,
             )
         except OSError as error:
             for end in ends:
                 os.close(end)
             if error.errno in _BUSY:
-                raise Overloaded(f"the command {launch.program!r} cannot be started now: {error.strerror}") from None
+                raise Overloaded(f"the command {self._program!r} cannot be started now: {error.strerror}") from None
             if error.errno == errno.E2BIG:
                 raise UsageError(
-                    f"the arguments of {launch.program!r} are too long for this system; leave out '{{prompt}}', and the"
+                    f"the arguments of {self._program!r} are too long for this system; leave out '{{prompt}}', and the"
                     " prompt goes to its standard input"
                 ) from None
-            folder = f" in {launch.cwd!r}" if launch.cwd else ""
+            folder = f" in {self._cwd!r}" if self._cwd else ""
             reason = error.strerror or type(error).__name__
             raise ConfigError(
-                f"the command {launch.program!r} cannot be started{folder}: {reason}; pass the path of a program"
+                f"the command {self._program!r} cannot be started{folder}: {reason}; pass the path of a program"
                 " that is installed"
             ) from None
         for end in (their_in, their_out, their_err):
@@ -149,14 +142,13 @@ class CommandRun:
 
     def _check_time(self) -> None:
         if time.monotonic() >= self._end_s:
-            raise TimedOut(f"the command {self._launch.program!r} did not end in {self._timeout_s:g} s")
+            raise TimedOut(f"the command {self._program!r} did not end in {self._timeout_s:g} s")
 
     def _count(self, piece: bytes) -> None:
         self._taken_bytes += len(piece)
-        if self._taken_bytes > (most := self._launch.max_output_bytes):
+        if self._taken_bytes > (most := self._max_output_bytes):
             raise BadReply(
-                f"the command {self._launch.program!r} wrote more than {most:,} bytes; pass max_output_bytes=… to allow"
-                " more",
+                f"the command {self._program!r} wrote more than {most:,} bytes; pass max_output_bytes=… to allow more",
                 retryable=False,
             )
 

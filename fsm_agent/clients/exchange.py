@@ -409,6 +409,14 @@ def _headers(response: httpx.Response) -> dict[str, str]:
     return headers
 
 
+def check_open(name: str, *, is_closed: bool) -> None:
+    """Refuse a request of a closed client, and of any client where requests are not allowed."""
+    if is_closed:
+        raise UsageError(f"the client of {name!r} is closed; make a new one")
+    if not REQUESTS_ALLOWED.get():
+        raise UsageError(f"the client: expected no request to a real model here, got one to {name!r}")
+
+
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
     """Log a warning for each ignored option in ``adapted``, once per client.
 

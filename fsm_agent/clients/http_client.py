@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.exchange import REQUESTS_ALLOWED, Deadline, HttpExchange, ResponseReader, warn_of_left_out
+from fsm_agent.clients.exchange import Deadline, HttpExchange, ResponseReader, check_open, warn_of_left_out
 from fsm_agent.clients.network import Network
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
@@ -115,7 +116,8 @@ class HttpClient(SyncVerbs):
                 f" {variables},"
                 " where each request looks it up"
             )
-        return _unpickle, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
+        make = partial(HttpClient, base_url=access.base_url, headers=dict(access.headers), network=network)
+        return make, (access.provider, access.model)
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``.
@@ -182,14 +184,14 @@ class HttpClient(SyncVerbs):
     def _ask_in_steps(
         self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
-        from fsm_agent.clients.local.functions.steps import Guided, driven
+        from fsm_agent.clients.local.functions.steps import guided
         from fsm_agent.clients.local.functions.wire import Step
 
         def ask(step: Step) -> AsyncGenerator[Delta | Reply]:
             is_shown = is_stream and step.is_answer
             return self._ask_once(step.request, step.at(endpoint), deadline, is_stream=is_shown)
 
-        return driven(Guided(request, endpoint.profile), ask)
+        return guided(request, endpoint.profile, ask)
 
     def _exchange(self, request: Request, endpoint: Endpoint, deadline: Deadline, *, is_stream: bool) -> HttpExchange:
         self._check_open()
@@ -213,10 +215,7 @@ class HttpClient(SyncVerbs):
             raise
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise UsageError(f"the client of {self.name!r} is closed; make a new one")
-        if not REQUESTS_ALLOWED.get():
-            raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
+        check_open(self.name, is_closed=self._is_closed)
 
     def close(self) -> None:
         """Close all connections.  Each event loop closes its connections a little later."""
@@ -236,12 +235,6 @@ def _drop_frames(error: BaseException | None) -> None:
         dropped.add(id(error))
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
-
-
-def _unpickle(
-    provider: Provider, model: str, base_url: str | None, headers: dict[str, str], network: Network
-) -> HttpClient:
-    return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
 
 
 def _needs_steps(request: Request, endpoint: Endpoint) -> bool:

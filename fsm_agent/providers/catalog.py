@@ -21,7 +21,7 @@ from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.gemini import GeminiCodec, GeminiProfile
 from fsm_agent.providers.openai_chat import OpenAIChatCodec
 from fsm_agent.providers.openai_responses import OpenAIResponsesCodec
-from fsm_agent.validation import invalid, safe_repr
+from fsm_agent.validation import require, safe_repr
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -526,7 +526,6 @@ _MAKERS = (
     ("mistral-*", "mistral"),
 )
 
-_CODEC = ("path", "headers", "encode", "adapted", "request_headers", "decode", "decoder")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -556,10 +555,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     """
     codecs = [new.codec] if new.other_wire is None else [new.codec, new.other_wire.codec]
     for codec in codecs:
-        if not all(callable(getattr(codec, name, None)) for name in _CODEC):
-            raise invalid(
-                f"the codec of provider {new.name!r}", codec, f"an object with {', '.join(_CODEC)}", ConfigError
-            )
+        require(f"the codec of provider {new.name!r}", codec, isinstance(codec, Codec), "a Codec", ConfigError)
     if len({codec.name for codec in codecs}) < len(codecs):
         raise ConfigError(
             f"the wires of provider {new.name!r}: expected two different ones, got {new.codec.name!r} twice"

@@ -1,6 +1,6 @@
 """One reply made from several requests, for a model that cannot call functions or copy from a text by itself.
 
-`Guided` decides on the next request and takes its reply, without I/O.  `driven` is the loop around it.
+`_made` decides on the next request and takes its reply, without I/O.  `guided` is the loop around it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.local.functions.choosing import chosen
@@ -51,59 +51,42 @@ def needs_guidance(request: Request) -> bool:
     return bool(request.functions) or not request.output.is_text
 
 
-class Guided:
-    """The requests behind one reply, in order."""
-
-    def __init__(self, request: Request, profile: Profile) -> None:
-        self._making = _made(request, profile)
-        self._usage, self._count = UNUSED, 0
-        self._is_streamed = False
-
-    def next(self, reply: Reply | None) -> Step | Reply:
-        """Return the next request, or the whole reply.
-
-        ``reply`` is the answer to the last request, or None at first.
-        """
-        if reply is not None:
-            self._usage += reply.usage
+async def guided(
+    request: Request, profile: Profile, perform: Callable[[Step], AsyncGenerator[Delta | Reply]]
+) -> AsyncGenerator[Delta | Reply]:
+    """Send the requests behind one reply, one after the other, and yield the deltas and the whole reply."""
+    making, usage, count = _made(request, profile), UNUSED, 0
+    answer: Any = None  # to the last request
+    while True:
         try:
-            step = next(self._making) if reply is None else self._making.send(reply)
+            step = making.send(answer)
         except StopIteration as end:
             made: Made = end.value
-            self._is_streamed = made.is_streamed
-            notes = (f"{made.note} (requests to the model: {self._count})",) if made.note else ()
-            return made.reply.changed(usage=self._usage, adapted=(*notes, *made.reply.adapted))
-        self._count += 1
-        return step
-
-    def deltas(self, reply: Reply) -> Iterator[Delta]:
-        """Yield the deltas of the whole reply that have not been passed on."""
-        if not self._is_streamed:
-            if text := reply.message.text:
-                yield TextDelta(text)
-            for index, call in enumerate(reply.message.function_calls):
-                yield FunctionCallStarted(index, call.name)
-                yield ArgumentsDelta(index, call.arguments_json)
-                yield FunctionCallCompleted(index)
-        if reply.usage != UNUSED:
-            yield UsageReported(reply.usage)
-
-
-async def driven(
-    guided: Guided, perform: Callable[[Step], AsyncGenerator[Delta | Reply]]
-) -> AsyncGenerator[Delta | Reply]:
-    """Send the requests one after the other, and yield the deltas and the whole reply."""
-    reply: Reply | None = None
-    while not isinstance(step := guided.next(reply), Reply):
+            break
+        count += 1
         async with aclosing(perform(step)) as items:
             async for item in items:
                 if isinstance(item, Reply):
-                    reply = item
+                    answer = item
                 elif not isinstance(item, UsageReported):
                     yield item
-    for delta in guided.deltas(step):
-        yield delta
-    yield step
+        usage += answer.usage
+    if not made.is_streamed:
+        for delta in _deltas(made.reply.message):
+            yield delta
+    if usage != UNUSED:
+        yield UsageReported(usage)
+    notes = (f"{made.note} (requests to the model: {count})",) if made.note else ()
+    yield made.reply.changed(usage=usage, adapted=(*notes, *made.reply.adapted))
+
+
+def _deltas(message: Message) -> Iterator[Delta]:
+    if text := message.text:
+        yield TextDelta(text)
+    for index, call in enumerate(message.function_calls):
+        yield FunctionCallStarted(index, call.name)
+        yield ArgumentsDelta(index, call.arguments_json)
+        yield FunctionCallCompleted(index)
 
 
 def _made(request: Request, profile: Profile) -> Making:
