@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from urllib.parse import unquote
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from fsm_agent._internal.text import expanded, guess
+from fsm_agent.agents.config_files import read_file
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.session import Connection, MCPToolError, Target, background
@@ -407,20 +409,28 @@ def _wait(future: Future[T]) -> T:
         del future  # otherwise its error and this frame form a cycle
 
 
-_MAX_BYTES = 1024 * 1024
 _PARTS = ("mcpServers", "servers")  # "servers" in VS Code
-_STDIO = ("command", "args", "env", "cwd")
-_HTTP = ("url", "headers")
-_KINDS = {"stdio": _STDIO, "http": _HTTP, "streamable-http": _HTTP, "streamableHttp": _HTTP, "sse": _HTTP}
-_SHAPES: Mapping[str, Any] = {
-    "command": str,
-    "args": list[str],
-    "env": dict[str, str],
-    "cwd": str,
-    "url": str,
-    "headers": dict[str, str],
-    "type": str,
-    "disabled": bool,
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+
+class _StdioEntry(_Entry):
+    command: str = Field(min_length=1)
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+
+
+class _HttpEntry(_Entry):
+    url: str = Field(min_length=1)
+    headers: dict[str, str] = {}
+
+
+_KINDS: Mapping[str, type[_Entry]] = {
+    "stdio": _StdioEntry,
+    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "sse"), _HttpEntry),
 }
 
 
@@ -457,7 +467,9 @@ def mcp_servers(
         >>> list(servers)
         ['time']
     """
-    named = _servers(config if isinstance(config, Mapping) else _read_config_file(Path(config)))
+    given: Any = config if isinstance(config, Mapping) else read_file(Path(config))
+    label = "an MCP configuration" if given is config else f"the MCP configuration {str(config)!r}"
+    named = _servers(given, label)
     transports = {name: _transport(f"MCP server {name!r}", entry) for name, entry in named.items()}
     return {
         name: MCPServer(
@@ -473,69 +485,44 @@ def mcp_servers(
     }
 
 
-def _read_config_file(path: Path) -> Mapping[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"the MCP configuration {str(path)!r} cannot be read: {error.strerror}") from error
-    if len(content) > _MAX_BYTES:
-        raise ConfigError(f"the MCP configuration {str(path)!r}: expected at most {_MAX_BYTES} bytes, got more")
-    try:
-        config = from_json(content)
-    except ValueError as error:
-        raise ConfigError(f"the MCP configuration {str(path)!r}: expected JSON: {error}") from error
-    return _object(config, f"the MCP configuration {str(path)!r}")
-
-
-def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _servers(config: Any, label: str) -> Mapping[str, Any]:
+    config = _object(config, label)
     for part in _PARTS:
         if part in config:
             return _object(config[part], repr(part))
     hints = [hint for word in config if (hint := guess(word, _PARTS))]
     raise ConfigError(
-        "an MCP configuration: expected its servers under 'mcpServers' or 'servers', got"
-        f" neither{next(iter(hints), '')}"
+        f"{label}: expected its servers under 'mcpServers' or 'servers', got neither{next(iter(hints), '')}"
     )
 
 
 def _transport(label: str, entry: Any) -> Transport | None:
     """Return the transport of a server, or None if the server is disabled."""
-    entry = _object(entry, label)
-    for key in entry:
-        if key not in _SHAPES:
-            raise ConfigError(f"{label}: unknown key {key!r}{guess(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
-    if "disabled" in entry and _valid("disabled", entry["disabled"], label):
+    given = dict(_object(entry, label))
+    is_disabled = given.pop("disabled", False)
+    if not isinstance(is_disabled, bool):
+        raise ConfigError(f"'disabled' of {label}: expected true or false, got another value")
+    if is_disabled:
         return None
-    settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
-    kind = _kind(settings, label)
-    if _KINDS[kind] is _HTTP:
-        return Http(url=settings["url"], headers=settings.get("headers", {}), sse=kind == "sse")
-    args, env = tuple(settings.get("args", ())), settings.get("env", {})
-    return Stdio(command=settings["command"], args=args, env=env, cwd=settings.get("cwd"))
-
-
-def _valid(key: str, value: Any, label: str) -> Any:
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(_SHAPES[key], config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
-    except ValidationError as error:  # without the input, which may be secret
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
-        raise ConfigError(f"{key!r} of {label}: {problem}") from None
-
-
-def _kind(settings: Mapping[str, Any], label: str) -> str:
-    kind = settings.get("type") or ("http" if "url" in settings else "stdio")
+    kind = str(given.pop("type", "http" if "url" in given else "stdio"))
     if kind not in _KINDS:
         raise ConfigError(f"{label}: unknown 'type' {kind!r}{guess(kind, _KINDS)}; known: {', '.join(_KINDS)}")
-    main, *_ = keys = _KINDS[kind]
-    if not settings.get(main):
-        raise ConfigError(f"{label}: expected {main!r}, which the type {kind!r} needs, got none; add it")
-    for key in settings:
-        if key not in (*keys, "type", "disabled"):
-            raise ConfigError(f"{label}: unknown key {key!r} of the type {kind!r}; known: {', '.join(keys)}")
-    return str(kind)
+    values = {key: _expanded(value, f"{key!r} of {label}") for key, value in given.items()}
+    try:
+        fields = dict(_KINDS[kind].model_validate(values))
+    except ValidationError as error:
+        raise ConfigError(f"{label}: {_problem(error, kind)}") from None
+    return Stdio(**fields) if kind == "stdio" else Http(**fields, sse=kind == "sse")
+
+
+def _problem(error: ValidationError, kind: str) -> str:
+    """Return what is wrong with an entry, without its values, which may be secret."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    known = _KINDS[kind].model_fields
+    unknown = [str(one["loc"][0]) for one in problems if one["type"] == "extra_forbidden"]
+    if unknown:
+        return f"the type {kind!r} has no key {unknown[0]!r}{guess(unknown[0], known)}; known: {', '.join(known)}"
+    return f"{problems[0]['loc'][0]!r} of the type {kind!r}: {problems[0]['msg']}"
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:
