@@ -27,6 +27,7 @@ from fsm_agent.cli.options import (
     open_if_named,
     open_store,
     shown_store,
+    user_or,
 )
 from fsm_agent.cli.output import option, reporting
 from fsm_agent.cli.terminal import Screen
@@ -131,17 +132,19 @@ def inspect(
         with _needing("inspect"):
             import uvicorn  # noqa: F401  # the server imports it when it runs
 
+            from fsm_agent.web.inspector import Inspector
             from fsm_agent.web.server import InspectorServer
         file = Path(store)
-        server = InspectorServer(
+        inspector = Inspector(
             runs,
-            port=port,
             name=shown_store(store),
             file=file if "://" not in store and file.exists() else None,
             agents=found,
             prompts=prompts,
             is_read_only=read_only,
+            user=lambda _: user_or(None),
         )
+        server = InspectorServer(inspector, port)
         screen.line(server.url)
         screen.tell("Ctrl-C ends it; the address lets anyone answer questions" if not read_only else "Ctrl-C ends it")
         if not no_browser:

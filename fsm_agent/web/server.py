@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from fsm_agent.errors import ConfigError
-from fsm_agent.store.runs import Runs
 from fsm_agent.web.auth import require_token
 from fsm_agent.web.inspector import Inspector
 
@@ -23,27 +19,19 @@ _MOST_HEADERS = 64 * 1024  # bytes
 class InspectorServer:
     """A server for the inspector.  Its address contains a token, which every request needs.
 
+    Args:
+        inspector: The pages.
+        port: The port; 0 takes any free port.
+
     Raises:
         ConfigError: If the port cannot be used.
     """
 
-    def __init__(
-        self,
-        runs: Runs,
-        *,
-        port: int = 0,
-        name: str = "runs",
-        file: Path | None = None,
-        agents: Sequence[Any] = (),
-        prompts: Sequence[Any] = (),
-        is_read_only: bool = False,
-    ) -> None:
+    def __init__(self, inspector: Inspector, port: int = 0) -> None:
+        self.inspector = inspector
         self._socket = _listen(port)
         self.port = int(self._socket.getsockname()[1])
-        self.inspector = Inspector(
-            runs, name=name, file=file, agents=agents, prompts=prompts, is_read_only=is_read_only, user=_user
-        )
-        app, self.url = require_token(self.inspector.app, host=HOST, port=self.port, command="inspect")
+        app, self.url = require_token(inspector.app, host=HOST, port=self.port, command="inspect")
         config = uvicorn.Config(
             app,
             log_level="error",
@@ -53,7 +41,7 @@ class InspectorServer:
             h11_max_incomplete_event_size=_MOST_HEADERS,
             timeout_graceful_shutdown=2,
         )
-        self._server = _Server(config, self.inspector)
+        self._server = _Server(config, inspector)
 
     def run(self) -> None:
         """Serve until a signal, or until `stop` is called."""
@@ -89,10 +77,3 @@ def _listen(port: int) -> socket.socket:
         raise ConfigError(f"port {port} of {HOST} cannot be used: {reason}") from None
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without this, each response takes 40 ms longer
     return listening
-
-
-def _user(scope: Any) -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container may have no name for its user
-        return ""

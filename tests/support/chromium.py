@@ -41,9 +41,9 @@ def chromium() -> Iterator[Any]:
 @contextmanager
 def served(runs: Runs, **options: Any) -> Iterator[Any]:
     """The server of the command, in a thread."""
-    from fsm_agent.web.server import InspectorServer
+    from fsm_agent.web import server as of_command
 
-    server = InspectorServer(runs, **options)
+    server = of_command.InspectorServer(of_command.Inspector(runs, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
