@@ -139,11 +139,7 @@ MAX_CHARS = 2_000_000  # of all tools together: names, descriptions, schemas
 _TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
-class ListingTooLong(Exception):
-    """A server's list of tools is too large.  The message continues a sentence that begins with the server's name."""
-
-
-async def all_tools(client: Client) -> tuple[Tool, ...]:
+async def all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
     """Request all pages of the tools, and return the tools with shortened, plain texts."""
     if client.server_capabilities.tools is None:
         return ()
@@ -153,23 +149,23 @@ async def all_tools(client: Client) -> tuple[Tool, ...]:
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         if len(tools) + len(page.tools) > MAX_TOOLS:
-            raise ListingTooLong(f"lists more than {MAX_TOOLS} tools")
+            raise target.failure(f"lists more than {MAX_TOOLS} tools")
         for tool in page.tools:
-            tools.append(_bounded(tool))
+            tools.append(_bounded(tool, target))
             size_chars += _size_chars(tools[-1])
             if size_chars > MAX_CHARS:
-                raise ListingTooLong(
+                raise target.failure(
                     f"describes its tools in more than {MAX_CHARS} characters, up to {tool.name!r:.100}"
                 )
         cursor = page.next_cursor
         if cursor is None:
             return tuple(tools)
-    raise ListingTooLong(f"lists its tools in more than {MAX_PAGES} pages")
+    raise target.failure(f"lists its tools in more than {MAX_PAGES} pages")
 
 
-def _bounded(tool: Tool) -> Tool:
+def _bounded(tool: Tool, target: Target) -> Tool:
     if len(tool.name) > MAX_NAME_CHARS:
-        raise ListingTooLong(f"has a tool whose name is longer than {MAX_NAME_CHARS} characters: {tool.name!r:.100}")
+        raise target.failure(f"has a tool whose name is longer than {MAX_NAME_CHARS} characters: {tool.name!r:.100}")
     description = _text(tool.description or tool.title or "")
     return tool.model_copy(update={"description": description, "input_schema": _schema(tool.input_schema)})
 
@@ -295,19 +291,13 @@ class Session:
                 return self.tools
             for _ in range(_LISTINGS):
                 must_follow = await self._follow(client)
-                changes, tools = self._changes, await self._list(client)
+                changes, tools = self._changes, await all_tools(client, self._target)
                 if changes == self._changes:
                     if self._is_followed or not must_follow:
                         self.tools = tools
                     break
             self.was_listed = True
             return tools
-
-    async def _list(self, client: Client) -> tuple[Tool, ...]:
-        try:
-            return await all_tools(client)
-        except ListingTooLong as error:
-            raise self._target.failure(str(error)) from None
 
     def let_go(self) -> None:
         """End the session without waiting for it."""
