@@ -29,7 +29,7 @@ from fsm_agent.call.record import Reason, State
 from fsm_agent.call.result import CallFailed
 from fsm_agent.cli.options import EMBEDDED, BaseUrl, Debug, Model, connected, is_embedded
 from fsm_agent.cli.output import FAILED, reporting
-from fsm_agent.cli.terminal import Screen, error_line, one_line, safe, shown_call, shown_function, shown_step
+from fsm_agent.cli.terminal import Screen, error_line, one_line, shown_call, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
 from fsm_agent.diagrams.diagram import trace_diagram
@@ -410,5 +410,5 @@ def _summary(results: Sequence[Result]) -> Table:
             f"{usage.total_tokens:,}",
             f"{duration_s:.1f} s",
         )
-        table.add_row(result.verdict, result.title, safe(result.output or "-"), *figures)
+        table.add_row(result.verdict, result.title, Text(one_line(result.output or "-")), *figures)
     return table

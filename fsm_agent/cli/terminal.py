@@ -39,6 +39,7 @@ from fsm_agent.messages.events import (
     TextDelta,
 )
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.log import traceback_text
 from fsm_agent.runtime.portal import Abort, abort_in_force
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
@@ -54,11 +55,6 @@ def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
     """Return ``text`` as one plain line of limited length."""
     line = " ".join(plain(text[: 2 * at_most]).split())
     return line if len(line) <= at_most and len(text) <= 2 * at_most else line[: at_most - 1] + "…"
-
-
-def safe(text: str, at_most: int = MAX_SHOWN) -> Text:
-    """Return untrusted text as one plain line of a table."""
-    return Text(one_line(text, at_most))
 
 
 def shown_call(call: FunctionCall) -> str:
@@ -131,13 +127,14 @@ class Screen:
         quiet: Write only results and errors.
         steps: Write steps and functions to stderr.  On a terminal, where the live line shows the state, only steps that
             went wrong are written.
+        log_format: The format of the library's warnings.
     """
 
-    def __init__(self, *, quiet: bool = False, steps: bool = True) -> None:
+    def __init__(self, *, quiet: bool = False, steps: bool = True, log_format: str = "%(message)s") -> None:
         self.out, self.err = _console(sys.stdout), _console(sys.stderr)
         self.quiet = quiet
         self.status = StatusLine()
-        self._steps = steps
+        self._steps, self._log_format = steps, log_format
         self._spinner = Spinner("dots")
         self._live: Live | None = None
         self._is_inside_line = False
@@ -149,6 +146,7 @@ class Screen:
         self._entered.enter_context(redirect_stdout(sys.stderr))
         if not _LOG.handlers:
             warnings = _Warnings(self)
+            warnings.setFormatter(_Formatter(self._log_format))
             _LOG.addHandler(warnings)
             self._entered.callback(_LOG.removeHandler, warnings)
         return self
@@ -308,6 +306,11 @@ class Screen:
         server = local_server(path or None, say=self.tell, progress=fetching)
         self.status.state = State.SEEDED
         return SMOLLM2.name if server.model == SMOLLM2.alias else server.model
+
+
+class _Formatter(logging.Formatter):
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return traceback_text(ei[1])
 
 
 class _Warnings(logging.Handler):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from fsm_agent._internal.text import guess, plain
+from fsm_agent._internal.text import guess
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.cli.flows import wrong_data
 from fsm_agent.cli.options import (
@@ -39,7 +37,6 @@ from fsm_agent.cli.output import option, reporting
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.flows.flow import Flow
-from fsm_agent.runtime.log import traceback_text
 from fsm_agent.workers import Engine, engine_of
 from fsm_agent.workers.health import HealthServer
 from fsm_agent.workers.worker import PATIENCE_S, Worker
@@ -94,7 +91,7 @@ def worker(
     if threads is not None and tasks is not None:
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")
-    with reporting(debug), _log_plainly(), Screen() as screen, kept as runs:
+    with reporting(debug), Screen(log_format="%(asctime)s %(levelname)s %(message)s") as screen, kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         crew = Worker(
             found,
@@ -164,28 +161,6 @@ def _stop_by_signals(crew: Worker) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class _Plain(logging.Formatter):
-    """A formatter that removes control characters, because errors quote models and functions."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return plain(super().format(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802
-        return traceback_text(ei[1])
-
-
-@contextmanager
-def _log_plainly() -> Iterator[None]:
-    """Write the library's warnings to stderr, with tracebacks."""
-    log, handler = logging.getLogger("fsm_agent"), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 def submit(
