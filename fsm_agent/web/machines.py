@@ -1,9 +1,9 @@
 """Pictures of the machines in a run: the placed states, and each transition that the run took or may take.
 
 The layer of a state is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the
-median heuristic reduce crossings, and back edges are arcs at the side.  This is enough for machines that people write,
-with about a dozen states.  In a machine placed by hand, transitions are straight, or curved around boxes.  Layout needs
-no other program or library.  The size of a picture is limited, because a journal may be damaged.
+median heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states.  Arrows
+are straight, or bent around boxes.  Layout needs no other program or library.  The size of a picture is limited,
+because a journal may be damaged.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _COLUMN, _ROW = 128, 80  # between the centres of boxes that are placed by hand
 _LETTER, _SMALL, _PADDING = 7.7, 6.2, 20  # the widths of a name's letter, a note's letter and the padding
 _GAP_X, _GAP_Y, _MARGIN = 22, 38, 12
 _NUMBERS = 3  # entry numbers on an arrow
-_BOWS = (0, *[side * bow for bow in range(13, 92, 13) for side in (1, -1)])  # how far an arrow may bend
-_BOWS_OF_PAIRS = (12, *range(26, 92, 13), *range(-20, -92, -13))  # the same for arrows in both directions
+_BENDS = (13, 26, 39, 52, 65, 78, 91, 117, 143, 182)
+_BOWS = (0, *[side * bend for bend in _BENDS for side in (1, -1)])  # how far an arrow may bend
+_BOWS_OF_PAIRS = (*_BENDS, *[-bend for bend in _BENDS[1:]])  # the same for arrows in both directions
 _MOST_AROUND = 100  # with more arrows in a picture, none is led around boxes
 _SAMPLES = 24  # points of an arrow that are checked
 _FINAL = frozenset({"success", "failure"})
@@ -144,7 +145,7 @@ def _letters(text: str) -> int:
 def place_states(machine: Machine, places: Mapping[str, tuple[float, float]]) -> Picture:
     """Return a picture of a machine, with a column and a row for each state."""
     boxes = {name: machine.box(name, column * _COLUMN, row * _ROW) for name, (column, row) in places.items()}
-    ways = [machine.way(way, _between(way, boxes, is_both=way[::-1] in machine.ways)) for way in machine.ways]
+    ways = [machine.way(way, _between(way, boxes, machine.ways)) for way in machine.ways]
     return _picture(machine, boxes.values(), ways, is_placed=True)
 
 
@@ -162,7 +163,7 @@ def layer_states(machine: Machine) -> Picture:
         for name, width in zip(row, widths, strict=True):
             boxes[name] = machine.box(name, left + width / 2, layer * (HEIGHT + _GAP_Y))
             left += width + _GAP_X
-    ways = [machine.way(way, _across(way, boxes, machine.ways)) for way in machine.ways]
+    ways = [machine.way(way, _between(way, boxes, machine.ways)) for way in machine.ways]
     return _picture(machine, boxes.values(), ways, is_placed=False)
 
 
@@ -220,23 +221,13 @@ def _picture(machine: Machine, boxes: Iterable[Box], ways: Sequence[Way], *, is_
     return Picture(machine.title, drawn, tuple(ways), left, top, right - left, bottom - top, is_placed)
 
 
-def _between(way: tuple[str, str], boxes: Mapping[str, Box], *, is_both: bool) -> Curve:
-    """Return an arrow between boxes that are placed by hand: straight, or bent around other boxes."""
+def _between(way: tuple[str, str], boxes: Mapping[str, Box], ways: Collection[tuple[str, str]]) -> Curve:
+    """Return an arrow between two boxes: straight, or bent around other boxes."""
     a, b = boxes[way[0]], boxes[way[1]]
     if a is b:
-        return _loop((a.x, a.y + HEIGHT / 2), (0, 1))
-    return _free([_bowed(a, b, bow) for bow in (_BOWS_OF_PAIRS if is_both else _BOWS)], way, boxes)
-
-
-def _across(way: tuple[str, str], boxes: Mapping[str, Box], ways: Collection[tuple[str, str]]) -> Curve:
-    """Return an arrow between boxes in layers: to the next layer, or an arc around other boxes."""
-    a, b = boxes[way[0]], boxes[way[1]]
-    nearest = _around(a, b, is_both=way[::-1] in ways)
-    if a is b or len(ways) > _MOST_AROUND:
-        return nearest
-    side = -1 if a.x + b.x < 0 else 1
-    arcs = [_arc(a, b, one, far, into) for far in (46, 92) for one in (side, -side) for into in ("top", "side")]
-    return _free([nearest, *arcs], way, boxes)
+        return _loop(a)
+    curves = [_bowed(a, b, bow) for bow in (_BOWS_OF_PAIRS if way[::-1] in ways else _BOWS)]
+    return curves[0] if len(ways) > _MOST_AROUND else _free(curves, way, boxes)
 
 
 def _free(curves: Sequence[Curve], way: tuple[str, str], boxes: Mapping[str, Box]) -> Curve:
@@ -258,44 +249,10 @@ def _toward(point: Point, other: Point) -> Point:
     return point[0] + (other[0] - point[0]) * 2 / 3, point[1] + (other[1] - point[1]) * 2 / 3
 
 
-def _around(a: Box, b: Box, *, is_both: bool) -> Curve:
-    """Return an arrow between two boxes in layers.  If it does not lead to the next layer, it is an arc at the side."""
-    (x, y), (u, v) = (a.x, a.y), (b.x, b.y)
-    if a == b:
-        return _loop((a.left + a.width, y), (1, 0))
-    if abs(v - y) < 1:  # beside each other
-        side, aside = (1 if u > x else -1), 6.0 if is_both else 0.0
-        start, stop = (x + side * a.width / 2, y + side * aside), (u - side * b.width / 2, v + side * aside)
-        return start, start, stop, stop
-    is_next = abs(v - y) < HEIGHT + _GAP_Y + 1
-    if v > y and is_next:
-        x, u = (x - 9, u - 9) if is_both else (x, u)
-        top, bottom = y + HEIGHT / 2, v - HEIGHT / 2
-        return (x, top), (x, top + 18), (u, bottom - 18), (u, bottom)
-    if is_next and abs(x - u) < 1:
-        start, stop = (x + 9, y - HEIGHT / 2), (u + 9, v + HEIGHT / 2)
-        return start, start, stop, stop
-    return _arc(a, b, -1 if x + u < 0 else 1, 46, "side")  # around the nearer side
-
-
-def _arc(a: Box, b: Box, side: int, far: float, into: str) -> Curve:
-    """Return an arc from the side of one box to the side or the top of another."""
-    start, stop = (a.x + side * a.width / 2, a.y), (b.x + side * b.width / 2, b.y)
-    out = (min if side < 0 else max)(start[0], stop[0]) + side * far
-    if into == "top" and b.y > a.y:
-        return start, (out, a.y), (b.x + side * far, b.top - 60), (b.x, b.top)
-    return start, (out, a.y), (out, b.y), stop
-
-
-def _loop(at: Point, out: Point) -> Curve:
-    """Return an arrow from a box to itself, in the direction of ``out``."""
-    (x, y), (dx, dy) = at, out
-    return (
-        (x - 8 * dy, y - 8 * dx),
-        (x + 26 * dx - 16 * dy, y + 26 * dy - 16 * dx),
-        (x + 26 * dx + 16 * dy, y + 26 * dy + 16 * dx),
-        (x + 8 * dy, y + 8 * dx),
-    )
+def _loop(box: Box) -> Curve:
+    """Return an arrow from a box to itself, below it."""
+    x, y = box.x, box.y + HEIGHT / 2
+    return (x - 8, y), (x - 16, y + 26), (x + 16, y + 26), (x + 8, y)
 
 
 def _middle(a: Point, b: Point) -> Point:
