@@ -12,6 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import groupby
 from operator import contains
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -59,17 +60,10 @@ def error_text(result: CallToolResult) -> str:
 
 
 def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    texts: list[str] = []
-    for piece in pieces:
-        if isinstance(piece, str):
-            texts.append(piece)
-            continue
-        if texts:
-            yield "\n".join(texts)
-            texts = []
-        yield piece
-    if texts:
-        yield "\n".join(texts)
+    """Yield the pieces, with adjacent texts as one."""
+    for kind, group in groupby(pieces, type):
+        same = [*group]
+        yield from ["\n".join(map(str, same))] if kind is str else same
 
 
 def _contain(texts: list[str], structured: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -242,7 +242,7 @@ class _Explorer:
     """Walks through a flow, and separately through each flow that is a member of a state."""
 
     def __init__(self, answers: _Answers, limit: int) -> None:
-        self.rows: dict[Flow[Any], Counter[str]] = _ByFlow()
+        self.rows = defaultdict[Flow[Any], Counter[str]](Counter)
         self.loops: list[str] = []
         self.count = 0
         self.is_whole = True
@@ -398,12 +398,6 @@ class _Explorer:
             found.setdefault(repr(result.answer) if is_failure else state.answer_types.dump(result.answer), result)
         self.is_whole = self.is_whole and next(combinations, None) is None
         return [*found.values()]
-
-
-class _ByFlow(dict[Flow[Any], Counter[str]]):
-    def __missing__(self, flow: Flow[Any]) -> Counter[str]:
-        self[flow] = Counter()
-        return self[flow]
 
 
 def _failures(state: LiveState[Any, Any], table: Sequence[Row[Any]]) -> list[Failure]:

@@ -19,6 +19,12 @@ PAGE = 50  # runs
 FIRST = 10  # runs with open questions that come first
 AGES = {"hour": 3_600.0, "day": 86_400.0, "week": 604_800.0}
 ONLY = {"": "All", "asked": "Asking", "open": "Open", "ended": "Ended", "failed": "Failed"}
+_WHICH: Mapping[str, RunFilter] = {
+    "asked": {"ended": False, "asked": True},
+    "open": {"ended": False},
+    "ended": {"ended": True},
+    "failed": {"failed": True},
+}
 _MOST_WORDS = 200
 
 
@@ -54,14 +60,7 @@ class Filters(NamedTuple):
             found["state"] = self.state
         if self.age:
             found["changed_after"] = time.time() - AGES[self.age]
-        if self.only in ("open", "asked"):
-            found["ended"] = False
-        if self.only == "ended":
-            found["ended"] = True
-        if self.only == "failed":
-            found["failed"] = True
-        if self.only == "asked":
-            found["asked"] = True
+        found.update(_WHICH.get(self.only, {}))
         return found
 
 
