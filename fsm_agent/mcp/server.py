@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -157,8 +156,10 @@ def serve(
         >>> server.name
         'sums'
     """
+    keeps = store is not None  # keeps runs that have ended; memory would grow without limit
+    kept = store if keeps else MemoryStore()
     agent: Agent[Any, str] = Agent(
-        ForcedCallModel(), functions=functions, name=name, limits=limits, hooks=hooks, store=store
+        ForcedCallModel(), functions=functions, name=name, limits=limits, hooks=hooks, store=kept
     )
     for item in agent.functions:
         for offered in item.functions if isinstance(item, Toolset) else (item,):
@@ -167,25 +168,26 @@ def serve(
     right = "a number of seconds above 0"
     require("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
     key = os.urandom(32) if signing_key is None else key_bytes(signing_key)
-    server = ToolServer(agent, key, answer_within_s, deps, instructions=instructions, version=version)
-    _ = server.official  # raises now if the package is missing
-    return server
+    agent._check_deps(deps)
+    try:
+        from fsm_agent.mcp.served_calls import official_server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        problem = f"an MCP server needs a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
+        raise ConfigError(problem) from error
+    about = {"instructions": instructions or None, "version": version}
+    return ToolServer(agent, official_server(agent, deps, key, answer_within_s, about, keeps=keeps))
 
 
 class ToolServer:
     """The server that `serve` returns.
 
-    Args:
-        agent: The agent that runs the tool calls.
-        key: The key that seals the states that clients keep.
-        answer_within_s: How long a state is valid, in seconds.
-        deps: The ``deps`` in the `Context` of functions; see `serve`.
-        instructions: Information about the server for the client's model.
-        version: The version of the server.
-
     Attributes:
         agent: The agent that runs the tool calls.  ``Worker([server.agent])`` continues calls that a process left
             unfinished.
+        official: The server object of the official package, for ``mcp.Client`` in tests or
+            ``streamable_http_app(auth=…)``.
 
     Examples:
         >>> @function
@@ -197,43 +199,13 @@ class ToolServer:
         'Starlette'
     """
 
-    def __init__(
-        self,
-        agent: Agent[Any, Any],
-        key: bytes,
-        answer_within_s: float = ANSWER_WITHIN_S,
-        deps: Any = None,
-        *,
-        instructions: str = "",
-        version: str = "",
-    ) -> None:
-        self._keeps = agent.store is not None  # keeps runs that have ended; memory would grow without limit
-        self.agent = agent if self._keeps else agent.changed(store=MemoryStore())
-        self._key, self._answer_within_s = key, answer_within_s
-        self.agent._check_deps(deps)
-        self._deps = deps
-        self._about = {"instructions": instructions or None, "version": version}
+    def __init__(self, agent: Agent[Any, Any], official: Server[Any]) -> None:
+        self.agent, self.official = agent, official
 
     @property
     def name(self) -> str:
         """The name of the server and of its agent."""
         return self.agent.name
-
-    @cached_property
-    def official(self) -> Server[Any]:
-        """The server object of the official package, for ``mcp.Client`` in tests or ``streamable_http_app(auth=…)``.
-
-        Raises:
-            ConfigError: If the package ``mcp`` is missing.
-        """
-        try:
-            from fsm_agent.mcp.served_calls import official_server
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
-                raise
-            problem = f"an MCP server needs a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
-            raise ConfigError(problem) from error
-        return official_server(self.agent, self._deps, self._key, self._answer_within_s, self._about, keeps=self._keeps)
 
     def run_stdio(self) -> None:
         """Serve one client over standard input and output, until it closes them."""
