@@ -96,12 +96,11 @@ def _tokens(usage: Usage) -> str:
 class TerminalHook:
     """A hook with the output of ``fsm-agent ask``: the answer on stdout, and steps and functions on stderr.
 
-    At the end it writes an overview to stderr.  Its own errors are logged and never raised.
+    Lines of nested agents begin with their path.  At the end it writes an overview to stderr: rounds, functions,
+    tokens and cost.  Its own errors are logged and never raised.
 
     Args:
         quiet: Show only the answer.
-        steps: Show steps and functions.  Lines of nested agents begin with their path.
-        overview: Show rounds, functions, tokens and cost.
 
     Examples:
         >>> Agent(Script("Hi."), hooks=[TerminalHook(quiet=True)]).call("Hello").output
@@ -109,9 +108,8 @@ class TerminalHook:
         'Hi.'
     """
 
-    def __init__(self, *, quiet: bool = False, steps: bool = True, overview: bool = True) -> None:
-        self._screen = Screen(quiet=quiet, steps=steps)
-        self._has_overview = overview
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._screen = Screen(quiet=quiet)
         self._driven = set[Where]()  # running calls
         self._unknown = _ShownCall(self, Where(""))
 
@@ -152,10 +150,9 @@ class _ShownCall:
                 self._output.finish(answer)
             else:
                 screen.tell(f"{whose}ended without an answer: {result.record.ending.reason}")
-            if self._hook._has_overview:
-                for line in overview(result):
-                    screen.tell(whose + line)
-                screen.pause()
+            for line in overview(result):
+                screen.tell(whose + line)
+            screen.pause()
         elif isinstance(event, Suspended):
             screen.tell(f"{whose}waits for {', '.join(event.keys)}")
             screen.pause()

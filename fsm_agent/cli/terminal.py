@@ -125,16 +125,14 @@ class Screen:
 
     Args:
         quiet: Write only results and errors.
-        steps: Write steps and functions to stderr.  On a terminal, where the live line shows the state, only steps that
-            went wrong are written.
         log_format: The format of the library's warnings.
     """
 
-    def __init__(self, *, quiet: bool = False, steps: bool = True, log_format: str = "%(message)s") -> None:
+    def __init__(self, *, quiet: bool = False, log_format: str = "%(message)s") -> None:
         self.out, self.err = _console(sys.stdout), _console(sys.stderr)
         self.quiet = quiet
         self.status = StatusLine()
-        self._steps, self._log_format = steps, log_format
+        self._log_format = log_format
         self._spinner = Spinner("dots")
         self._live: Live | None = None
         self._is_inside_line = False
@@ -280,15 +278,18 @@ class Screen:
                     _print(self.err, Text(part, style))
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event, and write the event.  Lines of nested calls begin with their path."""
+        """Update the progress from an event, and write the event.  Lines of nested calls begin with their path.
+
+        On a terminal, where the live line shows the state, only steps that went wrong are written.
+        """
         path = ""
         if isinstance(event, Inside):
             path, event = f"{one_line(event.path)}: ", event.event
         else:
             self.status.take(event)
-        if self._steps and isinstance(event, FunctionStarted | FunctionEnded):
+        if isinstance(event, FunctionStarted | FunctionEnded):
             self.tell(path + shown_function(event))
-        elif self._steps and isinstance(event, Stepped):
+        elif isinstance(event, Stepped):
             went_wrong = event.detail and event.to != State.FAILED  # an error reports that end
             if went_wrong or not self.err.is_terminal:
                 self.tell(path + shown_step(event))

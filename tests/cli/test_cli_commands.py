@@ -302,8 +302,9 @@ class TestTerminalHook:
         script = Script(
             [function_call("add", a=1, b=2), function_call("add", a=1, b="x")], function_call("add", a=3, b=4), "7"
         )
-        Agent(script, functions=[add], hooks=[TerminalHook(steps=False)]).call("Add.")
-        assert capsys.readouterr().err.splitlines()[:2] == ["2 rounds, 3 function calls", "  add 3 times, 1 failed"]
+        Agent(script, functions=[add], hooks=[TerminalHook()]).call("Add.")
+        told = capsys.readouterr().err.splitlines()
+        assert told[-3:-1] == ["2 rounds, 3 function calls", "  add 3 times, 1 failed"]
 
     def test_a_call_that_fails_has_its_overview_and_no_answer(self, capsys: pytest.CaptureFixture[str]):
         busy = Script(*[Overloaded("busy")] * 9)
