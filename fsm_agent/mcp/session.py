@@ -23,7 +23,7 @@ import anyio
 from pydantic import ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
-from fsm_agent._internal.system import at_fork
+from fsm_agent._internal.system import at_fork, making
 from fsm_agent._internal.text import plain
 from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
@@ -97,36 +97,30 @@ def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.
     return future
 
 
-class _Here:
-    """The background of this process, and objects that a fork inherited."""
-
-    def __init__(self, *inherited: object) -> None:
-        self.lock = threading.Lock()
-        self.background: Background | None = None
-        self.inherited = inherited  # kept alive, because destructors would close the parent's resources
-
-
-_here = _Here()
+_current: Background | None = None  # of this process
+_inherited: list[object] = []  # by a fork; kept, because destructors would close the parent's resources
 
 
 def background() -> Background:
     """Return the background of this process.  It is started on first use."""
-    with _here.lock:
-        if _here.background is None:
-            _here.background = Background()
-        return _here.background
+    global _current
+    with making:
+        if _current is None:
+            _current = Background()
+        return _current
 
 
 def is_mine(home: Background) -> bool:
     """Return whether ``home`` is the background of this process."""
-    return home is _here.background
+    return home is _current
 
 
 def _forget_parents_sessions() -> None:
-    global _here
-    if (inherited := _here.background) is not None:
-        atexit.unregister(inherited.end)
-    _here = _Here(_here, inherited)
+    global _current
+    if _current is not None:
+        atexit.unregister(_current.end)
+    _inherited.append(_current)
+    _current = None
 
 
 at_fork(after_in_child=_forget_parents_sessions)
