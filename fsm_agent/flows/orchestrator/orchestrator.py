@@ -188,12 +188,40 @@ class JobStates:
         return {state.name: state for state in vars(self).values() if isinstance(state, State)}
 
     def rows(self) -> list[Row[Job]]:
+        """Return the table."""
+        planning, executing, following = self.planning, self.executing, self.following
+        deciding, redesigning, asking, team = self.deciding, self.redesigning, self.asking, self._team
+        is_escalated = self._config.escalate
+        rests: list[Row[Job]] = []
+        if following is not executing:
+            rests = [
+                planning.done(following, when=Job.has_begun, do=Job.planned),
+                self.planning_simply.done(following, when=Job.has_begun, do=Job.planned),
+                following.elapsed(executing),
+            ]
         return [
-            *self._rows_of_rest(),
-            *self.rows_of_planning(self.executing),
-            *self._rows_of_steps(),
-            *self._rows_of_remedies(),
-            *self._rows_of_people(),
+            *rests,
+            *self.rows_of_planning(executing),
+            executing.done(asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
+            executing.done(asking if is_escalated else self.total_spent, when=Job.is_total_spent, do=Job.noted),
+            executing.done(following, when=Job.is_transient, do=Job.retried_at_once),
+            executing.done(deciding, when=Job.has_failed, do=Job.noted),
+            executing.done(self.completed, when=Job.is_last, do=Job.noted),
+            executing.done(following, do=Job.noted),
+            deciding.done(following, of=Remedy.RETRY, do=Job.retried),
+            deciding.done(redesigning, of=Remedy.TACTICAL),
+            deciding.done(planning, of=Remedy.FULL, do=Job.cleared),
+            deciding.done(following, of=Remedy.ANOTHER_AGENT, when=team.has_another, do=team.reassigned),
+            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=Job.cleared),
+            deciding.done(asking, of=Remedy.ASK),
+            deciding.failed(planning, do=Job.cleared),
+            redesigning.done(following, when=Job.fits, do=Job.redesigned),
+            redesigning.done(planning, do=Job.cleared),
+            redesigning.failed(planning, do=Job.cleared),
+            asking.done(self.completed, of=Supply, when=Job.is_last_supplied, do=Job.supplied),
+            asking.done(following, of=Supply, do=Job.supplied),
+            asking.done(following, of=self._possible, do=Job.imposed),
+            asking.done(self.given_up, of=GiveUp, do=Job.abandon),
         ]
 
     def rows_of_planning(self, planned: State[Job]) -> list[Row[Job]]:
@@ -203,51 +231,6 @@ class JobStates:
             self.planning.failed(self.planning_simply),
             self.planning_simply.done(planned, do=Job.planned),
             self.planning_simply.failed(self.unrecoverable),
-        ]
-
-    def _rows_of_rest(self) -> list[Row[Job]]:
-        if self.following is self.executing:
-            return []
-        return [
-            self.planning.done(self.following, when=Job.has_begun, do=Job.planned),
-            self.planning_simply.done(self.following, when=Job.has_begun, do=Job.planned),
-            self.following.elapsed(self.executing),
-        ]
-
-    def _rows_of_steps(self) -> list[Row[Job]]:
-        executing, is_escalated = self.executing, self._config.escalate
-        return [
-            executing.done(self.asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
-            executing.done(self.asking if is_escalated else self.total_spent, when=Job.is_total_spent, do=Job.noted),
-            executing.done(self.following, when=Job.is_transient, do=Job.retried_at_once),
-            executing.done(self.deciding, when=Job.has_failed, do=Job.noted),
-            executing.done(self.completed, when=Job.is_last, do=Job.noted),
-            executing.done(self.following, do=Job.noted),
-        ]
-
-    def _rows_of_remedies(self) -> list[Row[Job]]:
-        deciding, redesigning, planning = self.deciding, self.redesigning, self.planning
-        return [
-            deciding.done(self.following, of=Remedy.RETRY, do=Job.retried),
-            deciding.done(redesigning, of=Remedy.TACTICAL),
-            deciding.done(planning, of=Remedy.FULL, do=Job.cleared),
-            deciding.done(
-                self.following, of=Remedy.ANOTHER_AGENT, when=self._team.has_another, do=self._team.reassigned
-            ),
-            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=Job.cleared),
-            deciding.done(self.asking, of=Remedy.ASK),
-            deciding.failed(planning, do=Job.cleared),
-            redesigning.done(self.following, when=Job.fits, do=Job.redesigned),
-            redesigning.done(planning, do=Job.cleared),
-            redesigning.failed(planning, do=Job.cleared),
-        ]
-
-    def _rows_of_people(self) -> list[Row[Job]]:
-        return [
-            self.asking.done(self.completed, of=Supply, when=Job.is_last_supplied, do=Job.supplied),
-            self.asking.done(self.following, of=Supply, do=Job.supplied),
-            self.asking.done(self.following, of=self._possible, do=Job.imposed),
-            self.asking.done(self.given_up, of=GiveUp, do=Job.abandon),
         ]
 
 
