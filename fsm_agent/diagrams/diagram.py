@@ -26,7 +26,7 @@ from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import require
 
-Level: TypeAlias = Literal["overview", "triggers", "rows"]
+Level: TypeAlias = Literal["overview", "rows"]
 
 _N = TypeVar("_N", Node, Box)
 
@@ -66,7 +66,7 @@ def level_for(level: Level | None, rows: int) -> Level:
     Raises:
         UsageError: If the level is unknown.
     """
-    require("level", level, level is None or level in get_args(Level), "'overview', 'triggers', 'rows' or None")
+    require("level", level, level is None or level in get_args(Level), "'overview', 'rows' or None")
     return level or ("overview" if rows >= MANY_ROWS else "rows")
 
 
@@ -85,10 +85,9 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
     """Return the arrows of a diagram, as pairs of source and target, and the lines on each.
 
     - ``rows``: every row.  A row that all states share is one arrow from `ANY`.
-    - ``triggers``: every row, without its guard.
-    - ``overview``: like ``triggers``, but without arrows from a state to itself, and with only the two commonest
-      triggers of an arrow.  A row that leads from most states to an end is one arrow from `ANY`.  If that end is a
-      failure, all rows to it join this arrow.
+    - ``overview``: every row, but without guards and without arrows from a state to itself, and with only the two
+      commonest triggers of an arrow.  A row that leads from most states to an end is one arrow from `ANY`.  If that end
+      is a failure, all rows to it join this arrow.
 
     Args:
         ways: The table.
@@ -218,9 +217,8 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
     Args:
         rows: The table.
         level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits.
-            ``"triggers"`` shows one arrow for each pair of states, with all its triggers.  ``"rows"`` also shows
-            guards, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no earlier row is.  The default is
-            ``"rows"`` for tables with fewer than 30 rows, and otherwise ``"overview"``.
+            ``"rows"`` shows every row, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no earlier row
+            is.  The default is ``"rows"`` for tables with fewer than 30 rows, and otherwise ``"overview"``.
         title: The title above the diagram.
 
     Raises:
@@ -233,16 +231,13 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
         True
     """
     ways = _ways(rows)
-    level = level_for(level, len(ways))
-    nodes = [_node(state) for state in State]
-    if level != "overview":
-        edges = [_edge(*arrow, lines) for arrow, lines in lines_of(ways, level, _CALL_ENDS).items()]
-        nodes += _any_state(edges)
-        return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(_LEGEND,))
-    nodes = [replace(node, note=_ABOUT.get(node.id, ())) for node in nodes]
-    edges = _overview(ways)
-    nodes += _any_state(edges)
-    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(_LEGEND,), direction="right")
+    is_overview = level_for(level, len(ways)) == "overview"
+    rows_of = lines_of(ways, "rows", _CALL_ENDS)
+    edges = _overview(ways) if is_overview else [_edge(*arrow, lines) for arrow, lines in rows_of.items()]
+    about = _ABOUT if is_overview else {}
+    nodes = (*[replace(_node(state), note=about.get(state, ())) for state in State], *_any_state(edges))
+    direction: Literal["down", "right"] = "right" if is_overview else "down"
+    return Diagram(title=title, nodes=nodes, edges=tuple(edges), caption=(_LEGEND,), direction=direction)
 
 
 def _overview(ways: Sequence[Way]) -> list[Edge]:
@@ -256,9 +251,7 @@ def _overview(ways: Sequence[Way]) -> list[Edge]:
     return [replace(_edge(*arrow, found), weight=20 if arrow in _SPINE else 1) for arrow, found in lines.items()]
 
 
-def trace_diagram(
-    trace: Sequence[Stepped], *, title: str = "A run of an agent call", level: Level = "overview"
-) -> Diagram:
+def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent call") -> Diagram:
     """Return a diagram of one run, drawn on the machine.
 
     Each arrow that the run took shows the numbers of its steps: ``2, 4 functions_asked`` means the second and the
@@ -269,10 +262,9 @@ def trace_diagram(
     Args:
         trace: The steps in order.  The steps of several consecutive runs are added up.
         title: The title above the diagram.
-        level: How much of the machine to draw, as for `call_diagram`.  With ``"rows"``, steps also show their guards.
 
     Raises:
-        UsageError: If the trace does not belong to an agent call, or the level is unknown.
+        UsageError: If the trace does not belong to an agent call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -284,7 +276,7 @@ def trace_diagram(
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
         what = f"expected the steps of an agent call, got one from Seeded to {trace[0].to!r}"
         raise UsageError(f"the trace: {what}; call run_diagram(result.run) for the run of a flow")
-    whole = call_diagram(level=level, title=title)
+    whole = call_diagram(level="overview", title=title)
     lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
     stays = stays_in(trace, lambda step: step.source != step.to or (step.source, step.trigger) not in lingering)
     if not trace:
@@ -293,7 +285,7 @@ def trace_diagram(
     nodes = [replace(node, note=()) for node in whole.nodes]
     nodes += [_node(name) for name in stays if name not in _STATES]
     whole = replace(whole, nodes=tuple(nodes), caption=_summary(trace, current, stays))
-    return with_run(whole, trace, stays, {current}, _label_of_step if level == "rows" else _trigger_of, _edge)
+    return with_run(whole, trace, stays, {current}, _trigger_of, _edge)
 
 
 def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:

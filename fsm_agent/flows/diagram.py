@@ -70,7 +70,7 @@ def flow_diagram(
     Args:
         flow: The flow.
         level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and
-            ``[else]`` for a row after guarded rows.  ``"triggers"`` leaves out the guards.  ``"overview"`` shows the
+            ``[else]`` for a row after guarded rows.  ``"overview"`` leaves out the guards, and shows the
             two most common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that
             most states share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
         depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.
