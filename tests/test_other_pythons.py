@@ -22,9 +22,9 @@ HEART = (
     *("_internal", "messages", "functions", "call", "runtime", "flows"),
     "store/sql/test_sqlite.py",
 )
-# What takes the same code again: by the real clock, in greater numbers, or in other words.
+# What takes the same code again, in greater numbers or in other words.
 LEFT_OUT = (
-    *("test_real_clock.py", "test_flow_costs.py", "test_flow_coverage.py", "test_random_forks.py", "test_recipes.py"),
+    *("test_flow_costs.py", "test_flow_coverage.py", "test_random_forks.py", "test_recipes.py"),
     *("test_orchestrator_*.py", "ports/test_*.py"),
 )
 EXTRAS = "cli,mcp,yaml,prices"

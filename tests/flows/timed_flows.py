@@ -14,7 +14,7 @@ import pytest
 from fsm_agent import Agent, Limits
 from fsm_agent.call import Request
 from fsm_agent.flows import Flow, ask, end
-from fsm_agent.messages import Done, Reply
+from fsm_agent.messages import Reply
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script
 
@@ -113,26 +113,3 @@ def flow_of(*states: Any, name: str = "timed", environment: Any = REAL, **option
         events += ["elapsed"] * state.is_timed
         rows += [getattr(state, event)(following, do=noted(f"{state.name} {event}")) for event in events]
     return Flow(name, Log, start=states[0], rows=rows, environment=environment, **options)
-
-
-def by_call(flow: Flow[Log]) -> Any:
-    return flow.call(Log())
-
-
-def by_acall(flow: Flow[Log]) -> Any:
-    return asyncio.run(flow.acall(Log()))
-
-
-def by_stream(flow: Flow[Log]) -> Any:
-    (done,) = [event for event in flow.stream(Log()) if isinstance(event, Done)]
-    return done.result
-
-
-def by_astream(flow: Flow[Log]) -> Any:
-    async def main() -> Any:
-        return [event async for event in flow.astream(Log())][-1]
-
-    return asyncio.run(main()).result
-
-
-DRIVERS = [by_call, by_acall, by_stream, by_astream]
