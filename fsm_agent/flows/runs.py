@@ -1,4 +1,4 @@
-"""The runs of a flow or an orchestrator in its store."""
+"""The runs of a flow or an orchestrator in its store, and the answers to their questions."""
 
 from __future__ import annotations
 
