@@ -149,91 +149,6 @@ def step_flow(
     return Flow("step", StepWork, start=preparing, rows=rows), reviewing
 
 
-class JobStates:
-    """The states of an orchestrator, and the rows between them."""
-
-    def __init__(
-        self,
-        team: Team,
-        requests: Requests,
-        planner: Agent[Any, Any],
-        step: Flow[StepWork],
-        config: OrchestratorConfig,
-    ) -> None:
-        self._team, self._config = team, config
-        check = pydantic.AfterValidator(partial(team.checked, config=config))
-        possible: Any = Annotated[Strategy, check]
-        possible_steps: Any = Annotated[NewSteps, check]
-        self._possible = possible
-        self.planning: CallState[Job, Strategy] = ask(planner, possible, name="planning")(requests.planning)
-        self.planning_simply: CallState[Job, Strategy] = ask(planner, possible, name="planning_simply")(
-            requests.planning_simply
-        )
-        one = subflow("step", step, lambda w: w)
-        self.executing: EachState[Job, Any] = each("executing", one, team.wave, parallel=config.parallel)
-        rests = config.min_step_interval_s > 0
-        self.following: LiveState[Job, Any] = pause("resting", config.min_step_interval_s) if rests else self.executing
-        self.deciding = ask(planner, Remedy, name="deciding")(requests.deciding)
-        self.redesigning: CallState[Job, NewSteps] = ask(planner, possible_steps, name="redesigning")(
-            requests.redesigning
-        )
-        self.asking: WaitState[Job, Supply | Strategy | GiveUp] = wait(Supply, possible, GiveUp, name="asking")(_asked)
-        self.completed = end("completed")
-        self.step_spent, self.total_spent = end("step_spent", failed=STEP_SPENT), end("total_spent", failed=TOTAL_SPENT)
-        self.unrecoverable = end("unrecoverable", failed="no strategy could be made")
-        self.given_up = end("given_up", failed="a person ended it")
-
-    @property
-    def by_name(self) -> dict[str, State[Any]]:
-        return {state.name: state for state in vars(self).values() if isinstance(state, State)}
-
-    def rows(self) -> list[Row[Job]]:
-        """Return the table."""
-        planning, executing, following = self.planning, self.executing, self.following
-        deciding, redesigning, asking, team = self.deciding, self.redesigning, self.asking, self._team
-        is_escalated = self._config.escalate
-        rests: list[Row[Job]] = []
-        if following is not executing:
-            rests = [
-                planning.done(following, when=Job.has_begun, do=Job.planned),
-                self.planning_simply.done(following, when=Job.has_begun, do=Job.planned),
-                following.elapsed(executing),
-            ]
-        return [
-            *rests,
-            *self.rows_of_planning(executing),
-            executing.done(asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
-            executing.done(asking if is_escalated else self.total_spent, when=Job.is_total_spent, do=Job.noted),
-            executing.done(following, when=Job.is_transient, do=Job.retried_at_once),
-            executing.done(deciding, when=Job.has_failed, do=Job.noted),
-            executing.done(self.completed, when=Job.is_last, do=Job.noted),
-            executing.done(following, do=Job.noted),
-            deciding.done(following, of=Remedy.RETRY, do=Job.retried),
-            deciding.done(redesigning, of=Remedy.TACTICAL),
-            deciding.done(planning, of=Remedy.FULL, do=Job.cleared),
-            deciding.done(following, of=Remedy.ANOTHER_AGENT, when=team.has_another, do=team.reassigned),
-            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=Job.cleared),
-            deciding.done(asking, of=Remedy.ASK),
-            deciding.failed(planning, do=Job.cleared),
-            redesigning.done(following, when=Job.fits, do=Job.redesigned),
-            redesigning.done(planning, do=Job.cleared),
-            redesigning.failed(planning, do=Job.cleared),
-            asking.done(self.completed, of=Supply, when=Job.is_last_supplied, do=Job.supplied),
-            asking.done(following, of=Supply, do=Job.supplied),
-            asking.done(following, of=self._possible, do=Job.imposed),
-            asking.done(self.given_up, of=GiveUp, do=Job.abandon),
-        ]
-
-    def rows_of_planning(self, planned: State[Job]) -> list[Row[Job]]:
-        """Return the rows that lead to a strategy."""
-        return [
-            self.planning.done(planned, do=Job.planned),
-            self.planning.failed(self.planning_simply),
-            self.planning_simply.done(planned, do=Job.planned),
-            self.planning_simply.failed(self.unrecoverable),
-        ]
-
-
 def _asked(j: Job) -> str:
     return "; ".join(filter(None, [f"The step {j.failed!r} failed: {j.error}", j.spent]))
 
@@ -331,18 +246,14 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=templates[VALIDATOR])
         requests = Requests(templates, self.blueprint, self.team)
         self._step, self.reviewing = step_flow(self.team, requests, self.planner, self.validator, self.config)
-        states = JobStates(self.team, requests, self.planner, self._step, self.config)
-        self._states, self._rows = states, tuple[Row[Job], ...]()
-        self.planning, self.planning_simply, self.executing = states.planning, states.planning_simply, states.executing
-        self.deciding, self.redesigning, self.asking = states.deciding, states.redesigning, states.asking
-        self.completed, self.given_up, self.unrecoverable = states.completed, states.given_up, states.unrecoverable
-        self.step_spent, self.total_spent = states.step_spent, states.total_spent
+        self._rows = tuple[Row[Job], ...]()
+        self._make_states(requests)
         self.flow: Flow[Job] = TeamFlow(
             name,
             Job,
             team=self.team,
             start=self.planning if strategy is None else self.executing,
-            rows=states.rows(),
+            rows=self._own_rows(),
             limits=FlowLimits(steps=STEPS, deadline_s=self.config.deadline_s),
             store=store,
             approve=approve,
@@ -350,6 +261,75 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
             hooks=hooks,
             environment={} if environment is None else environment,
         )
+
+    def _make_states(self, requests: Requests) -> None:
+        config = self.config
+        check = pydantic.AfterValidator(partial(self.team.checked, config=config))
+        possible: Any = Annotated[Strategy, check]
+        possible_steps: Any = Annotated[NewSteps, check]
+        self._possible = possible
+        self.planning: CallState[Job, Strategy] = ask(self.planner, possible, name="planning")(requests.planning)
+        self.planning_simply: CallState[Job, Strategy] = ask(self.planner, possible, name="planning_simply")(
+            requests.planning_simply
+        )
+        one = subflow("step", self._step, lambda w: w)
+        self.executing: EachState[Job, Any] = each("executing", one, self.team.wave, parallel=config.parallel)
+        rests = config.min_step_interval_s > 0
+        self._following: LiveState[Job, Any] = pause("resting", config.min_step_interval_s) if rests else self.executing
+        self.deciding = ask(self.planner, Remedy, name="deciding")(requests.deciding)
+        self.redesigning: CallState[Job, NewSteps] = ask(self.planner, possible_steps, name="redesigning")(
+            requests.redesigning
+        )
+        self.asking: WaitState[Job, Supply | Strategy | GiveUp] = wait(Supply, possible, GiveUp, name="asking")(_asked)
+        self.completed = end("completed")
+        self.step_spent, self.total_spent = end("step_spent", failed=STEP_SPENT), end("total_spent", failed=TOTAL_SPENT)
+        self.unrecoverable = end("unrecoverable", failed="no strategy could be made")
+        self.given_up = end("given_up", failed="a person ended it")
+
+    def _own_rows(self) -> list[Row[Job]]:
+        planning, executing, following = self.planning, self.executing, self._following
+        deciding, redesigning, asking, team = self.deciding, self.redesigning, self.asking, self.team
+        is_escalated = self.config.escalate
+        rests: list[Row[Job]] = []
+        if following is not executing:
+            rests = [
+                planning.done(following, when=Job.has_begun, do=Job.planned),
+                self.planning_simply.done(following, when=Job.has_begun, do=Job.planned),
+                following.elapsed(executing),
+            ]
+        return [
+            *rests,
+            *self._rows_of_planning(executing),
+            executing.done(asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
+            executing.done(asking if is_escalated else self.total_spent, when=Job.is_total_spent, do=Job.noted),
+            executing.done(following, when=Job.is_transient, do=Job.retried_at_once),
+            executing.done(deciding, when=Job.has_failed, do=Job.noted),
+            executing.done(self.completed, when=Job.is_last, do=Job.noted),
+            executing.done(following, do=Job.noted),
+            deciding.done(following, of=Remedy.RETRY, do=Job.retried),
+            deciding.done(redesigning, of=Remedy.TACTICAL),
+            deciding.done(planning, of=Remedy.FULL, do=Job.cleared),
+            deciding.done(following, of=Remedy.ANOTHER_AGENT, when=team.has_another, do=team.reassigned),
+            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=Job.cleared),
+            deciding.done(asking, of=Remedy.ASK),
+            deciding.failed(planning, do=Job.cleared),
+            redesigning.done(following, when=Job.fits, do=Job.redesigned),
+            redesigning.done(planning, do=Job.cleared),
+            redesigning.failed(planning, do=Job.cleared),
+            asking.done(self.completed, of=Supply, when=Job.is_last_supplied, do=Job.supplied),
+            asking.done(following, of=Supply, do=Job.supplied),
+            asking.done(following, of=self._possible, do=Job.imposed),
+            asking.done(self.given_up, of=GiveUp, do=Job.abandon),
+        ]
+
+    def _rows_of_planning(self, planned: State[Job]) -> list[Row[Job]]:
+        """Return the rows that lead to a strategy."""
+        return [
+            self.planning.done(planned, do=Job.planned),
+            self.planning.failed(self.planning_simply),
+            self.planning_simply.done(planned, do=Job.planned),
+            self.planning_simply.failed(self.unrecoverable),
+        ]
 
     def __repr__(self) -> str:
         return f"Orchestrator({self.team})"
@@ -364,7 +344,11 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         made = type(self)(**{**self._arguments, **arguments})
         if not self._rows:
             return made
-        states = {state: made._states.by_name.get(name, state) for name, state in self._states.by_name.items()}
+        states = {
+            state: getattr(made, name, state)
+            for name, state in vars(self).items()
+            if name[0] != "_" and isinstance(state, State)
+        }
         rows = [copy(row) for row in self._rows]
         for row in rows:
             row.source, row.to = states.get(row.source, row.source), states.get(row.to, row.to)
@@ -399,7 +383,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         Raises:
             FlowError: If no strategy could be made.
         """
-        rows = self._states.rows_of_planning(end("planned"))
+        rows = self._rows_of_planning(end("planned"))
         preview = Flow("planning", Job, start=self.planning, rows=rows, environment=self.flow.environment)
         try:
             made: Job = preview.call(self.job(task)).output
