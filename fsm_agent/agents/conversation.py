@@ -24,8 +24,8 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.errors import RunUnknown
-from fsm_agent.store.resuming import Claimed, ProcessFactory
 from fsm_agent.store.store import Head, Run
 from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
 from fsm_agent.validation import require

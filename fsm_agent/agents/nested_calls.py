@@ -23,8 +23,7 @@ from fsm_agent.runtime.environment import Environment, SystemClock
 from fsm_agent.runtime.portal import Aborted
 from fsm_agent.runtime.run_function import InnerCalls, is_in_doubt
 from fsm_agent.store import errors
-from fsm_agent.store.claiming import aclaim
-from fsm_agent.store.resuming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
 
 BUSY_S = 0.1  # between two attempts to claim a run that another process drives

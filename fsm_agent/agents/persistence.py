@@ -22,8 +22,7 @@ from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
-from fsm_agent.store.claiming import give_back
-from fsm_agent.store.resuming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory, give_back
 from fsm_agent.validation import plain_json, require
 
 READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # for rebuilding a stored run

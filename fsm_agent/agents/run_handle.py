@@ -18,10 +18,10 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.store import checks as answer_checks
+from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, replay_run, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
-from fsm_agent.store.resuming import STUCK_STATE, ProcessFactory, replay_run, stuck_problem
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.validation import invalid, require
 

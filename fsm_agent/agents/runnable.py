@@ -29,8 +29,7 @@ from fsm_agent.runtime import drivers
 from fsm_agent.runtime.drivers import AsyncDriver
 from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls
-from fsm_agent.store.claiming import aclaim
-from fsm_agent.store.resuming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import require, safe_repr
 

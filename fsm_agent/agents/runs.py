@@ -34,9 +34,8 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
-from fsm_agent.store.claiming import aclaim
+from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
-from fsm_agent.store.resuming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.validation import safe_repr
 

@@ -50,7 +50,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.runtime.environment import Approve, Client
 from fsm_agent.runtime.run_function import InnerCalls
-from fsm_agent.store.resuming import ProcessFactory
+from fsm_agent.store.claiming import ProcessFactory
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):

@@ -61,7 +61,7 @@ from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
-from fsm_agent.store.resuming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.validation import require
 
 P = ParamSpec("P")

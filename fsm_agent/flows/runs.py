@@ -28,8 +28,7 @@ from fsm_agent.flows.table import NOTES
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client
-from fsm_agent.store.claiming import aclaim
-from fsm_agent.store.resuming import ProcessFactory
+from fsm_agent.store.claiming import ProcessFactory, aclaim
 from fsm_agent.validation import require, safe_repr
 
 SHOWN_STEPS = 10  # how many steps an error lists

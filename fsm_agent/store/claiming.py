@@ -1,7 +1,11 @@
-"""Claims runs.
+"""Claims runs, makes their processes, and gives back runs that cannot be driven.
 
 Only the holder of a run's lease drives it.  `Claims.begin` claims a new run, `Claims.resume` a run by name, and
-`Claims.claim_due` the next due run for a worker.  `fsm_agent.store.resuming` makes the processes of claimed runs.
+`Claims.claim_due` the next due run for a worker.
+
+`replay_run` makes the process of a run from its journal.  `Claims.load_claimed` refuses a run that the code as it is
+now cannot continue: the run is given back with a question about it.  The `ProcessFactory` of an agent makes a process
+from a header.
 """
 
 from __future__ import annotations
@@ -17,34 +21,96 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import cache, partial
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.system import at_fork
-from fsm_agent.call.journal import Chain, Journal, PastJournal, header_of, with_traceparent
+from fsm_agent.call.header import earlier_messages, request_differences
+from fsm_agent.call.journal import Chain, Header, Journal, KeyMissing, PastJournal, header_of, with_traceparent
+from fsm_agent.call.outcomes import Cancelled, Outcome
 from fsm_agent.call.process import Process
-from fsm_agent.errors import UsageError
+from fsm_agent.call.replaying import replay
+from fsm_agent.call.snapshots import loses, lost_approval, missing_function
+from fsm_agent.errors import JournalError, ReplayError, SnapshotError, UsageError
+from fsm_agent.messages.events import Question
+from fsm_agent.messages.message import Message
 from fsm_agent.runtime import probes
-from fsm_agent.runtime.environment import random_id
+from fsm_agent.runtime.environment import Clock, SystemClock, lasting, random_id
 from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
-from fsm_agent.store.journals import title_of
-from fsm_agent.store.resuming import Claimed, ProcessFactory, Resumer, replay_run
-from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Start
-from fsm_agent.store.turns import head_before
+from fsm_agent.store.journals import Journals, title_of
+from fsm_agent.store.listing import STUCK
+from fsm_agent.store.recorder import Posted, StoreRecorder
+from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Run, Signal, Start, Suspension
+from fsm_agent.store.turns import head_before, messages_before
 
+MAX_TRIES = 5  # claims in a row without a new entry before the run is stuck
+MAX_PROBLEM_CHARS = 2000  # longest exception text in the question about a stuck run
+STUCK_STATE = "Stuck"  # the state of a stuck run
 BEHIND_S = 1.0  # a clock that lags the store's by less than this counts as right
 _holders = count(1)
 
+OnChange: TypeAlias = Literal["report", "rest", "stop"]
+
+
+class Stuck(Value, frozen=True):
+    """The subject of the question about a stuck run."""
+
+    problem: str
+    fingerprint: str = ""  # of the code that could not drive the run; empty: unknown
+
+
+class ProcessFactory(NamedTuple):
+    """How an agent makes and saves its processes."""
+
+    agent: str  # the name of the agent
+    # Takes a header, the document from `save` or None, and the messages of earlier turns if there are any.
+    make: Callable[..., Any]
+    save: Callable[[Any], str]
+    new_id: Callable[[], str]  # returns a name for a run without one
+    # Returns the arguments that differ between two headers, as words for an error.  A change of code is ignored.
+    differences: Callable[[Header, Header], Sequence[str]] = request_differences
+    clock: Clock = SystemClock()  # the drivers' clock, if the store does not outlive them; see `Claims.clock_of`
+    check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
+    # Takes a process, all entries of its journal and the name of a step.  Returns the number of the entry that led to
+    # the step.  None: steps have no names.
+    entry_of: Callable[[Any, Sequence[str], str], int] | None = None
+
+    def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
+        """Return the process of a run, from its snapshot or, without one, from its beginning."""
+        if header.agent != self.agent:
+            raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
+        try:
+            return self.make(header, document, *turns)
+        except SnapshotError as error:
+            raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
+
+
+Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
 Taken = TypeVar("Taken", bound=Claimed | None)
 
 
-class Claims(Resumer):
-    """Claims runs, and makes their processes.
+class Claims:
+    """Claims runs, makes their processes, and gives back runs that cannot be driven.
 
     See `Runs` for the arguments.
     """
 
     _is_behind = False  # whether this machine's clock is, as the last claim has shown
+
+    def __init__(
+        self,
+        journals: Journals,
+        *,
+        redact: Callable[[Outcome], Outcome] | None,
+        lease_s: float,
+        patience_s: float | None,
+    ) -> None:
+        self.journals = journals
+        self.store = journals.store
+        self.redact = redact
+        self.lease_s = lease_s
+        self.patience_s = patience_s
 
     def begin(self, process: Process, factory: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names, and create it if it is new.
@@ -69,21 +135,17 @@ class Claims(Resumer):
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_of(process, factory.agent))
         create = None
-        lease: Lease | None
         if self._is_created_later(journal, factory):
             head = _head_before(journal)
             journal.run = next(new_names(factory, head))
-            create = partial(self._create_with, journal, factory.agent, head)
+            create = partial(self.create_claimed, journal.run, journal.header, factory.agent, head)
             now_s = self.clock_of(factory).now()
-            lease = Lease(
-                journal.run, factory.agent, "", FIRST_FENCE, now_s, now_s, 0, 1
-            )  # until the store gives another
-        elif journal.run:
-            lease = self._create_named(journal, factory)
-        else:
-            lease = self._create_unnamed(journal, factory)
-        if lease is None:
+            # until the store gives another
+            lease = Lease(journal.run, factory.agent, "", FIRST_FENCE, now_s, now_s, 0, 1)
+        elif not isinstance(made := self._create(journal, factory, holder=holder_name(), for_s=self.lease_s), Lease):
             return self.resume(journal.run, factory)
+        else:
+            lease = made
         journal.chain = Chain(journal.header, self.journals.key)
         return process, self._make_recorder(lease, process, factory, create=create)
 
@@ -97,11 +159,6 @@ class Claims(Resumer):
         """Return whether the first write creates the run: it is new, and its random name cannot be taken."""
         return not journal.run and journal.chain is None and factory.new_id is random_id
 
-    def _create_with(self, journal: Journal, agent: str, head: Head | None, lines: Sequence[str]) -> Lease:
-        lease = self.create_claimed(journal.run, journal.header, agent, head, lines)
-        assert lease is not None  # its name is random
-        return lease
-
     def submit(self, process: Process, factory: ProcessFactory, start: Start) -> str:
         """Create the run of a process for a worker to drive, and return its name.
 
@@ -112,24 +169,24 @@ class Claims(Resumer):
         self.clock_of(factory)
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_here())
-        head = _head_before(journal)
-        name, is_named = journal.run, bool(journal.run)
-        for run in [name] if is_named else new_names(factory, head):
+        self._create(journal, factory, start=start)
+        return journal.run
+
+    def _create(self, journal: Journal, factory: ProcessFactory, **options: Any) -> Lease | bool:
+        """Create the run of a journal, under its name or a new one.  Return False if it exists with this header."""
+        head, is_named = _head_before(journal), bool(journal.run)
+        how = {"agent": factory.agent, "title": title_of(journal.header), "follows": head, **options}
+        for name in [journal.run] if is_named else new_names(factory, head):
+            journal.run = name
             try:
-                is_new = self.store.create(
-                    *(run, journal.header),
-                    agent=factory.agent,
-                    title=title_of(journal.header),
-                    follows=head,
-                    start=start,
-                )
+                made = self.store.create(name, journal.header, **how)
             except RunExists:
-                if not is_named:
-                    continue
-                self._check_same(run, journal.header, factory)
-                return run
-            if is_new or is_named:
-                return run
+                if is_named:
+                    self._check_same(name, journal.header, factory)
+                    return False
+            else:
+                if made or is_named:
+                    return made
         raise AssertionError("there is always another name")
 
     def create_claimed(
@@ -148,27 +205,11 @@ class Claims(Resumer):
         assert lease is not True
         return lease or None
 
-    def _create_named(self, journal: Journal, factory: ProcessFactory) -> Lease | None:
-        try:
-            return self.create_claimed(journal.run, journal.header, factory.agent, _head_before(journal))
-        except RunExists:
-            self._check_same(journal.run, journal.header, factory)
-            return None
-
     def _check_same(self, run: str, header: str, factory: ProcessFactory) -> None:
         """Refuse a run that was begun with other arguments.  A change of code alone is no difference."""
         there = header_of(self.store.load(run, after=None).header)
         if differs := factory.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None
-
-    def _create_unnamed(self, journal: Journal, factory: ProcessFactory) -> Lease:
-        head = _head_before(journal)
-        for journal.run in new_names(factory, head):
-            with suppress(RunExists):
-                lease = self.create_claimed(journal.run, journal.header, factory.agent, head)
-                if lease is not None:
-                    return lease
-        raise AssertionError("there is always another name")
 
     def _reclaim(self, process: Process, chain: Chain, factory: ProcessFactory) -> Claimed:
         """Claim the run of a process that was driven before.  Refuse a process that is behind its run."""
@@ -211,6 +252,153 @@ class Claims(Resumer):
         if lease is not None:
             self._is_behind = lease.since_s > time.time() + BEHIND_S
         return lease
+
+    def load_claimed(self, lease: Lease, factory: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
+        """Make the process and the recorder of a claimed run.
+
+        If that fails, the run is given back with a question, and is not due until it is answered.
+
+        Args:
+            lease: The lease.
+            factory: How the process is made.
+            on_change: What a worker does if the code has changed since the run last rested.  "report" continues.
+                "rest" raises `ReplayError`.  "stop" gives back a run that fails, unchanged.  None if a person resumes
+                the run.
+        """
+        loaded = self.store.load(lease.run, after=None)
+        answers = [signal for signal in loaded.signals if signal.key == STUCK]
+        # The order of these checks matters.  Nobody is asked about a run that has ended, so that check comes first.
+        # The last three find why a process that could be made is not driven, and the question tells only one reason.
+        # Dead drivers come before code that lacks something: a driver that noticed the latter would have asked instead
+        # of dying.  A lost approval comes before the change that explains it.
+        try:
+            if loaded.run.is_ended:
+                self.give_back(lease, loaded)
+                return replay_run(self.journals, loaded, factory), None
+            process = replay_run(self.journals, loaded, factory)
+            if lease.tries > MAX_TRIES and not answers:
+                raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
+            problem = _find_lost_approval(process, loaded.signals)
+            if problem is None and on_change is not None and not answers:
+                problem = missing_function(process) or self._find_change(process, loaded, on_change)
+            if problem is not None:
+                raise ReplayError(problem)
+        except BaseException as error:
+            if on_change == "stop" and is_of_code(error):
+                self.give_back(lease, loaded, counts=False)
+            else:
+                self._fail(lease, loaded, error, answers, factory)
+            raise
+        others = [signal for signal in loaded.signals if signal.key != STUCK]
+        cancellations = [found for signal in answers if (found := _read_cancellation(signal)) is not None]
+        changed_to = process.fingerprint if process.fingerprint != header_of(loaded.header).fingerprint else ""
+        signals = [*cancellations, *others]
+        recorder = self._make_recorder(lease, process, factory, signals, changed_to, loaded.run.waits)
+        recorder.mark_used({signal.id for signal in answers}.difference([signal.id for signal in cancellations]))
+        return process, recorder
+
+    def _fail(
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], factory: ProcessFactory
+    ) -> None:
+        is_cancelled = any(map(_read_cancellation, answers))
+        if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
+            # The fault may lie with this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
+            # may succeed, so the run is not stuck yet.
+            self.give_back(lease, loaded)
+        else:
+            stuck = Stuck(str(error), self.fingerprint(loaded.header, factory))
+            self._give_up(lease, loaded.run.waits, stuck, answers)
+
+    def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
+        """Describe how the code has changed since the run last rested.  Return None if no change is known."""
+        if on_change == "report":
+            return None
+        saved = self.journals.read_snapshot(loaded)
+        before = (saved and saved.fingerprint) or header_of(loaded.header).fingerprint
+        if before in ("", process.fingerprint):
+            return None
+        return (
+            f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
+            f" {process.fingerprint!r} now; answer RunAgain() to continue with the code as it is now"
+        )
+
+    def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
+        """Give back a run unchanged.  It is due at once, unless it has ended.
+
+        Args:
+            lease: The lease.
+            loaded: The run.
+            counts: Whether the claim counts as a try.  After too many tries, the run is stuck.
+        """
+        run = loaded.run
+        due_s = 0.0 if counts else max(lease.since_s, 1.0)  # any due time except 0.0 resets the tries
+        rest = Suspension(state=run.state, due_s=due_s, questions=run.waits)
+        if run.is_ended:
+            rest = Suspension(state=run.state, is_ended=True, is_failed=run.is_failed)
+        self.store.append(lease, lease.n, (), rest)
+
+    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, factory: ProcessFactory) -> None:
+        """Give back a run after too many drivers have failed, with a question that quotes the last error."""
+        problem = (
+            f"{lease.tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
+        )
+        stuck = Stuck(problem, self.fingerprint(loaded.header, factory))
+        self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
+
+    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
+        """Give back a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
+
+        Other signals stay in the store and do not make the run due.
+        """
+        took = [signal.id for signal in answers]
+        is_ended = any(map(_read_cancellation, answers))
+        question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
+        asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
+        if took:  # in a separate append, since a question with an unread answer cannot be asked again
+            self.store.append(lease, lease.n, (), None, took=took)
+        rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, wakes_on=STUCK)
+        self.store.append(lease, lease.n, (), rest)
+
+    def fingerprint(self, header: str, factory: ProcessFactory) -> str:
+        """Return the fingerprint of the code that would drive a run, or an empty string if the code cannot do so."""
+        with suppress(Exception):
+            fingerprint: str = factory.process_of(header_of(header), None).fingerprint
+            return fingerprint
+        return ""
+
+    def _make_recorder(
+        self,
+        lease: Lease,
+        process: Process,
+        factory: ProcessFactory,
+        signals: Sequence[Signal] = (),
+        changed_to: str = "",
+        waits: Sequence[Question] = (),
+        create: Callable[[Sequence[str]], Lease | None] | None = None,
+    ) -> StoreRecorder:
+        return StoreRecorder(
+            self.store,
+            lease,
+            process,
+            save=factory.save,
+            signals=signals,
+            lease_s=self.lease_s,
+            patience_s=self.patience_s,
+            redact=self.redact,
+            signing_key=self.journals.key,
+            fingerprint=changed_to,
+            ahead_s=lease.since_s - self.clock_of(factory).now(),
+            waits=waits,
+            create=create,
+        )
+
+    def clock_of(self, factory: ProcessFactory) -> Clock:
+        """Return the clock for a run: the drivers' clock, but not a test's clock if the run outlives the OS process.
+
+        Raises:
+            UsageError: If a test requires its own clock for this run.
+        """
+        return lasting(factory.clock) if checks.keeps_real_time(self.store) else factory.clock
 
 
 def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
@@ -289,3 +477,76 @@ def give_back(claimed: Claimed) -> None:
         recorder.finish(is_stopped=True)
         while recorder.is_behind:
             recorder.write()
+
+
+def replay_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> Any:
+    """Return the process of a run, with a journal that can be continued."""
+    journals.check_key(loaded)
+    header = header_of(loaded.header)
+    saved, n = journals.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+    document = None if saved is None else saved.document
+    earlier = messages_before(journals, header) if header.follows else ()
+    turns = (earlier,) if earlier else ()
+    process = factory.process_of(header, document, *turns)
+    chain = Chain(loaded.header, journals.key, n, None if saved is None else saved.digest)
+    before = None
+    if saved is not None and saved.before is not None and loaded.lines:  # it failed and was retried
+        before = saved.before.step, factory.process_of(header, saved.before.document, *turns).record
+    replay(process, loaded.lines, chain, header.fingerprint, before)
+    if chain.n != loaded.run.n:
+        raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
+    if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
+        raise JournalError(f"the journal: expected that of the run {loaded.run.id!r}, got that of {name!r}")
+    process.journal = Journal(process.record, loaded.run.id, loaded.header, chain)
+    if header.conversation:
+        process.journal.earlier = earlier_messages(header, len(earlier))
+    return process
+
+
+def is_of_code(error: BaseException) -> bool:
+    """Return whether an error means that the present code cannot drive the run."""
+    return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
+
+
+def stuck_under(run: Run) -> str | None:
+    """Return the fingerprint of the code under which a run got stuck, or None if it is not stuck."""
+    return None if (stuck := _stuck(run)) is None else stuck.fingerprint
+
+
+def stuck_problem(run: Run) -> str | None:
+    """Return why a run is stuck, or None if it is not."""
+    return None if (stuck := _stuck(run)) is None else stuck.problem
+
+
+def _stuck(run: Run) -> Stuck | None:
+    for question in run.waits:
+        if question.key == STUCK:
+            with suppress(ValueError):
+                stuck: Stuck = from_json(question.about, Stuck)
+                return stuck
+    return None
+
+
+def _read_cancellation(answer: Signal) -> Signal | None:
+    """Turn the answer about a stuck run into a cancellation of the run, or return None if it is a different answer."""
+    with suppress(ValueError):
+        posted = from_json(answer.body, Posted)
+        if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
+            return answer.changed(key="", body=to_json(posted.changed(key="")))
+    return None
+
+
+def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | None:
+    """Describe an approval, posted or in the journal, that this code cannot act on.  Return None if there is none."""
+    found = lost_approval(process)
+    for signal in signals if found is None else ():
+        with suppress(ValueError):  # the signal cannot be read; the driver refuses it later
+            posted = from_json(signal.body, Posted)
+            found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
+    return found
+
+
+def typed(error: BaseException) -> str:
+    """Return the type and message of an exception, as text that every store can hold."""
+    text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS]
+    return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")

@@ -20,9 +20,9 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.drivers import last_event
+from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.history import RETRIED, HistoryEntry, read
 from fsm_agent.store.listing import is_settled
-from fsm_agent.store.resuming import ProcessFactory, replay_run
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Run
 

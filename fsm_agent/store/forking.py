@@ -19,11 +19,10 @@ from fsm_agent.call.journal import Chain, Entry, Header, Journal, Line, PastJour
 from fsm_agent.call.outcomes import Begun
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.store.claiming import Claims, new_names
+from fsm_agent.store.claiming import Claims, ProcessFactory, new_names, replay_run
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.recorder import packed_snapshot, suspension_of
-from fsm_agent.store.resuming import ProcessFactory, replay_run
 from fsm_agent.store.store import FIRST_FENCE, Lease, Loaded, Suspension
 from fsm_agent.store.turns import messages_before
 

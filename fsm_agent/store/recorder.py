@@ -86,7 +86,10 @@ class _Batch(NamedTuple):
 
 
 class _Kind(msgspec.Struct):
+    """The part of an outcome that tells what it is."""
+
     kind: str = ""
+    is_error: bool = False
 
 
 class StoreRecorder:
@@ -123,7 +126,7 @@ class StoreRecorder:
         fingerprint: str = "",
         ahead_s: float = 0.0,
         waits: Sequence[Question] = (),
-        create: Callable[[Sequence[str]], Lease] | None = None,
+        create: Callable[[Sequence[str]], Lease | None] | None = None,
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -240,25 +243,9 @@ class StoreRecorder:
         self._raise_if_lost()
         self._batch = batch = self._batch or self._next_batch()
         self._sent_at_s = time.monotonic()
-        try:
-            left = self._send(batch)
-        except LeaseLost as error:
-            self.lose(error)
+        if (follow_up := self._complete(batch, lambda: self._send(batch))) is not None:
+            follow_up()
             self._raise_if_lost()
-            raise
-        is_posted = self._acknowledge(batch, left)
-        if self._may_be_superseded(batch):
-            self._renew()
-            self._raise_if_lost()
-        if self._to_ask is not None:
-            self._ask_now()
-            self._raise_if_lost()
-        elif is_posted:
-            self.fetch()
-        elif batch.suspension is not None and batch.suspension.is_ended:
-            self._release_inside()
-        elif self._is_to_be_returned:  # the batch has created the run
-            self.write()
 
     def _send(self, batch: _Batch) -> int:
         with self._creating:  # a closed event loop may leave a thread behind that is creating the run
@@ -271,16 +258,17 @@ class StoreRecorder:
             self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
         )
 
-    def _begin(self, create: Callable[[Sequence[str]], Lease], batch: _Batch) -> None:
+    def _begin(self, create: Callable[[Sequence[str]], Lease | None], batch: _Batch) -> None:
         self._create = None
         try:
-            self.lease = create(batch.lines)
+            lease = create(batch.lines)
         except BaseException as error:
             self._journal.chain = None  # the run is in no store, so the process may be driven again
             self.lost, self._is_reported = LeaseLost(f"the run {self.run!r} was not created: {error}"), True
             self._update_urgency()
             raise
-        self._created = batch
+        assert lease is not None  # its name is random, so no run can have had it
+        self.lease, self._created = lease, batch
         with self._lock:
             if self._driver is not None and self._driver() is not None:
                 RENEWER.hold(self)
@@ -308,22 +296,27 @@ class StoreRecorder:
             return None
         batch, self._flying = self._batch, None
         assert batch is not None
+        follow_up = self._complete(batch, future.result)
+        return None if follow_up is None else ThreadTask[None](lambda _: follow_up()).start().future
+
+    def _complete(self, batch: _Batch, result: Callable[[], int]) -> Callable[[], None] | None:
+        """Note the result of a write, and return the function that must be called next, which blocks, if any."""
         try:
-            left = future.result()
+            left = result()
         except LeaseLost as error:
             self.lose(error)
             self._raise_if_lost()
             raise
         is_posted = self._acknowledge(batch, left)
         if self._may_be_superseded(batch):
-            return ThreadTask[None](lambda _: self._renew()).start().future
+            return self._renew
         if self._to_ask is not None:
-            return ThreadTask[None](lambda _: self._ask_now()).start().future
-        if batch.suspension is not None and batch.suspension.is_ended and self._inside:
-            return ThreadTask[None](lambda _: self._release_inside()).start().future
+            return self._ask_now
+        if batch.suspension is not None and batch.suspension.is_ended:
+            return self._release_inside if self._inside else None
         if self._is_to_be_returned:  # the batch has created the run
-            return ThreadTask[None](lambda _: self.write()).start().future
-        return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
+            return self.write
+        return self.fetch if is_posted else None
 
     def _may_be_superseded(self, batch: _Batch) -> bool:
         """Return whether the store took so long to acknowledge a batch that another holder may have claimed the run.
@@ -545,7 +538,7 @@ def _read(signal: Signal) -> tuple[Posted, bool]:
     """Return the body of a signal, and whether it ends the process.  Raise one of `_UNREADABLE` if it is malformed."""
     posted: Posted = decoder_of(Posted).decode(signal.body)
     is_own = not posted.key.rpartition(SEPARATOR)[2]  # for the process itself, not one of its effects
-    return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own
+    return posted, _kind(posted.outcome).kind in _ENDING and is_own
 
 
 def packed_snapshot(
@@ -594,11 +587,6 @@ def runs_inside(questions: Iterable[Question]) -> set[str]:
     return found
 
 
-class _Outcome(msgspec.Struct):
-    kind: str = ""
-    is_error: bool = False
-
-
 def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
     """Return the number of entries to keep when a failed run continues, or None if the last entry is not a failure.
 
@@ -619,8 +607,8 @@ def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
     return count
 
 
-def _kind(outcome: str) -> _Outcome:
-    found: _Outcome = decoder_of(_Outcome).decode(outcome)
+def _kind(outcome: str | msgspec.Raw) -> _Kind:
+    found: _Kind = decoder_of(_Kind).decode(outcome)
     return found
 
 

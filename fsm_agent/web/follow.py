@@ -25,10 +25,10 @@ from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
 from fsm_agent.runtime.log import LOG
+from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed, is_settled
-from fsm_agent.store.resuming import stuck_problem
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter

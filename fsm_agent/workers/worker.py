@@ -30,11 +30,19 @@ from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
 from fsm_agent.runtime.portal import Aborted, ThreadTask
 from fsm_agent.store.checks import UNTIL_DUE, fingerprint_in
-from fsm_agent.store.claiming import aclaim, give_back
+from fsm_agent.store.claiming import (
+    MAX_TRIES,
+    Claimed,
+    OnChange,
+    ProcessFactory,
+    aclaim,
+    give_back,
+    is_of_code,
+    stuck_under,
+)
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.store.resuming import MAX_TRIES, Claimed, OnChange, ProcessFactory, is_of_code, stuck_under
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Lease, Run, Store, Suspension
 from fsm_agent.validation import require

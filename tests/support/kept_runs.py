@@ -15,8 +15,8 @@ from fsm_agent.call import Approved, CallSuspended, Header, Outcome
 from fsm_agent.errors import RateLimited
 from fsm_agent.functions import function
 from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Runs, Store, Suspension
+from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.store.resuming import ProcessFactory
 from fsm_agent.testing import Script, as_json, function_call
 from support.nested_process import Team, TeamRecord
 
