@@ -134,7 +134,7 @@ class ChangeNotifier:
         self._changed = threading.Condition()
 
     def count(self) -> int:
-        """Return the number of changes so far."""
+        """Return the number of changes so far that may have made a run due."""
         with self._changed:
             self._look()
             return self._count
@@ -157,7 +157,7 @@ class ChangeNotifier:
                 self._changed.wait(left_s if self._version is None else min(POLL_S, left_s))
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait until the count differs from ``seen``, for at most ``timeout_s`` seconds, and return it."""
+        """See `Store.wait_for_rest`."""
         self.wait(seen, timeout_s)
         return self.count()
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from fsm_agent.errors import UsageError
+from fsm_agent.store.sql.commits import ChangeNotifier
 from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def rests_channel(channel: str) -> str:
     return f"{channel}_rest"
 
 
-class Session:
+class Session(ChangeNotifier):
     """A connection with a thread that listens on it.  Thread-safe.
 
     Args:
@@ -137,12 +138,11 @@ class Session:
     """
 
     def __init__(self, conninfo: str, channel: str, *, is_possible: bool = True) -> None:
+        super().__init__()
         self._is_possible = is_possible
         self._conninfo = conninfo
         self._channel = channel
         self._number = secrets.randbelow(2**31 - 1) + 1
-        self._changed = threading.Condition()
-        self._count = 0
         self._rests = 0
         self._is_locked = False
         self._is_closed = False
@@ -158,7 +158,6 @@ class Session:
             return str(self._number) if self._is_locked else ""
 
     def count(self) -> int:
-        """Return the number of changes heard so far."""
         with self._changed:
             self._start()
             return self._count
@@ -167,7 +166,6 @@ class Session:
         """Do nothing, because the server reports this store's own changes too."""
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count differs from ``count``.  Return False after ``timeout_s`` seconds without a change."""
         with self._changed:
             return self._changed.wait_for(lambda: self._count != count or self._is_closed, max(0.0, timeout_s))
 
@@ -223,7 +221,6 @@ class Session:
             self._changed.notify_all()
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait until the number of rests differs from ``seen``, for at most ``timeout_s`` seconds, and return it."""
         with self._changed:
             self._start()
             self._changed.wait_for(lambda: self._rests != seen or self._is_closed, max(0.0, timeout_s))

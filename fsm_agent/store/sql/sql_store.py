@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol, TypeAlias, Unpack
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
@@ -17,27 +17,12 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
 from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
-from fsm_agent.store.sql.statements import Append, ClaimFilter, NewRun, NewSignal, Sql, Taker
+from fsm_agent.store.sql.commits import ChangeNotifier
+from fsm_agent.store.sql.statements import Append, ClaimFilter, NewRun, Sql, Taker
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
 
 Work: TypeAlias = Callable[[Sql], Any]
 POLL_S = 0.5  # how often a waiting thread looks for due runs and dead holders that were not announced
-
-
-class Changes(Protocol):
-    """A counter of changes that threads can wait for."""
-
-    def count(self) -> int:
-        """Return the number of changes so far that may have made a run due."""
-
-    def add(self) -> None:
-        """Count a change by this OS process."""
-
-    def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count differs from ``count``.  Return False after ``timeout_s`` seconds without a change."""
-
-    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """See `Store.wait_for_rest`."""
 
 
 class _Vain(NamedTuple):
@@ -53,7 +38,7 @@ class SqlStore(ABC):
     """The methods of `Store`, without the transactions of a particular database."""
 
     is_volatile = False
-    _changes: Changes
+    _changes: ChangeNotifier
 
     def __init__(self, place: str, *, read_only: bool = False) -> None:
         self._place = place
@@ -276,10 +261,9 @@ class SqlStore(ABC):
 
     def signal(self, run: str, key: str, body: str, *, by: str = "", signal_id: str = "", content: str = "") -> None:
         checks.check_signal(run, key, body, by, signal_id)
-        new = NewSignal(run, key, body, by, signal_id, content or body)
 
         def work(c: Sql) -> None:
-            if runs.signal(c, new):
+            if runs.signal(c, run, key, body, by, signal_id, content or body):
                 c.tell(run, c.now_s)
 
         self._write(work, may_repeat=bool(signal_id))

@@ -143,17 +143,6 @@ class Append(NamedTuple):
     snapshot: bytes | None
 
 
-class NewSignal(NamedTuple):
-    """The arguments of `Store.signal`."""
-
-    run: str
-    key: str
-    body: str
-    by: str
-    signal_id: str
-    content: str
-
-
 # Beginnings and ends
 
 
@@ -483,9 +472,8 @@ def signalled(c: Sql, run: str, signal_id: str) -> str | None:
     return there
 
 
-def signal(c: Sql, new: NewSignal) -> bool:
+def signal(c: Sql, run: str, name: str, body: str, by: str, signal_id: str, content: str) -> bool:
     """Add a signal to a run.  Return whether it makes the run due."""
-    run, name, body, by, signal_id, content = new
     found = c(f"SELECT key, is_ended, until IS NOT NULL, wakes_on FROM run WHERE id = :id {c.for_update}", id=run)
     if not found:
         raise checks.unknown_run(run)
