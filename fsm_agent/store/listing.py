@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.store.checks import check_text
-from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, Store
+from fsm_agent.store.store import Run, RunFilter, Store
 from fsm_agent.validation import require
 
 ALL = 1 << 31  # more runs than a store has
@@ -46,18 +46,6 @@ class Group(NamedTuple):
     asks: str  # the kinds of open questions, sorted, with `KINDS` between them
     state: str
 
-    def counted(self, count: int, oldest_s: float) -> RunCount:
-        """Return a `RunCount` for the group."""
-        return RunCount(
-            agent=self.agent,
-            state=self.state,
-            is_ended=bool(self.is_ended),
-            is_failed=bool(self.is_failed),
-            waits_for=kinds_in(self.asks),
-            count=count,
-            oldest_s=oldest_s,
-        )
-
 
 class RunQuery(NamedTuple):
     """The arguments of `Store.list`."""
@@ -68,8 +56,8 @@ class RunQuery(NamedTuple):
 
     @property
     def looked(self) -> int:
-        """The maximum number of runs of the wanted groups to look at."""
-        return LOOKED if self.which.get("text") else self.limit + 1
+        """The number of runs of the wanted groups that a page looks at."""
+        return LOOKED if self.which.get("text") and not self.is_narrow else ALL
 
     def takes_group(self, group: Group) -> bool:
         """Return whether a group matches the filter."""
@@ -100,23 +88,13 @@ class RunQuery(NamedTuple):
             and (due_before is None or (due_s is not None and due_s < due_before))
             and name.startswith(self.which.get("prefix") or "")
             and self.which.get("service") in (None, "", service)
-            and self.has_text(name, title)
+            and (self.which.get("text") or "").casefold() in f"{name}\n{title}".casefold()
         )
-
-    def takes_run(self, run: Run) -> bool:
-        """Return whether a run matches the filter, regardless of where the page begins."""
-        group = Group(run.agent, run.is_failed, run.is_ended, asks_of([one.kind for one in run.waits]), run.state)
-        return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title, run.service)
 
     @property
     def is_narrow(self) -> bool:
         """True if the filter has a name or a service, which few runs match."""
         return bool(self.which.get("prefix") or self.which.get("service"))
-
-    def has_text(self, name: str, title: str) -> bool:
-        """Return whether a name or a title contains the wanted text."""
-        text = self.which.get("text")
-        return not text or text.casefold() in f"{name}\n{title}".casefold()
 
 
 def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
@@ -165,54 +143,6 @@ def kinds_in(asks: str) -> tuple[str, ...]:
 def asks_of(kinds: Iterable[str]) -> str:
     """Return the kinds of questions as text for `Group.asks`."""
     return KINDS.join(sorted({*kinds}))
-
-
-def health_of(
-    due: int, due_since_s: float | None, held: int, asked: Iterable[tuple[str, int]], now_s: float
-) -> RunsHealth:
-    """Return a `RunsHealth`.
-
-    Args:
-        due: Number of runs that are due and have no holder.
-        due_since_s: Unix time when the first of them became due, or None.
-        held: Number of runs with a holder.
-        asked: Kinds of open questions as in `Group.asks`, each with the number of its runs.  Kinds may repeat.
-        now_s: The current Unix time.
-    """
-    asks = [(asks, count) for asks, count in asked if asks]
-    return RunsHealth(
-        due=due,
-        oldest_due_s=0.0 if due_since_s is None else max(0.0, now_s - due_since_s),
-        held=held,
-        asked=sum([count for _, count in asks]),
-        stuck=sum([count for kinds, count in asks if STUCK in kinds_in(kinds)]),
-    )
-
-
-def paged(found: Iterator[tuple[Place, Any]], asked: RunQuery) -> tuple[Sequence[tuple[Place, Any]], str | None]:
-    """Return the runs of a page, and where the next page begins.
-
-    ``found`` yields the positions of the runs of the wanted groups, the last changed first, each with its run, or None
-    if the run does not match.
-    """
-    rows: list[tuple[Place, Any]] = []
-    if not asked.limit:
-        return rows, None
-    has_text, place = bool(asked.which.get("text")), asked.before
-    for n, (at, run) in enumerate(found):
-        if len(rows) == asked.limit or (has_text and n == LOOKED):
-            return rows, f"{place[0]!r}~{place[1]}"
-        place = at
-        if run is not None:
-            rows.append((at, run))
-    return rows, None
-
-
-def page_of(runs: Sequence[Any], next: str | None) -> Page:
-    """Return a page, given its runs and the position of the next page."""
-    page = Page(runs)
-    page.next = next
-    return page
 
 
 def _place_in(after: str | None) -> Place:

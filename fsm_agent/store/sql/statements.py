@@ -15,7 +15,7 @@ from fsm_agent._internal.structs import from_json
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
-from fsm_agent.store.listing import Group, RunQuery, asks_of, behind, health_of, page_of, paged
+from fsm_agent.store.listing import ALL, STUCK, Group, RunQuery, asks_of, behind, kinds_in
 from fsm_agent.store.store import (
     FIRST_FENCE,
     Head,
@@ -548,15 +548,16 @@ def _row(c: Sql, run: str) -> Sequence[Any]:
 def select(c: Sql, asked: RunQuery) -> Page:
     """Return a page of rows, the last changed first."""
     rows = _few(c, asked) if asked.is_narrow else _of_groups(c, asked)
-    places = [((row[10], row[0]), row) for row in rows if asked.takes_group(_group(row))]
-    places.sort(key=lambda found: found[0], reverse=True)
-    marked = [
-        (place, row if asked.takes(place, row[6], row[1], row[11], row[15]) else None)
-        for place, row in places
-        if place < asked.before
-    ]
-    page, following = paged(iter([one for one in marked if one[1] or not asked.is_narrow]), asked)
-    return page_of([_run(c, row) for _, row in page], following)
+    found = sorted([((row[10], row[0]), row) for row in rows if asked.takes_group(_group(row))], reverse=True)
+    page, last = Page(), asked.before
+    for n, (place, row) in enumerate([one for one in found if one[0] < asked.before] if asked.limit else ()):
+        if len(page) == asked.limit or n == asked.looked:
+            page.next = f"{last[0]!r}~{last[1]}"
+            break
+        last = place
+        if asked.takes(place, row[6], row[1], row[11], row[15]):
+            page.append(_run(c, row))
+    return page
 
 
 def _few(c: Sql, asked: RunQuery) -> list[Any]:
@@ -582,7 +583,7 @@ def _of_groups(c: Sql, asked: RunQuery) -> list[Any]:
         "at": at_s,
         "number": number,
         "first": first_s,
-        "limit": asked.looked + 1,
+        "limit": 1 + (asked.limit + 1 if asked.looked == ALL else asked.looked),
         "due_before": due_before,
     }
     last = "ORDER BY updated DESC, key DESC LIMIT :limit"
@@ -611,7 +612,18 @@ def stats(c: Sql) -> list[RunCount]:
     """Count the runs of each group."""
     group = ", ".join(_GROUP)
     counts = c(f"SELECT {group}, count(*), min(updated) FROM run GROUP BY {group} ORDER BY {group}")
-    return [Group(*row[:5]).counted(*row[5:]) for row in counts]
+    return [
+        RunCount(
+            agent=agent,
+            state=state,
+            is_ended=bool(is_ended),
+            is_failed=bool(is_failed),
+            waits_for=kinds_in(asks),
+            count=count,
+            oldest_s=oldest_s,
+        )
+        for agent, is_failed, is_ended, asks, state, count, oldest_s in counts
+    ]
 
 
 def health(c: Sql) -> RunsHealth:
@@ -621,7 +633,13 @@ def health(c: Sql) -> RunsHealth:
     held = "SELECT count(*) FROM run WHERE until IS NOT NULL AND until > :now AND NOT is_ended"
     [[held_now]] = c(held, now=c.now_s)
     asked = c("SELECT asks, count(*) FROM run WHERE asks <> '' GROUP BY asks")
-    return health_of(int(many or 0), since_s, held_now, asked, c.now_s)
+    return RunsHealth(
+        due=int(many or 0),
+        oldest_due_s=0.0 if since_s is None else max(0.0, c.now_s - since_s),
+        held=held_now,
+        asked=sum([count for _, count in asked]),
+        stuck=sum([count for asks, count in asked if STUCK in kinds_in(asks)]),
+    )
 
 
 def head(c: Sql, conversation: str) -> Head:
