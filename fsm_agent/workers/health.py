@@ -54,6 +54,14 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
     last_step_s: float | None
 
 
+COUNTED = {  # what a worker counts by agent
+    "advanced_runs": "Times that a run was advanced.",
+    "steps": "Steps that runs took.",
+    "failed_drives": "Times that a run could not be driven.",
+    "lost_leases": "Runs that another process has taken.",
+}
+
+
 class Heartbeat:
     """What a worker records about its work.  Thread-safe."""
 
@@ -62,10 +70,7 @@ class Heartbeat:
         self._beat_s: float | None = None  # monotonic; None: not running
         self.is_store_away = False
         self.last_step_s: float | None = None
-        self.steps = Counter[str]()  # by agent, like the next three
-        self.advanced = Counter[str]()
-        self.failures = Counter[str]()
-        self.lost = Counter[str]()
+        self.counts = {what: Counter[str]() for what in COUNTED}  # by agent
         self.store_failures = 0
 
     def beat(self) -> None:
@@ -82,57 +87,17 @@ class Heartbeat:
         beat_s = self._beat_s
         return beat_s is not None and time.monotonic() - beat_s < ALIVE_S
 
-    def count(self, what: Counter[str], agent: str) -> None:
-        """Add one to a counter of an agent."""
+    def count(self, what: str, agent: str) -> None:
+        """Add one to a counter of `COUNTED`."""
         with self._lock:
-            what[agent] += 1
-
-    def count_step(self, agent: str) -> None:
-        """Count a step of a run."""
-        self.last_step_s = time.time()
-        self.count(self.steps, agent)
+            self.counts[what][agent] += 1
+        if what == "steps":
+            self.last_step_s = time.time()
 
     def note_store(self, *, is_away: bool) -> None:
         """Record whether the store answered."""
         self.is_store_away = is_away
-        if is_away:
-            with self._lock:
-                self.store_failures += 1
-
-
-class RunsReading:
-    """The health of the runs of a store, for callers that ask often.  Thread-safe.
-
-    The store is asked at most once every `READING_S` seconds, by one thread at a time.  Other threads get the last
-    answer.
-
-    Args:
-        runs: The runs.
-    """
-
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
-        self._reading = threading.Lock()
-        self._read_at_s = -READING_S  # monotonic
-        self._last: RunsHealth | None = None
-
-    def last(self) -> RunsHealth | None:
-        """Return the health of the runs, or None if the store does not answer or has not answered yet."""
-        if self._reading.acquire(blocking=False):
-            try:
-                if time.monotonic() - self._read_at_s >= READING_S:
-                    self._last = self._read()
-                    self._read_at_s = time.monotonic()
-            finally:
-                self._reading.release()
-        return self._last
-
-    def _read(self) -> RunsHealth | None:
-        try:
-            return self._runs.health()
-        except Exception as error:  # of the store
-            _log.warning("the runs could not be counted: %s", error)
-            return None
+        self.store_failures += is_away
 
 
 class HealthServer:
@@ -251,18 +216,10 @@ def metrics_text(worker: Worker) -> str:
     except ImportError:
         raise ConfigError(NEEDS_PROMETHEUS) from None
     registry = CollectorRegistry()
-    register(worker, registry)
+    registry.register(_WorkerCollector(worker))
+    registry.register(worker.runs_collector)
     text: bytes = generate_latest(registry)
     return text.decode()
-
-
-def register(worker: Worker, registry: CollectorRegistry) -> None:
-    """Add the metrics of a worker to your program's registry.
-
-    Raises:
-        ConfigError: If prometheus-client is not installed.
-    """
-    registry.register(_Collector(worker))
 
 
 def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
@@ -277,12 +234,21 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
         import prometheus_client  # noqa: F401
     except ImportError:
         raise ConfigError(NEEDS_PROMETHEUS) from None
-    registry.register(_RunsCollector(RunsReading(runs)))
+    registry.register(RunsCollector(runs))
 
 
-class _RunsCollector:
-    def __init__(self, reading: RunsReading) -> None:
-        self._reading = reading
+class RunsCollector:
+    """The metrics of the runs of a store.  Thread-safe.
+
+    The store is asked at most once every `READING_S` seconds, by one thread at a time.  Other threads get the last
+    answer.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._reading = threading.Lock()
+        self._read_at_s = -READING_S  # monotonic
+        self._last: RunsHealth | None = None  # None: the store does not answer, or has not answered yet
 
     def describe(self) -> tuple[()]:
         return ()
@@ -290,30 +256,38 @@ class _RunsCollector:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import GaugeMetricFamily
 
-        runs = self._reading.last()
+        if self._reading.acquire(blocking=False):
+            try:
+                if time.monotonic() - self._read_at_s >= READING_S:
+                    self._last = self._read()
+                    self._read_at_s = time.monotonic()
+            finally:
+                self._reading.release()
+        runs = self._last
         yield GaugeMetricFamily("fsm_agent_store_up", "Whether the store of the runs answers.", runs is not None)
-        if runs is None:
-            return
-        for name, text, value in (
-            ("due", "Runs that wait for a driver.", runs.due),
-            (
-                "oldest_due_seconds",
-                "How long the oldest due run has waited, in seconds.",
-                runs.oldest_due_s,
-            ),
-            ("held", "Runs that have a driver.", runs.held),
-            ("asked", "Runs with open questions.", runs.asked),
-            ("stuck", "Runs that the code of their workers cannot drive.", runs.stuck),
-        ):
-            yield GaugeMetricFamily(f"fsm_agent_runs_{name}", text, value)
+        for name, text in _RUNS.items() if runs is not None else ():
+            yield GaugeMetricFamily(f"fsm_agent_runs_{name}", text, getattr(runs, name.replace("seconds", "s")))
+
+    def _read(self) -> RunsHealth | None:
+        try:
+            return self._runs.health()
+        except Exception as error:  # of the store
+            _log.warning("the runs could not be counted: %s", error)
+            return None
 
 
-class _Collector:
+_RUNS = {  # the metrics of `RunsHealth`
+    "due": "Runs that wait for a driver.",
+    "oldest_due_seconds": "How long the oldest due run has waited, in seconds.",
+    "held": "Runs that have a driver.",
+    "asked": "Runs with open questions.",
+    "stuck": "Runs that the code of their workers cannot drive.",
+}
+
+
+class _WorkerCollector:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-
-    def describe(self) -> tuple[()]:
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -328,17 +302,11 @@ class _Collector:
         for agent, count in worker.held_by_agent().items():
             held.add_metric([agent], count)
         yield held
-        for name, text, counts in (
-            ("fsm_agent_worker_advanced_runs", "Times that a run was advanced.", heartbeat.advanced),
-            ("fsm_agent_worker_steps", "Steps that runs took.", heartbeat.steps),
-            ("fsm_agent_worker_failed_drives", "Times that a run could not be driven.", heartbeat.failures),
-            ("fsm_agent_worker_lost_leases", "Runs that another process has taken.", heartbeat.lost),
-        ):
-            family = CounterMetricFamily(name, text, labels=["agent"])
+        for what, text in COUNTED.items():
+            family = CounterMetricFamily(f"fsm_agent_worker_{what}", text, labels=["agent"])
             for agent in worker.agents:
-                family.add_metric([agent], counts[agent])
+                family.add_metric([agent], heartbeat.counts[what][agent])
             yield family
         yield CounterMetricFamily(
             "fsm_agent_worker_store_failures", "Failures of the store (each is tried again).", heartbeat.store_failures
         )
-        yield from _RunsCollector(worker.reading).collect()

@@ -46,7 +46,7 @@ from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Lease, Run, Store, Suspension
 from fsm_agent.validation import require
-from fsm_agent.workers.health import Heartbeat, RunsReading, WorkerHealth
+from fsm_agent.workers.health import Heartbeat, RunsCollector, WorkerHealth
 from fsm_agent.workers.pool import LEAVE_S, WorkerPool
 
 IDLE_S = 1.0  # how often a thread that waits for work checks whether the worker was stopped
@@ -149,7 +149,7 @@ class Worker:
         self._wakers: set[Callable[[], None]] = set()  # called when the worker is stopped
         self._driving: dict[Driver, StoreRecorder] = {}
         self.heartbeat = Heartbeat()
-        self.reading = RunsReading(self.runs)
+        self.runs_collector = RunsCollector(self.runs)
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic time of the next search for stuck runs
         self._tried: set[tuple[str, int]] = set()  # stuck runs that were tried, and their numbers of entries
@@ -183,7 +183,7 @@ class Worker:
             is_alive=is_alive,
             is_ready=is_alive and not self.is_stopping and not heartbeat.is_store_away,
             held=self.held,
-            advanced=heartbeat.advanced.total(),
+            advanced=heartbeat.counts["advanced_runs"].total(),
             last_step_s=heartbeat.last_step_s,
         )
 
@@ -489,14 +489,14 @@ class Worker:
             yield
         finally:
             del self._driving[driver]
-            self.heartbeat.count(self.heartbeat.advanced, recorder.lease.agent)
+            self.heartbeat.count("advanced_runs", recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Driver) -> bool:
         if tell is not None:
             tell(event)
         if not isinstance(event, Stepped):
             return False
-        self.heartbeat.count_step(self._driving[driver].lease.agent)
+        self.heartbeat.count("steps", self._driving[driver].lease.agent)
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
     def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
@@ -505,7 +505,7 @@ class Worker:
         ``is_in_vain`` is True if the run was driven and failed.  After enough failures it is stuck.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
-        self.heartbeat.count(self.heartbeat.lost if is_lost else self.heartbeat.failures, lease.agent)
+        self.heartbeat.count("lost_leases" if is_lost else "failed_drives", lease.agent)
         if is_lost:
             _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return
