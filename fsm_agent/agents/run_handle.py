@@ -119,12 +119,13 @@ class RunHandle(Generic[Result]):
     def stream(self) -> Generator[Event]:
         """Yield the past events of the run, then new events as its entries are written, and finally `Done`.
 
-        A journal contains steps, complete replies and changes of the dialog: `Stepped`, `ReplyCompleted`,
-        `HistoryChanged`, and `Inside` with one of these.  Only the driver's own stream has deltas, starts and progress.
-        If the run waits for a person, the last event is `Suspended`.
+        A journal contains steps, complete replies, results of functions and changes of the dialog: `Stepped`,
+        `ReplyCompleted`, `FunctionEnded`, `HistoryChanged`, and `Inside` with one of these.  Only the driver's own
+        stream has deltas, starts, progress and durations.  If the run waits for a person, the last event is
+        `Suspended`.
 
         If the code has changed too much to reproduce some events, a message is logged and these events are read from
-        the journal.  They include steps and replies, but no changes of the dialog.
+        the journal.  They include steps, replies and results, but no changes of the dialog.
 
         Raises:
             CallFailed: If the run ended without an output.  It is raised after `Done`.  For a flow, `FlowFailed`.

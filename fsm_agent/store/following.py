@@ -36,12 +36,10 @@ class Follower:
         runs: The runs.
         run: The name of the run.
         factory: How its process is made.
-        has_functions: Whether to include `FunctionEnded`, with the result that the model got.
     """
 
-    def __init__(self, runs: Runs, run: str, factory: ProcessFactory, has_functions: bool = False) -> None:
+    def __init__(self, runs: Runs, run: str, factory: ProcessFactory) -> None:
         self._runs, self._factory = runs, factory
-        self._has_functions = has_functions
         first = runs.store.load(run, after=0)
         self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
         self.run = first.run  # as last read
@@ -97,8 +95,7 @@ class Follower:
             rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
             is_back = self._n_told < rest_n <= end  # the run has rested since, so replaying can go on from there
             told, self._n_told = self._n_told, rest_n if is_back else end
-            has_functions = self._has_functions
-            yield from written_events(self._runs, self.run.id, told, self._n_told, has_functions=has_functions)
+            yield from written_events(self._runs, self.run.id, told, self._n_told)
             if is_back:
                 _log.warning(
                     "run %s: events before entry %d are reported as they were written: %s",
@@ -118,15 +115,12 @@ class Follower:
         reply = returned = None
         with suppress(UsageError, ValueError):  # `replay` raises a better error below
             reply = self._reply(entry.key, bytes(entry.outcome))
-            returned = self._returned(entry.key, bytes(entry.outcome)) if self._has_functions else None
+            returned = self._returned(entry.key, bytes(entry.outcome))
         replay(process, [line], self._chain)
         as_events = getattr(process, "as_events", None)
         if reply is not None:
             yield reply
         for event in process.steps if as_events is None else as_events(before, process.steps):
-            if not self._has_functions:
-                yield event
-                continue
             if (ended := _function_ended(process, event, returned)) is not None:
                 yield ended
             if not isinstance(event.event if isinstance(event, Inside) else event, FunctionEnded):
@@ -185,10 +179,10 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
     return Inside(path, returned) if path else returned
 
 
-def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions: bool) -> Iterator[Event]:
+def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event]:
     """Yield the events of the entries after ``after`` up to ``end`` without replaying them.
 
-    These are steps, replies and, if asked for, the results of functions.  The results of functions that are agents are
+    These are steps, replies and the results of functions.  The results of functions that are agents are
     missing, since the journal does not hold them.
     """
     found = read(runs, run)
@@ -204,7 +198,7 @@ def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions:
             continue
         if reply is not None:
             yield _inside(entry.path, ReplyCompleted(reply))
-        ended = _ended(entry, asked.get(entry.path, ())) if has_functions else None
+        ended = _ended(entry, asked.get(entry.path, ()))
         for move in entry.moves:
             if ended is not None and move.path == entry.path:
                 yield _inside(move.path, ended)

@@ -261,7 +261,7 @@ class RunFollower:
     # Followers
 
     async def _past(self, run: str) -> Follower:
-        return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
+        return await asyncio.to_thread(Follower, self.runs, run, self._definition)
 
     async def _hear(self, place: _Cursor, told: EventLog) -> AsyncGenerator[Item]:
         """Yield the events before the driver claimed the run, then the driver's events."""

@@ -169,14 +169,14 @@ def test_a_journal_is_told_as_it_was_written_with_the_same_steps(task: str) -> N
     end = store.get(run).n
     counted = 0
     written = list[Item]()
-    for event in written_events(Runs(store), run, 0, end, has_functions=True):
+    for event in written_events(Runs(store), run, 0, end):
         counted += is_step(event)
         written.append((counted, event))
     assert counted > 0
     assert known_without_code(written) == known_without_code(whole)
     for cut in range(end + 1):
         parts = [(0, cut), (cut, end)]
-        found = [e for a, b in parts for e in written_events(Runs(store), run, a, b, has_functions=True)]
+        found = [e for a, b in parts for e in written_events(Runs(store), run, a, b)]
         assert found == [event for _, event in written]
 
 
@@ -626,7 +626,7 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
                 assert found[0].name == "quick"
                 assert len(found) == 3
                 assert {(event.id, event.name, event.text) for event in found} == ended
-            written = written_events(live.runs, run, 0, live.runs.store.get(run).n, has_functions=True)
+            written = written_events(live.runs, run, 0, live.runs.store.get(run).n)
             told = [event for event in written if isinstance(event, FunctionEnded)]
             assert told == [event.changed(duration_s=0.0) for event in found]
 
