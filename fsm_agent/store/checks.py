@@ -115,7 +115,7 @@ def check_create(
     if not run:
         raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
     check_run(run)
-    check_agent(agent)
+    check_name("the name of an agent", agent)
     check_line("the header", header)
     check_text("the title", title)
     if follows is not None:
@@ -132,19 +132,14 @@ def check_create(
 
 def _checked_start(start: Start) -> Start:
     check_time("due_s", start.due_s)
-    check_priority(start.priority)
+    is_right = is_whole(start.priority, -MAX_PRIORITY) and start.priority <= MAX_PRIORITY
+    require("priority", start.priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     check_name("the name of a service", start.service)
     right = "a tuple of run names"
     require("after", start.after, isinstance(start.after, tuple | list), right)
     for run in start.after:
         check_run(run)
     return start.changed(due_s=0.0) if start.due_s < 0.0 else start
-
-
-def check_priority(priority: int) -> None:
-    """Check that a priority is a whole number from ``-MAX_PRIORITY`` to `MAX_PRIORITY`."""
-    is_right = is_whole(priority, -MAX_PRIORITY) and priority <= MAX_PRIORITY
-    require("priority", priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
@@ -154,7 +149,7 @@ def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str
     if run is not None:
         check_run(run)
     for agent in agents:
-        check_agent(agent)
+        check_name("the name of an agent", agent)
 
 
 def check_run(run: str) -> None:
@@ -166,11 +161,6 @@ def check_after(after: int | None) -> None:
     """Check that ``after`` is None or the number of an entry."""
     is_right = after is None or (isinstance(after, int) and after >= 0)
     require("after", after, is_right, "a whole number from 0 on, or None")
-
-
-def check_agent(agent: str) -> None:
-    """Check the name of an agent."""
-    check_name("the name of an agent", agent)
 
 
 def check_conversation(name: str) -> None:

@@ -350,15 +350,13 @@ class Store(Protocol):
             RunBusy: If the run has a holder, which may be this one.
         """
 
-    def renew(self, lease: Lease, *, for_s: float) -> int:
-        """Extend a lease to ``for_s`` seconds from now, and return the number of pending signals.
-
-        Raises:
-            LeaseLost: If the lease was superseded by another claim or given back, or the run was deleted.
-        """
-
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
-        """Renew many leases in one commit.  Return the result or the error for each lease, in order."""
+        """Extend leases to ``for_s`` seconds from now, in one commit.
+
+        Returns:
+            The number of pending signals for each lease, in order.  `LeaseLost` if the lease was superseded by another
+            claim or given back, or the run was deleted.
+        """
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
         """Return which of these runs have pending signals."""

@@ -17,6 +17,7 @@ from conformance.storages import (
     begun,
     claimed,
     outcome,
+    renew,
     together,
     waiting,
 )
@@ -455,7 +456,7 @@ class JournalConformance(StoreTests):
                 others.append(store.load(name))
         lease = claimed(store, for_s=storage.short_s)
         store.append(lease, 0, ["one"], snapshot=b"1")
-        store.renew(lease, for_s=600)
+        renew(store, lease, for_s=600)
         before = store.load("r")
         with pytest.raises(RunBusy) as busy:
             storage.another().delete("r")
@@ -495,4 +496,4 @@ def _check_lost(store: Store, lease: Lease) -> None:
         with pytest.raises(LeaseLost):
             store.append(lease, n, ["of the old one"])
     with pytest.raises(LeaseLost):
-        store.renew(lease, for_s=600)
+        renew(store, lease, for_s=600)

@@ -20,6 +20,7 @@ from conformance.storages import (
     begun,
     claimed,
     outcome,
+    renew,
     together,
     waiting,
 )
@@ -118,7 +119,7 @@ class LeaseConformance(StoreTests):
         with pytest.raises(LeaseLost, match="'r'"):
             store.append(old, 1, [], waiting("k"))
         with pytest.raises(LeaseLost, match="'r'"):
-            store.renew(old, for_s=LONG_S)
+            renew(store, old, for_s=LONG_S)
         assert store.load("r") == before
         other.append(new, 1, ["two"])
         assert store.load("r").lines == ("one", "two")
@@ -129,7 +130,7 @@ class LeaseConformance(StoreTests):
         storage.elapse(storage.short_s * 1.5)
         assert storage.another().load("r").run.holder is None
         storage.store.append(lease, 0, ["one"])
-        storage.store.renew(lease, for_s=LONG_S)
+        renew(storage.store, lease, for_s=LONG_S)
         assert storage.another().load("r").run.holder == "w"
         assert storage.another().claim("v", for_s=9) is None
         storage.store.append(lease, 1, ["two"], waiting())
@@ -144,7 +145,7 @@ class LeaseConformance(StoreTests):
         with pytest.raises(LeaseLost):
             storage.store.append(lease, 1, ["two"])
         with pytest.raises(LeaseLost):
-            storage.store.renew(lease, for_s=9)
+            renew(storage.store, lease, for_s=9)
         assert storage.store.load("r") == before
         assert claimed(storage.another()).fence == lease.fence + 1
 
@@ -152,13 +153,13 @@ class LeaseConformance(StoreTests):
         """It says how many posts wait, as an append does."""
         lease = begun(storage.store, for_s=60)
         storage.elapse(storage.short_s)
-        assert storage.store.renew(lease, for_s=30) == 0
+        assert renew(storage.store, lease, for_s=30) == 0
         with pytest.raises(RunBusy) as busy:
             storage.another().claim("v", for_s=9, run="r")
         assert busy.value.since_s == lease.since_s
         assert storage.is_now(busy.value.until_s - 30)
         storage.another().signal("r", "", "body")
-        assert storage.store.renew(lease, for_s=storage.short_s) == 1
+        assert renew(storage.store, lease, for_s=storage.short_s) == 1
         storage.elapse(storage.short_s * 1.5)
         assert claimed(storage.another(), holder="v").holder == "v"
 
@@ -167,9 +168,9 @@ class LeaseConformance(StoreTests):
         store, lease = storage.store, begun(storage.store, for_s=storage.short_s)
         storage.elapse(storage.short_s * 1.5)
         assert store.claim("v", for_s=9, agents=["none"]) is None  # which sees that the lease is over
-        store.renew(lease, for_s=LONG_S)
+        renew(store, lease, for_s=LONG_S)
         assert store.claim("v", for_s=9) is None
-        store.renew(lease, for_s=storage.short_s)
+        renew(store, lease, for_s=storage.short_s)
         store.create("before", "header", agent="a")
         storage.elapse(storage.short_s * 1.5)
         assert [claimed_due(store).run for _ in range(2)] == ["before", "r"]
@@ -189,7 +190,7 @@ class LeaseConformance(StoreTests):
         lease = begun(storage.store, for_s=0.0)
         for use in (
             lambda: storage.store.claim("w", for_s=for_s, run="r"),
-            lambda: storage.store.renew(lease, for_s=for_s),
+            lambda: renew(storage.store, lease, for_s=for_s),
         ):
             with pytest.raises(UsageError, match="for_s"):
                 use()

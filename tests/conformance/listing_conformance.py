@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
+from conformance.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, renew, waiting
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
 from fsm_agent.store import Page, ReadOnly, Run, RunCount, RunsHealth, RunUnknown, Start, Store, StoreError, Suspension
@@ -255,7 +255,7 @@ class ListingConformance(StoreTests):
                 lambda: reader.create("new", "header", agent="a", holder="w", for_s=1.0),
                 lambda: reader.claim("w", for_s=1.0),
                 lambda: reader.claim("w", for_s=1.0, run="r"),
-                lambda: reader.renew(lease, for_s=1.0),
+                lambda: renew(reader, lease, for_s=1.0),
                 lambda: reader.append(lease, 0, ["x"]),
                 lambda: reader.submit(lease, 0, ["x"]).result(20),
                 lambda: reader.signal("r", "k", "yes"),

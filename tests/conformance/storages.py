@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fsm_agent.messages import Question
-from fsm_agent.store import Lease, Store, StoreError, Suspension
+from fsm_agent.store import Lease, LeaseLost, Store, StoreError, Suspension
 
 PATIENCE_S = 20.0  # for what happens at once on a machine that is not busy
 HELD_UP_S = 0.05  # for how long a method stands still at its reading of the clock, if nothing else happens
@@ -173,3 +173,11 @@ def waiting(*keys: str, due_s: float | None = None) -> Suspension:
 
 
 ENDED = Suspension(state="Completed", is_ended=True)
+
+
+def renew(store: Store, lease: Lease, *, for_s: float) -> int:
+    """Renew one lease.  Return the number of its posts, or raise its error."""
+    (renewed,) = store.renew_all([lease], for_s=for_s)
+    if isinstance(renewed, LeaseLost):
+        raise renewed
+    return renewed

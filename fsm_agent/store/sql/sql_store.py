@@ -171,12 +171,6 @@ class SqlStore(ABC):
     def _find_dead(self, c: Sql) -> Collection[str]:
         return self._dead(c, held) if (held := runs.instances(c)) else ()
 
-    def renew(self, lease: Lease, *, for_s: float) -> int:
-        (renewed,) = self.renew_all([lease], for_s=for_s)
-        if isinstance(renewed, LeaseLost):
-            raise renewed
-        return renewed
-
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         checks.check_for_s(for_s)
         renewed: Sequence[int | LeaseLost] = self._write(

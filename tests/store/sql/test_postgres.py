@@ -157,7 +157,7 @@ def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: s
         assert pooled._session._thread is None
         assert other.claim("v", for_s=LONG_S) is None
         assert other.load("r").run.holder == "w"
-        pooled.renew(lease, for_s=0.5)
+        pooled.renew_all([lease], for_s=0.5)
         began, took = time.monotonic(), None
         while took is None and time.monotonic() - began < PATIENCE_S:
             pooled.wait(2.0)

@@ -336,7 +336,7 @@ def test_what_is_promised_is_forced_to_the_disk_and_a_claim_alone_is_not(store: 
     assert isinstance(lease, Lease)
     lease = store.claim("w", for_s=LONG_S, run="r")
     assert lease is not None
-    store.renew(lease, for_s=LONG_S)
+    store.renew_all([lease], for_s=LONG_S)
     store.append(lease, 0, ["one"])
     store.submit(lease, 1, ["two"], Suspension(state="S")).result(PATIENCE_S)
     store.signal("r", "", "body")
