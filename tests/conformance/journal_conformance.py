@@ -339,7 +339,6 @@ class JournalConformance(StoreTests):
             partial(store.create, "s", "header", agent="a"),
             partial(store.claim, "v", for_s=9, run="r"),
             partial(store.claim, "v", for_s=9),
-            partial(store.renew, lease, for_s=9),
             partial(store.renew_all, [lease], for_s=9),
             partial(store.pending_signals, ["r"]),
             partial(store.append, lease, 0, ["one"]),
