@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, Unpack
@@ -138,11 +138,6 @@ def behind(prefix: str) -> str:
 def kinds_in(asks: str) -> tuple[str, ...]:
     """Return the kinds of questions in `Group.asks`."""
     return tuple(asks.split(KINDS)) if asks else ()
-
-
-def asks_of(kinds: Iterable[str]) -> str:
-    """Return the kinds of questions as text for `Group.asks`."""
-    return KINDS.join(sorted({*kinds}))
 
 
 def _place_in(after: str | None) -> Place:

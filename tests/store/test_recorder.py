@@ -1,4 +1,4 @@
-"""Does a recorder take each post once, and know when its run is another's?"""
+"""Does a recorder know which posts end its process, and when its run is another's?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from support.kept_runs import Noting, definition_of
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Injected, Outcome
-from fsm_agent.messages import Message
 from fsm_agent.store import LeaseLost
 from fsm_agent.testing import Script
 
@@ -36,29 +34,6 @@ def begun(store: Noting) -> tuple[Agent[Any, Any], Any]:
     _, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id=RUN), definition_of(agent))
     assert recorder is not None
     return agent, recorder
-
-
-def message(text: str) -> Outcome:
-    return Injected(messages=(Message.of("user", text),))
-
-
-def test_a_post_is_taken_once_however_often_it_is_fetched():
-    agent, recorder = begun(Noting())
-    agent.runs.all.answer(RUN, {"": message("hello")})
-    recorder.fetch()
-    recorder.fetch()
-    assert len(recorder.signals) == 1
-
-
-def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
-    def post(append: int) -> None:
-        if append == 1:
-            agent.runs.all.answer(RUN, {"": message("meanwhile")})
-
-    agent, recorder = begun(Noting(post))
-    recorder.flush_now()
-    recorder.write()
-    assert len(recorder.signals) == 1
 
 
 @pytest.mark.parametrize(

@@ -132,26 +132,6 @@ class TestProbes:
         worker.stop()
         assert "not ready" in said_without_a_port(worker, "/ready")
 
-    def test_it_listens_on_this_machine_alone_and_ends_with_its_block(self, monkeypatch):
-        class Server:
-            def __init__(self, address, worker):
-                self.server_address, self.ended, self.is_closed = address, threading.Event(), False
-
-            def serve_forever(self):
-                self.ended.wait(30)
-
-            def shutdown(self):
-                self.ended.set()
-
-            def server_close(self):
-                self.is_closed = True
-
-        monkeypatch.setattr(health, "_Server", Server)
-        with health.HealthServer(Worker([shop.shop()], MemoryStore()), 8080) as server:
-            assert server._server.server_address == ("127.0.0.1", 8080)
-            assert (server.port, server._thread.is_alive()) == (8080, True)
-        assert (server._server.is_closed, server._thread.is_alive()) == (True, False)
-
     @pytest.mark.system
     def test_paths(self):
         agent = shop.shop()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fsm_agent._internal.structs import from_json
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
-from fsm_agent.store.listing import ALL, STUCK, Group, RunQuery, asks_of, behind, kinds_in
+from fsm_agent.store.listing import ALL, KINDS, STUCK, Group, RunQuery, behind, kinds_in
 from fsm_agent.store.store import (
     FIRST_FENCE,
     Head,
@@ -460,7 +460,12 @@ def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
     ]
     if rows:
         c.many("INSERT INTO question VALUES (:run, :key, :kind, :about, :answers, :schema, '', NULL)", rows)
-    return asks_of(kinds + [question.kind for question in asked.values()])
+    return _asks_of(kinds + [question.kind for question in asked.values()])
+
+
+def _asks_of(kinds: Iterable[str]) -> str:
+    """Return the kinds of questions as text for the column."""
+    return KINDS.join(sorted({*kinds}))
 
 
 def signalled(c: Sql, run: str, signal_id: str) -> str | None:
@@ -507,7 +512,7 @@ def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
         raise AlreadyAnswered(run, name, *answers[name])
     closed = "UPDATE question SET answered_by = :by, answered = :now WHERE run = :run AND key = :key"
     c(closed, by=by, now=c.now_s, run=key, key=name)
-    asks = asks_of([kind for asked, kind, _, at_s in questions if at_s is None and asked != name])
+    asks = _asks_of([kind for asked, kind, _, at_s in questions if at_s is None and asked != name])
     c("UPDATE run SET asks = :asks WHERE key = :key", asks=asks, key=key)
 
 
