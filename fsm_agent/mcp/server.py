@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import anyio
 from pydantic_core import from_json, to_json
@@ -28,9 +28,6 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Store
 from fsm_agent.validation import require
-
-if TYPE_CHECKING:
-    from mcp.server.lowlevel import Server
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:
@@ -199,7 +196,7 @@ class ToolServer:
         'Starlette'
     """
 
-    def __init__(self, agent: Agent[Any, Any], official: Server[Any]) -> None:
+    def __init__(self, agent: Agent[Any, Any], official: Any) -> None:
         self.agent, self.official = agent, official
 
     @property
