@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack, cast
+from typing import Any, Generic, Self, TypedDict, Unpack, cast
 
 import pydantic_core
 
@@ -39,9 +39,6 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
-if TYPE_CHECKING:
-    from fsm_agent.context.fitting import View
-
 
 class CallParts(TypedDict, total=False):
     """The arguments of an `AgentCall` that no record holds."""
@@ -50,7 +47,7 @@ class CallParts(TypedDict, total=False):
     args: Mapping[str, Any]
     stop_when: StopWhen | None
     check: Callable[..., Any] | None
-    view: View | None
+    view: Any  # a `View` of `fsm_agent.context.fitting`, or None
     deps: Any
     has_approver: bool
 
@@ -114,7 +111,7 @@ class AgentCall(Process, Generic[Out]):
         args: Mapping[str, Any] = _NO_ARGS,
         stop_when: StopWhen | None = None,
         check: Callable[..., Any] | None = None,
-        view: View | None = None,
+        view: Any = None,
         deps: Any = None,
         has_approver: bool = False,
     ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from fsm_agent.call.record import FAILURES, CallRecord, State
 from fsm_agent.errors import ConfigError
@@ -18,9 +18,6 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import probes
 from fsm_agent.runtime import span_attributes as names
 from fsm_agent.validation import require
-
-if TYPE_CHECKING:
-    from fsm_agent.runtime.drive_spans import SpanProbe
 
 INTERNAL, CLIENT = 1, 3  # kinds of spans: https://github.com/open-telemetry/opentelemetry-proto (v1.5), trace.proto
 FAILED = 2  # status
@@ -235,7 +232,7 @@ class Instrumentation:
         >>> recording.stop()
     """
 
-    def __init__(self, probe: SpanProbe, content: bool) -> None:
+    def __init__(self, probe: Any, content: bool) -> None:
         self._probe = probe
         self.content = content
 
