@@ -25,8 +25,8 @@ refused: bob: too much
 ```
 
 **When not to use it.** To approve one function that a model wants to call, `needs_approval=True` is enough: see
-[approval](../approval.md). To ask all people at once, use `gather` or `each` over people; each can answer on another
-day.
+[approval](../functions.md#approval). To ask all people at once, use `gather` or `each` over people; each can answer on
+another day.
 """
 
 import sys
