@@ -13,7 +13,6 @@ from __future__ import annotations
 import html
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -192,7 +191,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
-    """Draw ``diagram`` into a file.  If that fails, the file keeps its old contents.
+    """Draw ``diagram`` into a file.  If it cannot be drawn, the file keeps its old contents.
 
     Args:
         diagram: The diagram.
@@ -221,14 +220,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     if isinstance(drawn, str):
         drawn = (f"```mermaid\n{drawn}```\n" if suffix == ".md" and format == "mermaid" else drawn).encode()
     try:
-        if path.exists() and not path.is_file():  # never replace a device such as /dev/null
-            path.write_bytes(drawn)
-            return path
-        target = path.resolve()  # replace the target of a symbolic link, not the link
-        with tempfile.TemporaryDirectory(prefix=".drawing-", dir=target.parent) as directory:
-            fresh = Path(directory, target.name)
-            fresh.write_bytes(drawn)
-            os.replace(fresh, target)
+        path.write_bytes(drawn)
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
     return path

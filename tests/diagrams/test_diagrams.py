@@ -502,13 +502,13 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_replaced_at_once_and_not_rewritten(tmp_path):
+def test_a_file_that_cannot_be_drawn_keeps_what_it_had(tmp_path):
     path = tmp_path / "d.mmd"
     path.write_text("old")
-    with path.open() as reader:
-        write(call_diagram(), path)
-        assert reader.read() == "old", "who reads the old one reads all of it"
-    assert path.read_text("utf-8") == render(call_diagram(), "mermaid")
+    for diagram, format in ((call_diagram(), "pdf"), (None, "mermaid")):
+        with pytest.raises(UsageError):
+            write(diagram, path, format)
+        assert path.read_text() == "old"
 
 
 @pytest.mark.system

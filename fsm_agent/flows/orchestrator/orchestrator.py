@@ -454,11 +454,9 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     def _states_by_agent(self) -> dict[str, list[State[Any]]]:
         """Return the states that ask an agent, by its name.  The planner or validator may belong to the team."""
         found: dict[str, list[State[Any]]] = {}
-        live = (*self._step.live, *self.flow.live)
-        for state in live:
-            if isinstance(state, TeamState):
-                found.update({name: [key] for name, key in state.keys_by_agent.items()})
-        for state in live:
-            if isinstance(agent := getattr(state, "agent", None), Agent):
-                found.setdefault(agent.name, []).append(state)
+        for state in (*self._step.live, *self.flow.live):
+            agent = getattr(state, "agent", None)
+            own = {agent.name: state} if isinstance(agent, Agent) else getattr(state, "keys_by_agent", {})
+            for name, key in own.items():
+                found.setdefault(name, []).append(key)
         return found

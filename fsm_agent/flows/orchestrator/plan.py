@@ -15,7 +15,7 @@ from fsm_agent._internal.structs import is_amount, is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.message import Message
-from fsm_agent.validation import Rules, invalid, require
+from fsm_agent.validation import Rules, invalid, require, require_fields
 
 MOST_STEPS = 200  # of a strategy
 MOST_TEXT = 50_000  # characters of each text of a step
@@ -339,8 +339,7 @@ class OrchestratorConfig:
     escalate: bool = False
 
     def __post_init__(self) -> None:
-        for name, is_right, right in _LIMITS:
-            require(name, getattr(self, name), is_right(getattr(self, name)), right, FlowError)
+        require_fields(self, "an orchestrator", _LIMITS, FlowError)
 
 
 # Placeholders of intents mean outputs of earlier steps, found by name or by common words, without a model
