@@ -11,8 +11,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
-from fsm_agent.call.question_forms import outcome_from_form, question_form
+from fsm_agent.call import Approved, Cancelled, Denied, FunctionFailed, Modified, Returned, RunAgain
+from fsm_agent.call import question_forms as forms
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowRun, FlowSuspended, end, wait
 from fsm_agent.messages import Question
@@ -119,11 +119,11 @@ def is_taken(answer: Callable[[], object]) -> bool:
 
 
 def answered(question: Question, values: dict[str, str], type: str = "") -> Any:
-    form = question_form(question)
+    form = forms.question_form(question)
     fields = [field for choice in form.choices if choice.name == type for field in choice.fields]
     given = {field.name: values[field.label] for field in fields if field.label in values}
     given |= {"type": type} if type else {}
-    outcome = outcome_from_form(question, {"kind": "returned", **given})
+    outcome = forms.outcome_from_form(question, {"kind": "returned", **given})
     assert isinstance(outcome, Returned)
     return json.loads(outcome.text)
 
@@ -177,7 +177,7 @@ class TestAnswersWithoutTheirCode:
 class TestFormsBySchema:
     def test_a_model(self):
         question = asked(Order)
-        kinds = {field.label: field.kind for field in question_form(question).choices[0].fields}
+        kinds = {field.label: field.kind for field in forms.question_form(question).choices[0].fields}
         assert kinds == {"name": "string", "size": "choice", "count": "integer", "price": "number",
                          "is_gift": "boolean", "tags": "json", "kind": "choice"}  # fmt: skip
         values = {"name": "Ada", "size": '"small"', "count": "2", "price": "", "is_gift": "true", "tags": '["a"]'}
@@ -197,13 +197,13 @@ class TestFormsBySchema:
     def test_what_is_wrong_is_told_of_its_field(self, wrong, field):
         question = asked(Order)
         values = {"name": "Ada", "size": '"small"', "count": "2", **wrong}
-        names = {one.label: one.name for one in question_form(question).choices[0].fields}
+        names = {one.label: one.name for one in forms.question_form(question).choices[0].fields}
         assert wrong_fields(lambda: answered(question, values)) == {names[field]}
 
     @pytest.mark.parametrize("kind", [int, float, bool, Size, list[int]])
     def test_an_error_quotes_nothing_that_was_typed(self, kind):
         question = asked(kind)
-        (field,) = question_form(question).choices[0].fields
+        (field,) = forms.question_form(question).choices[0].fields
         with pytest.raises(OutcomeError) as caught:
             answered(question, {field.label: "hunter22"})
         assert "hunter22" not in str(caught.value)
@@ -215,7 +215,7 @@ class TestFormsBySchema:
     )  # fmt: skip
     def test_one_value(self, kind, text, right):
         question = asked(kind)
-        (field,) = question_form(question).choices[0].fields
+        (field,) = forms.question_form(question).choices[0].fields
         assert answered(question, {field.label: text}) == right
 
     @pytest.mark.parametrize(
@@ -228,16 +228,16 @@ class TestFormsBySchema:
         runs = Runs(MemoryStore())
         run = waiting(runs, create_model("Holder", held=(kind, ...), note=(str | None, None)))
         (question,) = runs.store.get("r").waits
-        held, note = question_form(question).choices[0].fields
+        held, note = forms.question_form(question).choices[0].fields
         assert not held.is_needed
-        outcome = outcome_from_form(question, {"kind": "returned", held.name: "", note.name: ""})
+        outcome = forms.outcome_from_form(question, {"kind": "returned", held.name: "", note.name: ""})
         assert outcome == Returned(text='{"held": null}')
         runs.answer("r", {question.key: outcome})
         run.advance(question.key, outcome)
 
     def test_several_types(self):
         question = asked(int, Order, bool)
-        assert [choice.name for choice in question_form(question).choices] == ["int", "Order", "bool"]
+        assert [choice.name for choice in forms.question_form(question).choices] == ["int", "Order", "bool"]
         assert answered(question, {"int": "4"}, "int") == ["int", 4]
         assert answered(question, {"bool": "true"}, "bool") == ["bool", True]
 
@@ -253,22 +253,22 @@ class TestFormsBySchema:
                     ("doubt", ()),
                     ("x", ()),
                 ):
-                    form = question_form(Question("k", kind, about, answers, schema))
+                    form = forms.question_form(Question("k", kind, about, answers, schema))
                     assert form.key == "k"
                     assert form.choices
 
     def test_arguments_that_fit_no_schema_are_written_as_json(self):
         about = json.dumps({"function": "f", "arguments": '{"a": 1, "b": [2]}'})
         question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), "")
-        (field,) = question_form(question).choices[0].fields
+        (field,) = forms.question_form(question).choices[0].fields
         assert field.kind == "json"
-        assert outcome_from_form(question, {"kind": "approved", field.name: field.value}) == Approved()
-        changed = outcome_from_form(question, {"kind": "approved", field.name: '{"a": 2}'})
+        assert forms.outcome_from_form(question, {"kind": "approved", field.name: field.value}) == Approved()
+        changed = forms.outcome_from_form(question, {"kind": "approved", field.name: '{"a": 2}'})
         assert changed == Modified('{"a": 2}')
-        assert wrong_fields(lambda: outcome_from_form(question, {"kind": "approved", field.name: "[1]"})) == {
+        assert wrong_fields(lambda: forms.outcome_from_form(question, {"kind": "approved", field.name: "[1]"})) == {
             field.name
         }
-        assert outcome_from_form(question, {"kind": "denied", "reason": "no"}) == Denied("no")
+        assert forms.outcome_from_form(question, {"kind": "denied", "reason": "no"}) == Denied("no")
 
     def test_an_untouched_field_changes_nothing_whatever_the_browser_sends_of_it(self):
         given = {"to": ["Ann\u202e", "Bob", "x" * 30_000], "text": "1\r\n2\r3\n", "n": 1}
@@ -276,15 +276,15 @@ class TestFormsBySchema:
         schema = {"properties": {"to": texts, "text": {"type": "string"}, "n": {"type": "integer"}}}
         about = json.dumps({"function": "f", "arguments": json.dumps(given)})
         question = Question("ask:1.0", "approval", about, ("approved", "modified"), json.dumps(schema))
-        to, text, n = question_form(question).choices[0].fields
+        to, text, n = forms.question_form(question).choices[0].fields
         assert "\u202e" not in to.value
         assert text.rows > 1  # a line would lose its ends of lines
         sent = {field.name: "\r\n".join(field.value.splitlines()) for field in (to, n)}
         sent |= {"kind": "approved", text.name: "1\r\n2\r\n3\r\n"}
-        assert outcome_from_form(question, sent) == Approved()
-        changed = outcome_from_form(question, {**sent, n.name: "2"})
+        assert forms.outcome_from_form(question, sent) == Approved()
+        changed = forms.outcome_from_form(question, {**sent, n.name: "2"})
         assert json.loads(changed.arguments_json) == {**given, "n": 2}
-        left_out = outcome_from_form(question, {**sent, n.name: ""})
+        left_out = forms.outcome_from_form(question, {**sent, n.name: ""})
         assert json.loads(left_out.arguments_json) == {"to": given["to"], "text": given["text"]}
 
     def test_a_field_of_text_has_no_hidden_characters(self):
@@ -295,26 +295,80 @@ class TestFormsBySchema:
         about = json.dumps({"function": "f", "arguments": json.dumps(given)})
         schema = json.dumps({"properties": {"order": {"type": "string"}}})
         question = Question("ask:1.0", "approval", about, ("approved", "modified"), schema)
-        (field,) = question_form(question).choices[0].fields
+        (field,) = forms.question_form(question).choices[0].fields
         assert field.value == "A-1771-B"
-        assert outcome_from_form(question, {"kind": "approved", field.name: field.value}) == Approved()
+        assert forms.outcome_from_form(question, {"kind": "approved", field.name: field.value}) == Approved()
 
     def test_arguments_have_to_fit_their_schema(self):
         schema = {"properties": {"n": {"type": "integer", "maximum": 5}, "s": {"type": "string"}}, "required": ["n"]}
         about = json.dumps({"function": "f", "arguments": '{"n": 1}'})
         question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), json.dumps(schema))
-        n, s = question_form(question).choices[0].fields
-        assert outcome_from_form(question, {"kind": "approved", n.name: "5", s.name: ""}) == Modified('{"n": 5}')
-        assert wrong_fields(lambda: outcome_from_form(question, {"kind": "approved", n.name: "6"})) == {n.name}
-
-    def test_other_outcomes(self):
-        doubt = Question("reconcile:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))
-        assert outcome_from_form(doubt, {"kind": "run_again"}) == RunAgain()
-        assert isinstance(outcome_from_form(doubt, {"kind": "function_failed"}), FunctionFailed)
+        n, s = forms.question_form(question).choices[0].fields
+        assert forms.outcome_from_form(question, {"kind": "approved", n.name: "5", s.name: ""}) == Modified('{"n": 5}')
+        assert wrong_fields(lambda: forms.outcome_from_form(question, {"kind": "approved", n.name: "6"})) == {n.name}
 
     def test_a_doubt_of_a_flow_is_answered_in_its_type(self):
         about = json.dumps({"function": "pay", "arguments": "{}", "types": ["int"]})
         doubt = Question("reconcile:pay#1", "doubt", about, ("returned", "run_again"), '{"type":"integer"}')
-        (field,) = question_form(doubt).choices[0].fields
+        (field,) = forms.question_form(doubt).choices[0].fields
         assert field.kind == "integer"
-        assert outcome_from_form(doubt, {"kind": "returned", field.name: "3"}) == Returned(text="3")
+        assert forms.outcome_from_form(doubt, {"kind": "returned", field.name: "3"}) == Returned(text="3")
+
+
+ARGUMENTS = {"n": 1, "to": "Ann", "api_key": "sk-abcdefghijklmnopqrstuvwx"}
+
+
+class TestValues:
+    """Answers that a client gives as JSON, without a form."""
+
+    ALL = ("approved", "modified", "denied", "returned", "function_failed", "run_again", "cancelled")
+
+    def question(self, kind: str = "approval", answers: tuple[str, ...] = ALL) -> Question:
+        about = json.dumps({"function": "f", "arguments": json.dumps(ARGUMENTS)})
+        return Question("ask:1.0", kind, about, answers, '{"properties": {"n": {"type": "integer"}}}')
+
+    @pytest.mark.parametrize(
+        ("changed", "became"),
+        [
+            (None, None),
+            ({}, None),
+            ({"api_key": "***"}, None),
+            ({"n": 2}, {"n": 2}),
+            ({"n": True}, {"n": True}),  # equal in Python
+            ({"n": 2, "api_key": "***"}, {"n": 2}),
+            ({"api_key": "other"}, {"api_key": "other"}),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["approved", "modified"])
+    def test_arguments_in_any_order_are_kept_where_they_are_masked_or_the_same(
+        self, kind: str, changed: dict[str, Any] | None, became: dict[str, Any] | None
+    ) -> None:
+        masked = None if changed is None else dict(reversed([*{**ARGUMENTS, **changed}.items()]))
+        outcome = forms.outcome_of(self.question(), kind, masked)
+        if became is None:
+            assert outcome == Approved()
+        else:
+            assert repr(json.loads(outcome.arguments_json)) == repr(dict(reversed([*{**ARGUMENTS, **became}.items()])))
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "reason", "outcome"),
+        [
+            ("denied", None, "no", Denied("no")),
+            ("returned", "a text", "", Returned(text="a text")),
+            ("returned", {"a": "ä"}, "", Returned(text='{"a": "ä"}')),
+            ("function_failed", None, "gone", FunctionFailed(text="gone")),
+            ("run_again", None, "", RunAgain()),
+            ("cancelled", None, "late", Cancelled(reason="late")),
+        ],
+    )
+    def test_a_kind_becomes_its_outcome_if_the_question_takes_it(
+        self, kind: str, value: Any, reason: str, outcome: Any
+    ) -> None:
+        assert forms.outcome_of(self.question("doubt"), kind, value, reason=reason) == outcome
+        with pytest.raises(OutcomeError, match=kind):
+            forms.outcome_of(self.question("doubt", tuple(set(self.ALL) - {kind})), kind, value, reason=reason)
+
+    @pytest.mark.parametrize("value", [[1], "text", {"n": "many"}, {"n": 1.5}])
+    def test_arguments_that_are_no_object_or_do_not_fit_are_refused(self, value: Any) -> None:
+        with pytest.raises(OutcomeError):
+            forms.outcome_of(self.question(), "approved", value)
