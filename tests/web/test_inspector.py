@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -225,19 +226,36 @@ def test_a_way_says_on_itself_by_which_entries_it_was_taken_and_why_to_those_who
         assert [path.get("class") for path in way.iterfind("path")] == ["hit", "line"]
 
 
-def test_no_way_goes_through_a_state_and_no_name_leaves_its_box(pages, runs):
+def is_at_border(point: tuple[float, float], box: tuple[float, float, float, float]) -> bool:
+    (x, y), (a, b, c, d) = point, box
+    return a - 2 < x < c + 2 and b - 2 < y < d + 2 and not (a + 2 < x < c - 2 and b + 2 < y < d - 2)
+
+
+def test_ways_lead_from_state_to_state_and_neither_through_a_third_nor_on_each_other(pages, runs):
     seen = 0
     for run in ALL:
         paths = {link.get("data-inside", "") for link in pages.page("/run", id=run).all("a")}
         for inside in paths:
             svg = drawn(pages, run, inside)
-            boxes = boxes_in(svg)
+            boxes, middles = boxes_in(svg), {}
+            left, top, width, height = map(float, str(svg.get("viewBox")).split())
+            for (a, b, c, d), (e, f, g, h) in combinations(boxes.values(), 2):
+                assert not (a < g and e < c and b < h and f < d), "states overlap"
             for way in svg.iterfind("g[@data-from]"):
                 seen += 1
-                line = str(way.find("path").get("d"))  # type: ignore[union-attr]
-                others = [box for name, box in boxes.items() if name not in (way.get("data-from"), way.get("data-to"))]
-                for x, y in points_of(line):
+                points = [*points_of(str(way.find("path").get("d")))]  # type: ignore[union-attr]
+                source, to = str(way.get("data-from")), str(way.get("data-to"))
+                assert is_at_border(points[0], boxes[source])
+                assert is_at_border(points[-1], boxes[to])
+                middles[source, to] = points[len(points) // 2]
+                others = [box for name, box in boxes.items() if name not in (source, to)]
+                for x, y in points:
                     assert not any(a < x < c and b < y < d for a, b, c, d in others), (run, inside, way.attrib)
+                    assert left <= x <= left + width
+                    assert top <= y <= top + height
+            for (source, to), (x, y) in middles.items():
+                if source != to and (back := middles.get((to, source))):
+                    assert abs(x - back[0]) + abs(y - back[1]) > 9, (run, inside, source, to)
             for state in svg.iterfind("g[@data-state]"):
                 left, _, right, _ = boxes[str(state.get("data-state"))]
                 assert all(len(str(text.text)) * 6 < right - left for text in state.iterfind("text"))
