@@ -17,7 +17,7 @@ from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Approved, CallFailed, Limits, function
+from fsm_agent import Agent, Approved, CallFailed, Limits, Retry, function
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore
@@ -283,6 +283,22 @@ def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_c
         assert f"The model was told: {said}" in text or said in text.partition("The model was told:")[2], said
     assert "The call failed: the answer has no int" in text
     assert "the answer has no int" in text.partition("Why it failed")[2].partition("Began")[0]
+
+
+def test_a_refused_and_a_failed_check_say_why():
+    runs, problems = Runs(MemoryStore()), [Retry("Say it in Celsius."), LookupError("no thermometer")]
+
+    def check(output: str) -> str:
+        raise problems.pop(0)
+
+    agent = Agent(Script("Warm.", "Hot."), name="degrees", check=check, store=runs.store)
+    with suppress(CallFailed):
+        agent.call("How warm?", run_id="r")
+    html = Pages(inspector_app(runs)).get("/run", id="r").text
+    refused, failed = re.findall(r'<b>(check \w+)</b>.*?<pre class="data problem">([^<]*)<', html, re.DOTALL)
+    assert refused == ("check refused", "Say it in Celsius.")
+    assert failed[0] == "check failed"
+    assert failed[1].startswith("LookupError: no thermometer")
 
 
 def test_a_question_says_until_when_it_can_be_answered_in_the_list_and_in_its_form():
