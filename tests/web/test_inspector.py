@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import combinations
@@ -20,6 +21,7 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 from fsm_agent import Agent, Approved, CallFailed, Limits, Retry, function
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
+from fsm_agent.messages import Reply, Usage
 from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.web import inspector_app
@@ -95,6 +97,30 @@ def test_a_run_waits_for_a_driver_since_it_was_due():
     (since,) = [one["data-at"] for one in Pages(inspector_app(runs)).page("/").all("time")]
     assert float(since) == row.due_s
     assert row.due_s > row.updated_s
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "pico_usd", "texts"),
+    [
+        (0.5, 0, ("now", "$0.0000")),
+        (1, 12_000_000, ("1 s ago", "$0.000012")),
+        (59, 100_000_000, ("59 s ago", "$0.0001")),
+        (60, 120_000_000, ("1 min ago", "$0.0001")),
+        (2 * 3600 + 59, 10**12, ("2 h ago", "$1.0000")),
+        (3 * 86_400, 10**12, ("3 d ago", "$1.0000")),
+    ],
+)
+def test_times_and_costs_are_told_in_words(
+    ago_s: float, pico_usd: int, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    now_s = 1_700_000_000.0
+    runs = Runs(MemoryStore(clock=lambda: now_s - ago_s))
+    reply = Reply.of("Hi.").changed(usage=Usage(input_tokens=1, cost_pico_usd=pico_usd))
+    Agent(Script(reply), name="host", store=runs).call("Hello", run_id="r")
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now_s)
+        page = Pages(inspector_app(runs)).get("/run", id="r").text
+    assert [text for text in texts if not re.search(rf">\s*{re.escape(text)}\s*<", page)] == []
 
 
 def test_the_turns_of_a_conversation_stand_together():
