@@ -452,7 +452,11 @@ def test_what_the_command_says_decides_the_kind() -> None:
     [
         ("claude -p", {}, "command"),
         ([], {}, "command"),
+        (["a", 3], {}, "command"),
+        (["a", "b\0c"], {}, "command"),
+        ([""], {}, "command"),
         (["{prompt}"], {}, r"command\[0\]"),
+        (["a"], {"model": 3}, "model"),
         (["a"], {"timeout_s": 0}, "timeout_s"),
         (["a"], {"max_output_bytes": 0}, "max_output_bytes"),
         (["a"], {"json": "text"}, "json"),
