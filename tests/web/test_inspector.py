@@ -254,7 +254,7 @@ def test_a_way_says_on_itself_by_which_entries_it_was_taken_and_why_to_those_who
 
 def is_at_border(point: tuple[float, float], box: tuple[float, float, float, float]) -> bool:
     (x, y), (a, b, c, d) = point, box
-    return a - 2 < x < c + 2 and b - 2 < y < d + 2 and not (a + 2 < x < c - 2 and b + 2 < y < d - 2)
+    return a - 3 < x < c + 3 and b - 3 < y < d + 3 and not (a + 3 < x < c - 3 and b + 3 < y < d - 3)
 
 
 def test_ways_lead_from_state_to_state_and_neither_through_a_third_nor_on_each_other(pages, runs):
