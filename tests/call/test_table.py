@@ -10,6 +10,7 @@ from support.copies import replace
 
 from fsm_agent.call import (
     AgentCall,
+    Begun,
     CallFailed,
     CallRecord,
     Denied,
@@ -248,3 +249,14 @@ def test_nothing_is_injected_where_no_request_follows_it(state):
     with pytest.raises(IllegalTrigger, match=str(state)):
         call.advance("", Injected((Message.of("user", "Hurry."),)))
     assert (call.record, call.state) == (before, state)
+
+
+@pytest.mark.parametrize("own", [[], [Message.of("system", "Old.")]])
+def test_a_system_message_that_comes_with_the_beginning_is_none_of_the_calls_own(own: list[Message]):
+    one = AgentCall.seed(Dialog([*own, Message.of("user", "What is 17 + 25?")]), PROMPT)
+    one.advance("begin", Begun(at_s=1.0, id="c", system="You add."))
+    say(one, "42")
+    result = one.result()
+    assert [(message.role, message.text) for message in result.dialog][:1] == [("system", "You add.")]
+    assert [message.role for message in result.dialog] == ["system", "user", "assistant"]
+    assert [message.text for message in result.new_messages] == ["42"]
