@@ -7,9 +7,8 @@ import unicodedata
 from collections.abc import Generator, Sequence
 
 from fsm_agent.clients.local.functions.fields import Field, fields_of, first_sentence
-from fsm_agent.clients.local.functions.question import Question
+from fsm_agent.clients.local.functions.question import Question, spaced, stems
 from fsm_agent.clients.local.functions.wire import Step, completion, tokens
-from fsm_agent.clients.local.functions.words import spaced, stems
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Reply
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fsm_agent.clients.local.functions.words import spaced
+from fsm_agent.clients.local.functions.question import spaced
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import target_of
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fsm_agent.clients.local.functions.question import Question, without
-from fsm_agent.clients.local.functions.words import UNSPACED
+from fsm_agent.clients.local.functions.question import UNSPACED, Question, without
 
 MAX_CHUNKS = 400  # per phrase
 _CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/\\_+&]{{1,2}}\w+)*|[^\w\s]+")
