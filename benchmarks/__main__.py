@@ -51,8 +51,8 @@ def bench(
         return
     if json_file is not None and not json_file.parent.is_dir():  # before ten seconds are spent
         raise typer.BadParameter(f"there is no folder {str(json_file.parent)!r}", param_hint="--json")
-    from bench import costs
-    from bench import screen as figures
+    from benchmarks import costs
+    from benchmarks import screen as figures
 
     with reporting(debug):
         name, measurements = "", list[costs.RequestTiming]()
