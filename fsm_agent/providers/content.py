@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, count
 from typing import Any
@@ -218,8 +217,7 @@ class CallIds:
         self._used: dict[str, list[tuple[str, str]]] = {}  # the keys of the call, by id
         # Both by the keys that a call and its result share
         self._last: dict[tuple[str, str], str] = {}  # the newest id
-        # Ids without a result yet, in order
-        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # fast removal at both ends
+        self._waiting: dict[tuple[str, str], list[str]] = {}  # ids without a result yet, in order
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""
@@ -230,7 +228,7 @@ class CallIds:
         self._used[id] = _keys(call)
         for key in self._used[id]:
             self._last[key] = id
-            self._waiting.setdefault(key, OrderedDict())[id] = None
+            self._waiting.setdefault(key, []).append(id)
         return id
 
     def of_result(self, result: FunctionResult) -> str:
@@ -239,9 +237,11 @@ class CallIds:
         key = next((key for key in keys if key in self._last), None)
         if key is None:
             return self._wished(result)
-        id = next(iter(self._waiting[key]), self._last[key])
+        if not self._waiting[key]:
+            return self._last[key]
+        id = self._waiting[key][0]
         for used in self._used[id]:
-            self._waiting[used].pop(id, None)
+            self._waiting[used].remove(id)
         return id
 
     def _wished(self, part: FunctionCall | FunctionResult) -> str:
