@@ -84,6 +84,7 @@ class TextOutput:
     """Output that is the answer itself, apart from newlines at its end."""
 
     usage = UNUSED
+    failure = None  # only the exit status reports one
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -99,10 +100,6 @@ class TextOutput:
         self._held = text[len(shown) :]
         return [shown] if shown else []
 
-    def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return None: only the exit status reports a failure."""
-        return None
-
 
 class JsonOutput:
     """JSON output: one document per line if ``is_lines`` is True, otherwise a single document."""
@@ -111,7 +108,7 @@ class JsonOutput:
         self._fields = fields
         self._is_lines = is_lines
         self._rest: list[bytes] = []
-        self._failure: tuple[str, int | None, float | None] | None = None
+        self.failure: tuple[str, int | None, float | None] | None = None  # its message, status and delay
         self.usage = UNUSED
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
@@ -123,10 +120,6 @@ class JsonOutput:
         documents = whole.split(b"\n") if self._is_lines else [whole]
         self._rest = [] if is_last else [documents.pop()]
         return [text for document in documents if document.strip() for text in self._taken(document)]
-
-    def failure(self) -> tuple[str, int | None, float | None] | None:
-        """Return the message, status and delay of a reported failure, or None."""
-        return self._failure
 
     def _taken(self, line: bytes) -> list[str]:
         try:
@@ -145,7 +138,7 @@ class JsonOutput:
         if error not in (None, False, ""):
             message = error if isinstance(error, str) else text if isinstance(text, str) else "the command failed"
             status, delay_s = fields.found("status", document), fields.found("retry_after_s", document)
-            self._failure = (
+            self.failure = (
                 message,
                 status if type(status) is int else None,
                 float(delay_s) if is_finite(delay_s) else None,
@@ -302,7 +295,7 @@ class CommandClient(SyncVerbs):
         for text in output.feed(b"", is_last=True):
             pieces.append(text)
             yield TextDelta(text)
-        self._check_failure(output.failure())
+        self._check_failure(output.failure)
         if not pieces:
             raise BadReply(
                 f"the command {os.path.basename(self._command[0])!r} ended without an answer{self._error_output(run)}"
@@ -385,7 +378,7 @@ class CommandClient(SyncVerbs):
             return
         with suppress(BadReply):
             output.feed(b"", is_last=True)
-        self._check_failure(output.failure())
+        self._check_failure(output.failure)
         how = f"exit status {status}" if status > 0 else _signal(-status)
         message = f"the command {self._name!r} failed with {how}{self._error_output(run)}"
         known = failure(500, {}, self._mask(run.errors.decode("utf-8", "replace")).encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from typing import Any
 
@@ -125,39 +125,68 @@ class FallbackClient(SyncVerbs):
         Raises:
             ProviderError: If all clients failed.
         """
-        for client, left_s in (tries := self._tries(timeout_s)):
-            try:
-                return tries.served(await client.acomplete(request, timeout_s=left_s))
-            except Exception as error:
-                if not tries.failed(error):
-                    raise
-        raise tries.failure()
 
-    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        async def ask(client: Client, left_s: float | None) -> AsyncGenerator[Reply]:
+            yield await client.acomplete(request, timeout_s=left_s)
+
+        async with aclosing(self._tried(ask, timeout_s)) as items:
+            return [item async for item in items if isinstance(item, Reply)][-1]
+
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """Yield the reply as it arrives: deltas of one client, then its `Reply`.
 
         Raises the same errors as `acomplete`.
         """
-        for client, left_s in (tries := self._tries(timeout_s)):
+        return self._tried(lambda client, left_s: client.astream(request, timeout_s=left_s), timeout_s)
+
+    async def _tried(
+        self, ask: Callable[[Client, float | None], AsyncGenerator[Delta | Reply]], timeout_s: float | None
+    ) -> AsyncGenerator[Delta | Reply]:
+        """Ask the clients in order, and yield the items of one.  There is no fallback after its first delta."""
+        clock = self.environment_defaults.get("clock")
+        now = clock.now if clock else time.monotonic
+        started_s, errors, is_over = now(), list[ProviderError](), False
+        for client in self._clients:
+            left_s = None if timeout_s is None else timeout_s - (now() - started_s)
+            if is_over or (errors and left_s is not None and left_s <= 0):
+                break
+            has_begun = False
+            bounds_s = [bound_s for bound_s in (left_s, self._try_timeout_s) if bound_s is not None]
             try:
-                async with aclosing(client.astream(request, timeout_s=left_s)) as items:
+                async with aclosing(ask(client, min(bounds_s, default=None))) as items:
                     async for item in items:
-                        yield tries.relayed(item)
+                        has_begun = has_begun or not isinstance(item, UsageReported)
+                        yield _served(item, client) if isinstance(item, Reply) else item
                 return
             except Exception as error:
-                if not tries.failed(error):
+                failure = transport_failure(error)
+                if failure is None:
                     raise
-        raise tries.failure()
+                is_over = has_begun or not self._moves_on(failure)
+                errors.append(failure)
+        raise self._failure(errors, is_over=is_over)
 
-    def _tries(self, timeout_s: float | None) -> _Tries:
-        clock = self.environment_defaults.get("clock")
-        return _Tries(
-            self._clients,
-            moves_on=self._moves_on,
-            now=clock.now if clock else time.monotonic,
-            timeout_s=timeout_s,
-            try_timeout_s=self._try_timeout_s,
+    def _failure(self, errors: list[ProviderError], *, is_over: bool) -> ProviderError:
+        *others, last = errors
+        untried = () if is_over else self._clients[len(errors) :]
+        if not others and not untried:
+            return last
+        summaries = [
+            f"{client.name!r}: {type(error).__name__}: {str(error)[:MAX_SHOWN_CHARS]}"
+            for client, error in zip(self._clients, others, strict=False)
+        ]
+        more = [f"and {len(summaries) - MAX_SHOWN_ERRORS} more"] if len(summaries) > MAX_SHOWN_ERRORS else []
+        notes = [f"before it failed {'; '.join([*summaries[:MAX_SHOWN_ERRORS], *more])}"] if summaries else []
+        notes += [f"no time was left to ask {client.name!r}" for client in untried[:1]]
+        retryable_errors = [error for error in errors if error.retryable]
+        report = last.report().changed(
+            message=f"{self._clients[len(others)].name!r}: {last.message} ({'; '.join(notes)})",
+            retryable=bool(retryable_errors),
+            retry_after_s=_soonest(retryable_errors) if retryable_errors else last.retry_after_s,
         )
+        failure = report.exception()
+        failure.__cause__ = last
+        return failure
 
     def close(self) -> None:
         """Close all clients, even if one of them fails to close."""
@@ -172,79 +201,9 @@ class FallbackClient(SyncVerbs):
                 stack.push_async_callback(client.aclose)
 
 
-class _Tries:
-    """The tries of one request.  Iterating yields the next client and its timeout in seconds."""
-
-    def __init__(
-        self,
-        clients: tuple[Client, ...],
-        *,
-        moves_on: Callable[[ProviderError], bool],
-        now: Callable[[], float],
-        timeout_s: float | None,
-        try_timeout_s: float | None,
-    ) -> None:
-        self._clients = clients
-        self._moves_on = moves_on
-        self._now = now
-        self._timeout_s = timeout_s
-        self._try_timeout_s = try_timeout_s
-        self._started_at_s = now()
-        self._errors: list[ProviderError] = []
-        self._has_begun = False  # part of the current client's reply has been passed on
-        self._is_over = False
-
-    def __iter__(self) -> Iterator[tuple[Client, float | None]]:
-        for client in self._clients:
-            left_s = self._left_s()
-            if self._is_over or (self._errors and left_s is not None and left_s <= 0):
-                return
-            bounds_s = [bound_s for bound_s in (left_s, self._try_timeout_s) if bound_s is not None]
-            yield client, min(bounds_s, default=None)
-
-    def _left_s(self) -> float | None:
-        return None if self._timeout_s is None else self._timeout_s - (self._now() - self._started_at_s)
-
-    def served(self, reply: Reply) -> Reply:
-        """Return ``reply`` with the name of the client that gave it, or of the innermost if clients are nested."""
-        return reply.changed(served_by=reply.served_by or self._clients[len(self._errors)].name)
-
-    def relayed(self, item: Delta | Reply) -> Delta | Reply:
-        """Return ``item`` to pass on.  There is no fallback after the first delta."""
-        self._has_begun = self._has_begun or not isinstance(item, UsageReported)
-        return self.served(item) if isinstance(item, Reply) else item
-
-    def failed(self, error: Exception) -> bool:
-        """Record the failure of the current client.  Return False if the error is a bug, not a failed request."""
-        failure = transport_failure(error)
-        if failure is None:
-            return False
-        self._is_over = self._has_begun or not self._moves_on(failure)
-        self._errors.append(failure)
-        return True
-
-    def failure(self) -> ProviderError:
-        *others, last = self._errors
-        untried = self._clients[len(self._errors) :]
-        if not others and (self._is_over or not untried):
-            return last
-        summaries = [
-            f"{client.name!r}: {type(error).__name__}: {str(error)[:MAX_SHOWN_CHARS]}"
-            for client, error in zip(self._clients, others, strict=False)
-        ]
-        more = [f"and {len(summaries) - MAX_SHOWN_ERRORS} more"] if len(summaries) > MAX_SHOWN_ERRORS else []
-        notes = [f"before it failed {'; '.join([*summaries[:MAX_SHOWN_ERRORS], *more])}"] if summaries else []
-        if untried and not self._is_over:
-            notes.append(f"no time was left to ask {untried[0].name!r}")
-        retryable_errors = [error for error in self._errors if error.retryable]
-        report = last.report().changed(
-            message=f"{self._clients[len(others)].name!r}: {last.message} ({'; '.join(notes)})",
-            retryable=bool(retryable_errors),
-            retry_after_s=_soonest(retryable_errors) if retryable_errors else last.retry_after_s,
-        )
-        failure = report.exception()
-        failure.__cause__ = last
-        return failure
+def _served(reply: Reply, client: Client) -> Reply:
+    """Return the reply with the name of the client that gave it, or of the innermost if clients are nested."""
+    return reply.changed(served_by=reply.served_by or client.name)
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
