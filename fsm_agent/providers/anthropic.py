@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
-
-from msgspec.structs import asdict
+from typing import Any, Literal
 
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
@@ -37,6 +35,7 @@ from fsm_agent.providers.codec import (
     kept,
     merged_body,
     offered_functions,
+    profile_as,
     readable,
     to_json,
     wire_name,
@@ -108,7 +107,7 @@ class AnthropicCodec(Codec):
         return {"x-api-key": api_key, **version} if api_key else version
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        own = _own(profile)
+        own = profile_as(AnthropicProfile, profile)
         request, _, words, _ = self.request_form(request, own)
         settings, limits = request.settings, SchemaLimits()
         if request.output.schema is not None:
@@ -135,27 +134,23 @@ class AnthropicCodec(Codec):
         return to_json(merged_body(body, extra))
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        can_force = not _reasons_by_budget(request, _own(profile))
+        can_force = not _reasons_by_budget(request, profile_as(AnthropicProfile, profile))
         return choose_form(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        own = _own(profile)
+        own = profile_as(AnthropicProfile, profile)
         return adaptations(
             self.request_form(request, own), own, taken_settings=_accepted_settings(request.settings, own)
         )
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the beta headers that the hosted tools need."""
-        return dict(_betas(request.settings.hosted_tools, profile))
+        types = [profile.hosted_tools.get(tool.kind) for tool in request.settings.hosted_tools]
+        wanted = [BETAS[type_] for type_ in types if type_ in BETAS]
+        return {"anthropic-beta": ",".join(dict.fromkeys(wanted))} if wanted else {}
 
     def decoder(self, headers: Mapping[str, str]) -> AnthropicDecoder:
         return AnthropicDecoder(headers)
-
-
-def _own(profile: Profile) -> AnthropicProfile:
-    if isinstance(profile, AnthropicProfile):
-        return profile
-    return AnthropicProfile(**asdict(profile))
 
 
 def _takes(output: Output, limits: SchemaLimits) -> bool:
@@ -183,11 +178,12 @@ def _tools(request: Request, model: str, profile: AnthropicProfile, limits: Sche
     if choice not in ("auto", "none"):
         _refuse_force(request, model, profile)
         tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
-    hosted = _hosted_tools(request.settings.hosted_tools, model, profile)
+    hosted = request.settings.hosted_tools
+    types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in hosted]
     tools = [kept(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
-    fields: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
-    if hosted.servers:
-        fields["mcp_servers"] = hosted.servers
+    fields: dict[str, Any] = {"tools": [*tools, *map(_hosted_tool, hosted, types)]}
+    if servers := _servers(hosted):
+        fields["mcp_servers"] = servers
     if request.settings.parallel_function_calls is False and choice != "none":
         return {**fields, "tool_choice": {**tool_choice, "disable_parallel_tool_use": True}}
     return {**fields, "tool_choice": tool_choice}
@@ -414,32 +410,21 @@ def _unwrap_text(blocks: list[Block]) -> str | list[Block]:
     return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks
 
 
-class _HostedTools(NamedTuple):
-    tools: list[dict[str, Any]]
-    servers: list[dict[str, Any]]
-
-
-def _hosted_tools(tools: tuple[HostedTool, ...], model: str, profile: Profile) -> _HostedTools:
-    """Return the encoded tools.
-
-    https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the types of the SDK
-    """
-    found = _HostedTools([], [])
+def _servers(tools: Sequence[HostedTool]) -> list[dict[str, Any]]:
+    servers = list[dict[str, Any]]()
     for tool in tools:
-        type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
-        found.tools.append(_hosted_tool(tool, type_))
         if isinstance(tool, HostedMCP):
             token = {"authorization_token": tool.authorization} if tool.authorization is not None else {}
-            found.servers.append({"type": "url", "url": tool.url, "name": tool.label, **token})
-    return found
-
-
-def _betas(tools: tuple[HostedTool, ...], profile: Profile) -> Mapping[str, str]:
-    wanted = [BETAS[type_] for tool in tools if (type_ := profile.hosted_tools.get(tool.kind)) in BETAS]
-    return {"anthropic-beta": ",".join(dict.fromkeys(wanted))} if wanted else {}
+            servers.append({"type": "url", "url": tool.url, "name": tool.label, **token})
+    return servers
 
 
 def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
+    """Return the encoded tool.
+
+    https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the types of the SDK
+    """
+
     def options_of(*supported: str) -> dict[str, Any]:
         return set_options(tool, *supported, type_=type_, wire=WIRE)
 

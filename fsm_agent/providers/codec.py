@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from msgspec.structs import asdict
+
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import UsageError
@@ -111,6 +113,14 @@ class Profile(Value, frozen=True, kw_only=True):
     # The provider's tools that the model can use: their types on the wire, by kind.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request
+
+
+P = TypeVar("P", bound=Profile)
+
+
+def profile_as(kind: type[P], profile: Profile) -> P:
+    """Return a profile of this kind, with its defaults for the fields that the given one lacks."""
+    return profile if isinstance(profile, kind) else kind(**asdict(profile))
 
 
 def wire_name(name: str) -> str:

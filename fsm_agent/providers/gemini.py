@@ -9,7 +9,6 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import pydantic_core
-from msgspec.structs import asdict
 
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError, UsageError
@@ -37,6 +36,7 @@ from fsm_agent.providers.codec import (
     kept,
     merged_body,
     offered_functions,
+    profile_as,
     readable,
     taken_settings,
     to_json,
@@ -127,7 +127,7 @@ class GeminiCodec(Codec):
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         request, _, words, _ = self.request_form(request, profile)
-        own = _own(profile)
+        own = profile_as(GeminiProfile, profile)
         messages = readable(request.messages, provider)
         if words:
             messages = with_system_text(messages, words)
@@ -190,12 +190,6 @@ def _declaration(function: Function) -> dict[str, Any]:
 
 def _schema(output: Output) -> dict[str, Any]:
     return gemini_schema(closed_objects(output.schema or {}))
-
-
-def _own(profile: Profile) -> GeminiProfile:
-    if isinstance(profile, GeminiProfile):
-        return profile
-    return GeminiProfile(**asdict(profile))
 
 
 def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:
