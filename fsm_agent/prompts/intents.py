@@ -17,7 +17,7 @@ from fsm_agent.errors import ParseError, ParseFailed, PromptError, TagNotFound, 
 from fsm_agent.prompts.fields import is_skipped, label_of
 from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
-from fsm_agent.prompts.quoting import guard_of, is_name, quoted, unquoted
+from fsm_agent.prompts.quoting import guard_of, is_name, quoted
 from fsm_agent.prompts.scanning import elements, mentioned, unescaped
 from fsm_agent.prompts.template import TextGuard, variables
 from fsm_agent.prompts.type_text import prompt_schema
@@ -139,21 +139,6 @@ class IntentFrame(Generic[T]):
         """
         require("the text of a frame", text, isinstance(text, str), "a string")
         return f"<{self.input_tag}>{quoted(text, self._names)}</{self.input_tag}>"
-
-    def unwrap(self, wrapped: str) -> str:
-        """Return exactly the text that was wrapped.
-
-        Raises:
-            UsageError: If the text was not produced by `wrap`.
-        """
-        start, end = f"<{self.input_tag}>", f"</{self.input_tag}>"
-        right = f"the return value of wrap(), {start}…{end}"
-        is_framed = isinstance(wrapped, str) and wrapped.startswith(start) and wrapped.endswith(end)
-        require("the wrapped text", wrapped, is_framed and len(wrapped) >= len(start + end), right)
-        try:
-            return unquoted(wrapped[len(start) : -len(end)], self._names)
-        except ValueError as error:
-            raise UsageError(f"the wrapped text: expected what this frame wrapped: {error}") from None
 
     def extract_intent(self, text: str) -> T:
         """Return the intent in a model's answer; see `IntentExtractor.read`."""

@@ -1,8 +1,7 @@
-r"""Quotes text from users so that it cannot be read as one of a frame's tags, and restores the original text.
+r"""Quotes text from users so that it cannot be read as one of a frame's tags.
 
 Anything that could be read as such a tag gets the word ``quoted:`` after its first character: ``</query>`` becomes
-``<quoted:/query>``.  All other text stays unchanged.  Text that is already quoted is quoted again, so that the original
-can always be restored.
+``<quoted:/query>``.  All other text stays unchanged.  Text that is already quoted is quoted again.
 
 Tags are searched for in a *reading* of the text, in which each character has its plain form.  Case, accents and
 invisible characters are dropped, lookalikes from other scripts become plain letters, and escapes (``&lt;``, ``%3C``,
@@ -75,18 +74,6 @@ EndOf: TypeAlias = Callable[[int], int]  # from a position in a reading to the e
 def quoted(text: str, names: tuple[str, ...]) -> str:
     """Quote everything in the text that could be read as a tag with one of these names."""
     return QUOTED.join(_pieces(text, names))
-
-
-def unquoted(text: str, names: tuple[str, ...]) -> str:
-    """Undo the quoting of a text.
-
-    Raises:
-        ValueError: If it contains an unquoted tag.
-    """
-    first, *others = _pieces(text, names)
-    if not all(piece.startswith(QUOTED) for piece in others):
-        raise ValueError("a tag in it is not quoted")
-    return "".join([first, *[piece.removeprefix(QUOTED) for piece in others]])
 
 
 @lru_cache(maxsize=256)
