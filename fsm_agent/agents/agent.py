@@ -14,7 +14,17 @@ from fsm_agent._internal.scope import Closing
 from fsm_agent._internal.structs import New, fields_alone
 from fsm_agent.agents.builder import PromptResolver, check_needs, check_parser_args, needs_of, resolve_task
 from fsm_agent.agents.classification import Calibration, Classification, Label
-from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What, aperform, perform, planned
+from fsm_agent.agents.classify import (
+    BINARY_QUESTION,
+    QUESTION,
+    ClassificationRequest,
+    ClassifyOptions,
+    OnMissing,
+    What,
+    aperform,
+    perform,
+    question_about,
+)
 from fsm_agent.agents.conversation import Conversation
 from fsm_agent.agents.handoffs import AgentDelegate, check_agents, check_policy, check_prices_inside, path_from
 from fsm_agent.agents.hooks import check_hooks
@@ -22,12 +32,11 @@ from fsm_agent.agents.nested_calls import inner_call
 from fsm_agent.agents.options import (
     TASK,
     UNNAMED,
-    After,
     AgentChanges,
+    CallOptions,
     Deps,
     Out,
     RestoreOptions,
-    call_options,
     check_agent,
     check_known,
     check_prices,
@@ -496,16 +505,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         calibration: Calibration | None = None,
         votes: int = 1,
         on_missing: OnMissing = "zero",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        extra: Mapping[str, Any] | None = None,
-        by: str = "",
-        run_id: str | None = None,
-        system_args: Mapping[str, Any] | None = None,
-        keep_system: bool = False,
-        after: After = None,
+        **options: Unpack[CallOptions[Deps]],
     ) -> Classification[Label]:
         """Classify text or a dialog, and return the probability of each class.
 
@@ -517,24 +517,16 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             votes: How often to ask a model that reports no log probabilities.
             on_missing: What to do about a class that the model did not report: ``"error"`` asks again, ``"zero"`` gives
                 it the probability 0.
-            args: See `call`.
-            parser_args: See `call`.
-            deps: See `call`.
-            model: See `call`.
-            extra: See `call`.
-            by: See `call`.
-            run_id: See `call`.
-            system_args: See `call`.
-            keep_system: See `call`.
-            after: See `call`.
+            options: The options of `call`.
 
         Raises:
             CallFailed: If the model named none of the classes, or the request failed.
             UsageError: If an argument is wrong.
         """
-        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
-        given = (prompt, calibration, votes, on_missing, options)
-        return perform(planned(self._classifier, what, classes, QUESTION, *given))
+        asked = question_about(what, prompt, QUESTION)
+        return perform(
+            ClassificationRequest(self._classifier, what, classes, asked, calibration, votes, on_missing, options)
+        )
 
     async def aclassify(
         self,
@@ -545,70 +537,27 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         calibration: Calibration | None = None,
         votes: int = 1,
         on_missing: OnMissing = "zero",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        extra: Mapping[str, Any] | None = None,
-        by: str = "",
-        run_id: str | None = None,
-        system_args: Mapping[str, Any] | None = None,
-        keep_system: bool = False,
-        after: After = None,
+        **options: Unpack[CallOptions[Deps]],
     ) -> Classification[Label]:
         """The async version of `classify`."""
-        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
-        given = (prompt, calibration, votes, on_missing, options)
-        return await aperform(planned(self._classifier, what, classes, QUESTION, *given))
+        asked = question_about(what, prompt, QUESTION)
+        return await aperform(
+            ClassificationRequest(self._classifier, what, classes, asked, calibration, votes, on_missing, options)
+        )
 
     def binary_classify(
-        self,
-        what: What,
-        *,
-        prompt: str | Prompt[Any] | None = None,
-        calibration: Calibration | None = None,
-        votes: int = 1,
-        on_missing: OnMissing = "zero",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        extra: Mapping[str, Any] | None = None,
-        by: str = "",
-        run_id: str | None = None,
-        system_args: Mapping[str, Any] | None = None,
-        keep_system: bool = False,
-        after: After = None,
+        self, what: What, *, prompt: str | Prompt[Any] | None = None, **options: Unpack[ClassifyOptions[Deps]]
     ) -> float:
         """Return the probability that the answer to a yes-or-no question is True; see `classify`."""
-        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
-        given = (prompt, calibration, votes, on_missing, options)
-        return perform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given)).probabilities[True]
+        asked = question_about(what, prompt, BINARY_QUESTION)
+        return self.classify(what, (True, False), prompt=asked, **options).probabilities[True]
 
     async def abinary_classify(
-        self,
-        what: What,
-        *,
-        prompt: str | Prompt[Any] | None = None,
-        calibration: Calibration | None = None,
-        votes: int = 1,
-        on_missing: OnMissing = "zero",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        extra: Mapping[str, Any] | None = None,
-        by: str = "",
-        run_id: str | None = None,
-        system_args: Mapping[str, Any] | None = None,
-        keep_system: bool = False,
-        after: After = None,
+        self, what: What, *, prompt: str | Prompt[Any] | None = None, **options: Unpack[ClassifyOptions[Deps]]
     ) -> float:
         """The async version of `binary_classify`."""
-        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
-        given = (prompt, calibration, votes, on_missing, options)
-        found = await aperform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given))
-        return found.probabilities[True]
+        asked = question_about(what, prompt, BINARY_QUESTION)
+        return (await self.aclassify(what, (True, False), prompt=asked, **options)).probabilities[True]
 
     @cached_property
     def _system_messages(self) -> tuple[Message, ...]:

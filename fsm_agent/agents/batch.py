@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeAlias, overload
+from typing import Any, Generic, TypeAlias, overload
 
 from fsm_agent._internal.structs import New, Out, is_whole
-from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.portal import ThreadTask, abort_in_force
 from fsm_agent.validation import require
 
-Progress: TypeAlias = bool | Callable[[int, int | None], Any]
+Progress: TypeAlias = Callable[[int, int | None], Any] | None  # of the finished tasks, and of all if known
 CONCURRENCY = 8  # tasks that run at a time
 LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
@@ -105,14 +105,8 @@ class TaskResults(Sequence[TaskResult[Out]]):
         return f"<{len(self)} results, {len(self.failed)} failed>"
 
 
-class _Callable(Protocol):
-    def call(self, *args: Any, **options: Any) -> Any: ...
-
-    async def acall(self, *args: Any, **options: Any) -> Any: ...
-
-
 def map_calls(
-    agent: _Callable,
+    agent: Any,
     tasks: Iterable[Any],
     concurrency: int,
     progress: Progress,
@@ -126,7 +120,7 @@ def map_calls(
 
 
 async def amap_calls(
-    agent: _Callable,
+    agent: Any,
     tasks: Iterable[Any],
     concurrency: int,
     progress: Progress,
@@ -163,7 +157,7 @@ def map_tasks(
     do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
     """Run many tasks in threads, and return their results.  Ctrl-C interrupts them."""
-    _check(tasks, concurrency)
+    tell = _checked(tasks, concurrency, progress)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[ThreadTask[New], tuple[int, Any]] = {}
     ended = SimpleQueue[ThreadTask[New]]()
@@ -177,14 +171,13 @@ def map_tasks(
             child.start()
 
     try:
-        with _show_progress(progress, tasks) as tell:
+        begin()
+        for child in portal.arrivals(ended, lambda: bool(pending)):
+            index, task = pending.pop(child)
+            results[index] = _ended(index, task, child.future.exception(), child.future, fail_fast)
+            tell(len(results))
             begin()
-            for child in portal.arrivals(ended, lambda: bool(pending)):
-                index, task = pending.pop(child)
-                results[index] = _ended(index, task, child.future.exception(), child.future, fail_fast)
-                tell(len(results))
-                begin()
-            return _in_order(results)
+        return _in_order(results)
     finally:
         _interrupt(pending, ended)
 
@@ -204,22 +197,21 @@ async def amap_tasks(
     do: Callable[[Any], Awaitable[New]], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
     """Run many tasks with asyncio, and return their results.  Cancellation cancels them."""
-    _check(tasks, concurrency)
+    tell = _checked(tasks, concurrency, progress)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
     left = enumerate(tasks)
     try:
-        with _show_progress(progress, tasks) as tell:
-            while True:
-                while len(pending) < concurrency and (following := next(left, None)) is not None:
-                    pending[asyncio.ensure_future(do(following[1]))] = following
-                if not pending:
-                    return _in_order(results)
-                for future in (await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED))[0]:
-                    index, task = pending.pop(future)
-                    error = asyncio.CancelledError() if future.cancelled() else future.exception()
-                    results[index] = _ended(index, task, error, future, fail_fast)
-                    tell(len(results))
+        while True:
+            while len(pending) < concurrency and (following := next(left, None)) is not None:
+                pending[asyncio.ensure_future(do(following[1]))] = following
+            if not pending:
+                return _in_order(results)
+            for future in (await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED))[0]:
+                index, task = pending.pop(future)
+                error = asyncio.CancelledError() if future.cancelled() else future.exception()
+                results[index] = _ended(index, task, error, future, fail_fast)
+                tell(len(results))
     finally:
         for future in pending:
             future.cancel()
@@ -239,10 +231,14 @@ def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
     return TaskResults([results[index] for index in sorted(results)])
 
 
-def _check(tasks: object, concurrency: object) -> None:
+def _checked(tasks: object, concurrency: object, progress: Progress) -> Callable[[int], Any]:
+    """Refuse wrong arguments.  Return a function that reports the number of finished tasks."""
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
     require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number from 1 on")
+    require("progress", progress, progress is None or callable(progress), "a function of (done, total), or None")
+    total = len(tasks) if isinstance(tasks, Sized) else None
+    return lambda done: progress(done, total) if progress is not None else None
 
 
 def _noted(item: TaskResult[Any]) -> Exception:
@@ -252,31 +248,3 @@ def _noted(item: TaskResult[Any]) -> Exception:
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
     return error
-
-
-def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
-    """Return a context manager that shows or reports the number of finished tasks."""
-    total = len(tasks) if isinstance(tasks, Sized) else None
-    if progress is True:
-        return _bar(total)
-    if progress is False:
-        return nullcontext(lambda done: None)
-    tell = progress
-    if not callable(tell):
-        raise UsageError(f"progress: expected True, False, or a function of (done, total), got {progress!r:.80}")
-    return nullcontext(lambda done: tell(done, total))
-
-
-@contextmanager
-def _bar(total: int | None) -> Iterator[Callable[[int], Any]]:
-    try:
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "progress=True needs rich; pip install 'fsm-agent[cli]', or pass a function of (done, total)"
-        ) from None
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as shown:
-        bar = shown.add_task("tasks", total=total)
-        yield lambda done: shown.update(bar, completed=done)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.options import TASK
-from fsm_agent.agents.runnable import AnyAgent
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.call.result import CallResult
 from fsm_agent.context.budget import kept
@@ -29,6 +28,9 @@ from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.environment import Client
 from fsm_agent.runtime.log import LOG
 from fsm_agent.validation import require
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
 
 
 class PromptResolver:
@@ -164,7 +166,7 @@ class ResolvedTask(NamedTuple):
     is_system_late: bool = False
 
 
-def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
+def resolve_task(agent: Agent[Any, Any], task: Any, options: Mapping[str, Any]) -> ResolvedTask:
     """Return the messages of a call, and the prompt that governs the answer."""
     prompt, system = agent.prompt, agent.system
     after, system_args = options.get("after"), options.get("system_args")
@@ -205,7 +207,7 @@ def resolve_task(agent: AnyAgent, task: Any, options: Mapping[str, Any]) -> Reso
     return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
 
 
-def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
+def _put_in_words(agent: Agent[Any, Any], dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
     """Return a dialog with a task that is text or a payload.  Images and documents follow the prompt."""
     asked = task if isinstance(task, str) else _visible(agent, task, model)
     if agent.prompt.template != TASK.template:
@@ -213,7 +215,7 @@ def _put_in_words(agent: AnyAgent, dialog: Dialog, task: str | Payload, model: s
     return dialog.append(task_message(asked) if isinstance(asked, str) else asked.message)
 
 
-def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> Payload:
+def _visible(agent: Agent[Any, Any], payload: Payload, model: str | Client | None) -> Payload:
     """Return the parts of a payload that the model of a call accepts; some models accept no images."""
     seen = payload.without_images
     if seen == payload:
@@ -227,7 +229,7 @@ def _visible(agent: AnyAgent, payload: Payload, model: str | Client | None) -> P
     return seen
 
 
-def _visible_task(agent: AnyAgent, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
+def _visible_task(agent: Agent[Any, Any], task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
     """Return a task with only those parts of its payloads that the model of a call accepts."""
     if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
         return task

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fsm_agent._internal.structs import is_whole
 from fsm_agent.agents.batch import CONCURRENCY, amap_tasks, map_tasks
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.classification import Calibration, Classification, ClassNames, Scores, classes_of
+from fsm_agent.agents.options import CallOptions, Deps, check_known
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import ParseError
 from fsm_agent.messages.message import ChatDict, Message
@@ -23,8 +24,10 @@ from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Parser, ParserInput
 from fsm_agent.prompts.prompt import EXCEPTION, Prompt
-from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import require
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
 
 Result: TypeAlias = CallResult[Any]  # of `Scores`; the type of a dialog does not tell its prompt
 Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
@@ -39,19 +42,19 @@ BINARY_QUESTION = (
     'Please respond with one and only one word, "True" or "False". You must select one of them, do not respond like'
     ' "maybe" or "unsure" or "unknown".'
 )
+
+
+class ClassifyOptions(CallOptions[Deps], total=False):
+    """The options of `Agent.classify` without ``prompt``."""
+
+    calibration: Calibration | None
+    votes: int
+    on_missing: OnMissing
+
+
 TOP = 20  # alternatives to a token: more than most providers report
 _MAX_TOKENS = 16
 _SPLIT_BELOW = 0.02  # a smaller probability is divided without asking
-
-
-class Classifier(Protocol):
-    """The agent that answers the question."""
-
-    def call(self, *args: Any, **options: Any) -> Result: ...
-
-    async def acall(self, *args: Any, **options: Any) -> Result: ...
-
-    def _client_of(self, model: str | Client | None) -> Client: ...
 
 
 class ClassParser(Parser[Scores]):
@@ -119,37 +122,25 @@ def without_logprobs(prompt: Prompt[Scores], temperature: float) -> Prompt[Score
     return prompt.extend(parser=prompt.parser, settings={**kept, "temperature": temperature})
 
 
-@dataclass(frozen=True)
-class Ask:
-    """One call: its agent, task and options."""
+class Ask(NamedTuple):
+    """The task and the options of one call."""
 
-    agent: Classifier
-    task: Any
+    task: Dialog
     options: Mapping[str, Any]
 
-    def run(self) -> Result:
-        """Make the call."""
-        result: Result = self.agent.call(self.task, **self.options)
-        return result
 
-    async def arun(self) -> Result:
-        """The async version of `run`."""
-        result: Result = await self.agent.acall(self.task, **self.options)
-        return result
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ClassificationRequest:
     """What to ask an agent, and how to use its answer; see `Agent.classify`."""
 
-    agent: Classifier
+    agent: Agent[Any, Any]
     what: What
     classes: Any
     prompt: str | Prompt[Any]
-    calibration: Calibration | None = None
-    votes: int = 1
-    on_missing: OnMissing = "zero"
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the calls
+    calibration: Calibration | None
+    votes: int
+    on_missing: OnMissing
+    options: Mapping[str, Any]  # of the calls
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
@@ -157,6 +148,7 @@ class ClassificationRequest:
         require("votes", self.votes, is_whole(self.votes, 1), "a whole number from 1 on")
         right = "a Calibration, such as Calibration.of_prior(…), or None"
         require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
+        check_known(self.options, self.what)
 
     def plan(self) -> Plan:
         labels = classes_of(self.classes)
@@ -222,7 +214,7 @@ class ClassificationRequest:
             case _:
                 before = dialog_before(self.what)
         fork = Dialog(before.messages, system_args=before.system_args)  # the fork is not handed over to another agent
-        return Ask(self.agent, fork.put(prompt(**values)), options)
+        return Ask(fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
         """Return the options of a call.  Its run id, if any, gets a suffix."""
@@ -251,46 +243,42 @@ class ClassificationRequest:
         )
 
 
-def planned(
-    agent: Classifier,
-    what: What,
-    classes: Any,
-    question: str,
-    prompt: str | Prompt[Any] | None,
-    calibration: Calibration | None,
-    votes: int,
-    on_missing: OnMissing,
-    options: Mapping[str, Any],
-) -> Plan:
-    """Return the plan of a classification.
-
-    Without a prompt, ``question`` is asked.  For the other arguments, see `Agent.classify`.
-    """
-    if prompt is None:
-        prompt = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
-    named: Any = {"prompt": prompt, "calibration": calibration, "votes": votes, "on_missing": on_missing}
-    return ClassificationRequest(agent=agent, what=what, classes=classes, options=options, **named).plan()
+def question_about(what: What, prompt: str | Prompt[Any] | None, question: str) -> str | Prompt[Any]:
+    """Return the prompt, or by default the template of a question, with a text that is classified before it."""
+    if prompt is not None:
+        return prompt
+    return f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
 
 
-def perform(plan: Plan) -> Classification[Any]:
-    """Make the calls of a plan, using threads if several run at once."""
+def perform(request: ClassificationRequest) -> Classification[Any]:
+    """Make the calls of a classification, using threads if several run at once."""
+
+    def call(ask: Ask) -> Result:
+        return request.agent.call(ask.task, **ask.options)
+
+    plan = request.plan()
     try:
         asks = next(plan)
         while True:
             is_one = len(asks) == 1
-            asks = plan.send([asks[0].run()] if is_one else map_tasks(Ask.run, asks, CONCURRENCY, False, True).outputs)
+            asks = plan.send([call(*asks)] if is_one else map_tasks(call, asks, CONCURRENCY, None, True).outputs)
     except StopIteration as stop:
         found: Classification[Any] = stop.value
         return found
 
 
-async def aperform(plan: Plan) -> Classification[Any]:
+async def aperform(request: ClassificationRequest) -> Classification[Any]:
     """The async version of `perform`."""
+
+    async def call(ask: Ask) -> Result:
+        result: Result = await request.agent.acall(ask.task, **ask.options)
+        return result
+
+    plan = request.plan()
     try:
         asks = next(plan)
         while True:
-            results = await amap_tasks(Ask.arun, asks, CONCURRENCY, False, True)
-            asks = plan.send(results.outputs)
+            asks = plan.send((await amap_tasks(call, asks, CONCURRENCY, None, True)).outputs)
     except StopIteration as stop:
         found: Classification[Any] = stop.value
         return found

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pydantic_core
 
 from fsm_agent._internal.structs import type_words, types_of
 from fsm_agent.agents.builder import needs_of, resolve_task
 from fsm_agent.agents.options import UNNAMED, Deps
-from fsm_agent.agents.runnable import AnyAgent
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
@@ -30,6 +29,9 @@ from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.validation import require
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
 
 # Policies of a Python function that are set elsewhere for an agent.
 _ELSEWHERE = {
@@ -52,7 +54,7 @@ class AgentDelegate:
     hears_inside = False
     tables_json = b""
 
-    def __init__(self, agent: AnyAgent, timeout_s: float | None) -> None:
+    def __init__(self, agent: Agent[Any, Any], timeout_s: float | None) -> None:
         self.agent = agent
         limits, own_s = agent.limits, agent.limits.deadline_s
         is_shorter = timeout_s is not None and (own_s is None or timeout_s < own_s)
@@ -76,7 +78,7 @@ class AgentDelegate:
         return bool(self.hooks) or any(f.delegate.has_listener for f in offers if f.delegate is not None)
 
     @property
-    def agents(self) -> Sequence[AnyAgent]:
+    def agents(self) -> Sequence[Agent[Any, Any]]:
         return (self.agent,)
 
     @property
@@ -187,7 +189,7 @@ class HandoffDelegate(AgentDelegate):
 
     is_handoff = True
 
-    def __init__(self, agent: AnyAgent | Callable[[], AnyAgent], passes: tuple[AnyPass, ...]) -> None:
+    def __init__(self, agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]], passes: tuple[AnyPass, ...]) -> None:
         self._target = agent
         self._passes = passes
 
@@ -197,7 +199,7 @@ class HandoffDelegate(AgentDelegate):
         return _is_agent(self._target)
 
     @cached_property
-    def agent(self) -> AnyAgent:  # type: ignore[override]
+    def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
         """The agent."""
         target = self._target
         agent: Any = target if _is_agent(target) else target()  # type: ignore[operator]
@@ -231,11 +233,11 @@ class HandoffDelegate(AgentDelegate):
         return made.changed(handoffs=record.handoffs + is_asked)
 
 
-def _is_agent(value: object) -> TypeGuard[AnyAgent]:
+def _is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:
     return isinstance(value, CallVerbs) and hasattr(value, "system")  # a conversation has the verbs, too
 
 
-def _check_system(agent: AnyAgent) -> None:
+def _check_system(agent: Agent[Any, Any]) -> None:
     if isinstance(agent.system, Prompt) and agent.system.variables:
         names = ", ".join(sorted(agent.system.variables))
         raise UsageError(
@@ -251,7 +253,7 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
             yield name, delegate
 
 
-def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> None:
+def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
     """Refuse agents that cannot work as functions of this agent.
 
     Agents' results cannot pass through a pipeline, because their calls end within a step and a pipeline may wait.  An
@@ -291,7 +293,7 @@ def _is_subclass(one: Any, other: Any) -> bool:
     return isinstance(one, type) and isinstance(other, type) and issubclass(one, other)
 
 
-def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
+def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:
     """Return the shortest path of existing handoffs to the agent at the end of a path."""
     names, passed = list[str](), [agent]
     for name in path.split(SEPARATOR):
@@ -310,5 +312,5 @@ def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
     return SEPARATOR.join(names)
 
 
-def _is_same(one: AnyAgent, other: AnyAgent) -> bool:
+def _is_same(one: Agent[Any, Any], other: Agent[Any, Any]) -> bool:
     return one is other or one.name == other.name != UNNAMED  # a variant of the agent

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Out
 from fsm_agent.agents.options import MODEL, is_model, plan_of_model
-from fsm_agent.agents.runnable import AnyAgent
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
@@ -25,11 +24,14 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import Claimed, ProcessFactory, give_back
 from fsm_agent.validation import plain_json, require
 
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
+
 READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # for rebuilding a stored run
 
 
 def attach_journal(
-    agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
+    agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
     """Give a new call a journal, so that driving it saves its run."""
     is_offer_late = call.deps is LATER and decides_per_call(agent)
@@ -39,12 +41,12 @@ def attach_journal(
         call.journal.earlier = turn.earlier(call.record.dialog) if turn.is_continued else range(0)
 
 
-def decides_per_call(agent: AnyAgent) -> bool:
+def decides_per_call(agent: Agent[Any, Any]) -> bool:
     """Return whether the deps of a call may affect which functions an agent offers."""
     return any(isinstance(item, Toolset) and item.decides_per_call for item in agent.functions)
 
 
-def opening_of(agent: AnyAgent, deps: Any) -> Callable[[], str]:
+def opening_of(agent: Agent[Any, Any], deps: Any) -> Callable[[], str]:
     """Return a function that makes the system prompt for a call that was submitted without one."""
     return SystemPrompt(agent.system, agent.name, deps=deps).text
 
@@ -64,7 +66,9 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> ProcessFactory:
+def definition_of(
+    agent: Agent[Any, Any], options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
+) -> ProcessFactory:
     """Return how the agent rebuilds the calls of runs.
 
     The options in `READ_OPTIONS` override the header.  If ``keep`` is None, the agent's passes apply.
@@ -103,7 +107,7 @@ def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[An
     )
 
 
-def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
+def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
     """Return a call that has not been driven, with new parser arguments or a new model if they are given."""
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
@@ -111,7 +115,7 @@ def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, An
     return call if model is None else with_model(agent, call, model)
 
 
-def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[Any]:
+def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:
     """Return a call that has not been driven, with another model (a name or a client).
 
     If the agent has a budget in dollars, the price of the model must be known.
@@ -128,7 +132,7 @@ def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[A
     return call
 
 
-def check_drivable(agent: AnyAgent, claimed: Claimed) -> Claimed:
+def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
     """Return a claimed run, or release it and raise an error if it cannot be driven here."""
     call, recorder = claimed
     if recorder is None:

@@ -15,19 +15,14 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from fsm_agent.call.call import AgentCall
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.call.record import Limits
-from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event
-from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Usage
-from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import drivers
 from fsm_agent.runtime.drivers import AsyncDriver
-from fsm_agent.runtime.environment import Client, Environment
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
@@ -41,61 +36,6 @@ USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside"
 class _BoundRuns(Protocol):
     @property
     def all(self) -> Runs: ...
-
-
-class AnyAgent(Protocol):
-    """What calls need from an `Agent`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def system(self) -> Any: ...
-
-    @property
-    def functions(self) -> Any: ...
-
-    @property
-    def output(self) -> Any: ...
-
-    @property
-    def prompt(self) -> Prompt[Any]: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def check(self) -> Any: ...
-
-    @property
-    def results(self) -> Any: ...
-
-    @property
-    def hooks(self) -> Sequence[Any]: ...
-
-    @property
-    def _own_environment(self) -> Environment: ...
-
-    def _environment_of(self, process: AgentCall[Any]) -> Environment: ...
-
-    def _environment_with_model(self, model: str | Client | None) -> Environment: ...
-
-    def _client_of(self, model: str | Client | None) -> Client: ...
-
-    @property
-    def _keep(self) -> tuple[AnyPass, ...]: ...
-
-    @property
-    def _system_messages(self) -> tuple[Message, ...]: ...
-
-    @property
-    def _blind(self) -> set[str]: ...
-
-    def _resolve_prompt(self, prompt: Prompt[Any] | None, options: Mapping[str, Any]) -> Prompt[Any]: ...
-
-    def _call_parts(
-        self, prompt: Prompt[Any], args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
-    ) -> dict[str, Any]: ...
 
 
 class Runnable(ABC):

@@ -269,7 +269,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         tasks: Iterable[Any],
         *,
         concurrency: int = CONCURRENCY,
-        progress: Progress = False,
+        progress: Progress = None,
         fail_fast: bool = False,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
@@ -288,7 +288,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         Args:
             tasks: The tasks.  They are taken from the iterable one at a time, as they begin.
             concurrency: The maximum number of tasks at a time.
-            progress: True for a progress bar on stderr, or a function of (done, total).
+            progress: A function of (done, total), called after each task.  ``total`` is None if it is unknown.
             fail_fast: Whether to raise the first error.  Then no further task begins, and the others are interrupted.
             args: See `call`.
             parser_args: See `call`.
@@ -319,7 +319,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         tasks: Iterable[Any],
         *,
         concurrency: int = CONCURRENCY,
-        progress: Progress = False,
+        progress: Progress = None,
         fail_fast: bool = False,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,

@@ -349,15 +349,14 @@ class TestMany:
         asyncio.run(main())
         assert cancelled == [0, 1]
 
-    def test_a_bar_is_shown_on_stderr(self, capsys):
-        assert len(results_of(Echo, progress=True)) == 9
-        shown = capsys.readouterr()
-        assert "9/9" in shown.err
-        assert not shown.out
-
     @pytest.mark.parametrize(
         ("tasks", "options", "name"),
-        [("a text", {}, "tasks"), (["x"], {"concurrency": 0}, "concurrency"), (["x"], {"run_id": "r"}, "run_id")],
+        [
+            ("a text", {}, "tasks"),
+            (["x"], {"concurrency": 0}, "concurrency"),
+            (["x"], {"progress": True}, "progress"),
+            (["x"], {"run_id": "r"}, "run_id"),
+        ],
     )
     def test_wrong_arguments_are_named(self, tasks, options, name):
         with pytest.raises(UsageError, match=name):
