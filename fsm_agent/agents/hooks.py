@@ -19,10 +19,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, get_args
-from weakref import WeakSet
 
 import msgspec
 
@@ -55,8 +55,6 @@ def _method(event: type) -> str:
 
 
 _OF_CALL = "of_call"
-_checked: WeakSet[type] = WeakSet()  # hook classes that were checked in this process
-_take_record: WeakSet[Any] = WeakSet()  # methods, as functions, that take the record
 _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
@@ -79,7 +77,6 @@ def check_hooks(hooks: Iterable[Any]) -> None:
             )
         for name in methods:
             _check_method(hook, name, "event")
-        _checked.add(type(hook))
 
 
 def _check_method(hook: object, name: str, what: str) -> None:
@@ -89,28 +86,33 @@ def _check_method(hook: object, name: str, what: str) -> None:
         raise UsageError(
             f"{name} of the hook {hook!r:.80}: expected a plain def, since hooks are not awaited, got an async def"
         )
+    count = 2 if what == "event" and _gets_record(method) else 1
     try:
-        signature = inspect.signature(method)
+        inspect.signature(method).bind(*[None] * count)
     except ValueError:  # the parameters are unknown
         return
-    gets_record = what == "event" and _has_record(signature)
-    try:
-        signature.bind(*[None] * (2 if gets_record else 1))
     except TypeError:
         called = "an event" if what == "event" else "a Where"
         raise UsageError(
             f"{name} of the hook {hook!r:.80}: expected a method that takes {called}; define it as"
             f" def {name}(self, {what})"
         ) from None
-    if gets_record:
-        _take_record.add(getattr(method, "__func__", method))
 
 
-def _has_record(signature: inspect.Signature) -> bool:
-    """Return whether the second parameter of a method takes the record."""
-    parameters = signature.parameters.values()
+def _gets_record(method: Any) -> bool:
+    """Return whether the second parameter of a method, after ``self``, takes the record."""
+    function = getattr(method, "__func__", None)
+    return _takes_record(method, 1) if function is None else _takes_record(function, 2)
+
+
+@lru_cache(maxsize=1_000)  # it is asked for each event
+def _takes_record(function: Callable[..., Any], place: int) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return False
     by_position = (p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-    second = next(islice(by_position, 1, 2), None)
+    second = next(islice(by_position, place, None), None)
     return second is not None and (
         second.default is second.empty or second.name == "record" or "Record" in str(second.annotation)
     )
@@ -140,8 +142,6 @@ class _Listener:
         self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
         # The hooks of calls, by the id of the asked hook and the path.  That hook is kept, so its id is not reused.
         self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
-        self._known = {""}  # paths whose hooks have been checked
-        _check_anew(hooks)
 
     def __call__(self, event: Event) -> None:
         outer = self._outer
@@ -149,9 +149,6 @@ class _Listener:
             notify(self._hooks_of(outer, outer, ""), event, outer.process.record)
             return
         path, steps = event.path, list(along(outer.process, event.path))
-        if path not in self._known:
-            self._known.add(path)
-            _check_anew([hook for inner, _ in steps for hook in inner.hooks])
         newest = steps[-1][0]
         record = _record_of(newest)
         notify(self._hooks_of(outer, newest, path), event, record)
@@ -181,12 +178,6 @@ class _Listener:
         return self._made[key][1]
 
 
-def _check_anew(hooks: Iterable[Any]) -> None:
-    """Check hooks that were unpickled in another process, to learn again which methods take a record."""
-    if unchecked := [hook for hook in hooks if type(hook) not in _checked]:
-        check_hooks(unchecked)
-
-
 def _record_of(inner: ChildHandle) -> Any:
     record = inner.process.record
     return record.record if isinstance(record, ProcessRecord) else record
@@ -203,7 +194,7 @@ def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
 
 
 def _tell(method: Callable[..., Any], event: Event, record: Any) -> None:
-    if _take_record and getattr(method, "__func__", method) in _take_record:
+    if _gets_record(method):
         method(event, record)
     else:
         method(event)
@@ -309,27 +300,17 @@ class Metrics:
             self.cost_pico_usd += cost
 
     def _add_function(self, name: str, more: FunctionMetrics) -> None:
-        self.functions[name] = self.functions.get(name, FunctionMetrics()) + more
+        self.functions = _summed(self.functions, {name: more})
 
     def __add__(self, other: Metrics) -> Metrics:
         if not isinstance(other, Metrics):
             return NotImplemented
         with _LOCK:
-            functions = dict(self.functions)
-            for name, more in other.functions.items():
-                functions[name] = functions.get(name, FunctionMetrics()) + more
             return Metrics(
                 prices={**other.prices, **self.prices},
-                calls=self.calls + other.calls,
-                endings=self.endings + other.endings,
-                steps=self.steps + other.steps,
-                requests=self.requests + other.requests,
-                replies=self.replies + other.replies,
-                usage=self.usage + other.usage,
-                cost_pico_usd=self.cost_pico_usd + other.cost_pico_usd,
-                unpriced_tokens=self.unpriced_tokens + other.unpriced_tokens,
-                functions=functions,
+                functions=_summed(self.functions, other.functions),
                 states=_summed(self.states, other.states),
+                **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -349,8 +330,11 @@ class Metrics:
             }
 
 
-def _summed(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+_COUNTS = ("calls", "endings", "steps", "requests", "replies", "usage", "cost_pico_usd", "unpriced_tokens")
+
+
+def _summed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {**one, **{name: one[name] + more if name in one else more for name, more in other.items()}}
 
 
 def _stays(trace: Iterable[Stepped]) -> dict[str, float]:

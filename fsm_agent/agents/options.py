@@ -234,6 +234,13 @@ def check_known(options: Iterable[str], task: object, known: Iterable[str] = CAL
     raise UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
 
 
+class ReadOptions(_UnstoredOptions[Deps], total=False):
+    """The options for rebuilding the call of a stored run; see `AgentRuns.resume`."""
+
+    prompt: Prompt[Any] | None
+    on_change: OnChange
+
+
 class RestoreOptions(_UnstoredOptions[Deps], total=False):
     """The options of `Agent.restore`."""
 

@@ -17,6 +17,7 @@ from fsm_agent.agents.options import (
     Deps,
     Messages,
     Out,
+    ReadOptions,
     RunAnswers,
     Stream,
     SubmitOptions,
@@ -29,10 +30,8 @@ from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, check_sink,
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.journal import header_of
 from fsm_agent.call.result import CallResult
-from fsm_agent.call.snapshots import OnChange
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps
-from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
@@ -246,17 +245,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         )
         return await self._asubmit(task, before, (delay_s, priority, service), options)
 
-    def get(
-        self,
-        run_id: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
-    ) -> RunHandle[CallResult[Out]]:
+    def get(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
         It takes the options of `resume`.
@@ -265,23 +254,11 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             RunUnknown: If no run has this name.
             UsageError: If the run belongs to another agent.
         """
-        return self._get(run_id, read_options(args, parser_args, deps, model, prompt, on_change))
+        return self._get(run_id, options)
 
-    async def aget(
-        self,
-        run_id: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
-    ) -> RunHandle[CallResult[Out]]:
+    async def aget(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
         """The async version of `get`."""
-        return await asyncio.to_thread(
-            self._get, run_id, read_options(args, parser_args, deps, model, prompt, on_change)
-        )
+        return await asyncio.to_thread(self._get, run_id, options)
 
     def resume(
         self,
@@ -291,12 +268,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         by: str = "",
         signal_id: str = "",
         sink: Sink | None = None,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        **options: Unpack[ReadOptions[Deps]],
     ) -> CallResult[Out]:
         """Continue a stored run from where it last rested, and return its result.
 
@@ -310,14 +282,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
-            args: The settings of the call.  For this and the following options, None keeps the value with which the run
-                began.
-            parser_args: See `Agent.call`.
-            deps: See `Agent.call`.
-            model: See `Agent.call`.
-            prompt: The prompt of the task, if the task had its own prompt.
-            on_change: What to do if the prompt has changed since the run began.  ``"report"`` logs the change and sets
-                the result's ``prompt_change``.  ``"error"`` raises and leaves the run unchanged.
+            options: ``args``, ``parser_args``, ``deps`` and ``model`` are those of `Agent.call`; None keeps the value
+                with which the run began.  ``prompt`` is the prompt of the task, if the task had its own prompt.
+                ``on_change`` says what to do if the prompt has changed since the run began: ``"report"`` logs the
+                change and sets the result's ``prompt_change``, and ``"error"`` raises and leaves the run unchanged.
 
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
@@ -331,7 +299,6 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             CallSuspended: If the call waits for another answer.
         """
         check_sink(sink)
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
         result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
         return result
 
@@ -343,16 +310,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         by: str = "",
         signal_id: str = "",
         sink: Sink | None = None,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        **options: Unpack[ReadOptions[Deps]],
     ) -> CallResult[Out]:
         """The async version of `resume`."""
         check_sink(sink)
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
         claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
         result: CallResult[Out] = await arun(self._runnable, claimed, sink)
         return result
@@ -364,16 +325,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         *,
         by: str = "",
         signal_id: str = "",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        **options: Unpack[ReadOptions[Deps]],
     ) -> Stream[Out]:
         """Continue a stored run and yield its events as they happen; see `resume` and `Agent.stream`."""
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
-        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
+        return stream(self._runnable, self._claimer(run_id, answers, by, signal_id, options))
 
     def astream(
         self,
@@ -382,28 +337,13 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         *,
         by: str = "",
         signal_id: str = "",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        **options: Unpack[ReadOptions[Deps]],
     ) -> AsyncStream[Out]:
         """The async version of `stream`."""
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
-        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
+        claimer = self._claimer(run_id, answers, by, signal_id, options)
+        return astream(self._runnable, lambda: aclaim(claimer))
 
-    def replay(
-        self,
-        run_id: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
-    ) -> AgentCall[Out]:
+    def replay(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
         """Rebuild the call of a stored run from its whole journal, and return it.  Every entry is verified.
 
         It takes the options of `resume`.
@@ -412,23 +352,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now makes different decisions.
         """
-        call: AgentCall[Out] = self.all.replay(
-            run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
-        )
+        call: AgentCall[Out] = self.all.replay(run_id, self._to_read(options))
         return call
 
-    def at(
-        self,
-        run_id: str,
-        step: int | None = None,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
-    ) -> AgentCall[Out]:
+    def at(self, run_id: str, step: int | None = None, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
         """Return the call of a stored run as it was after a step.
 
         Use it to read the ``state``, ``record`` or ``outcome`` at that step.
@@ -445,9 +372,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        call: AgentCall[Out] = self.all.at(
-            run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
-        )
+        call: AgentCall[Out] = self.all.at(run_id, step, self._to_read(options))
         return call
 
     def fork(
@@ -457,12 +382,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         *,
         new_run_id: str | None = None,
         by: str = "",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        **options: Unpack[ReadOptions[Deps]],
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
@@ -480,21 +400,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
         return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
-
-
-def read_options(
-    args: Mapping[str, Any] | None,
-    parser_args: Mapping[str, Any] | None,
-    deps: GivenDeps[Any],
-    model: str | Client | None,
-    prompt: Prompt[Any] | None,
-    on_change: OnChange,
-) -> dict[str, Any]:
-    """Return the options for rebuilding the call of a run."""
-    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "prompt": prompt}
-    return {**named, "on_change": on_change}
 
 
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
