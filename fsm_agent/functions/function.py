@@ -165,30 +165,19 @@ class Function(Policy, Generic[P, R, Deps]):
             return call._changed(name, description, policy)
         if not callable(call):
             raise UsageError(f"expected a function, method, partial or object with __call__, got {call!r:.80}")
-        signature = described(call, name, namespace or {})
-        if description is None and not signature.text and sys.flags.optimize > 1:
+        read = described(call, name, namespace or {})
+        if description is None and not read["description"] and sys.flags.optimize > 1:
             warnings.warn(_NO_DOCSTRINGS, stacklevel=2)
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise UsageError(
-                f"function {signature.name!r}: expected a function that returns, got a generator, which would run after"
+                f"function {read['name']!r}: expected a function that returns, got a generator, which would run after"
                 " its timeout and retries are over; return a list of the items, or report them with"
                 " Context.emit(…)"
             )
+        if description is not None:
+            read["description"] = description
         make: Any = cls  # `call` determines P and R
-        made: Function[Args, Result] = make(
-            name=signature.name,
-            description=signature.text if description is None else description,
-            parameters=signature.parameters,
-            call=call,
-            is_async=signature.passing.is_async,
-            takes_context=signature.passing.takes_context,
-            deps_type=signature.passing.deps_type,
-            deps_class=signature.passing.deps_class,
-            positional=signature.passing.positional,
-            validator=signature.validator,
-            source=call,
-            **policy,
-        )
+        made: Function[Args, Result] = make(**read, call=call, source=call, **policy)
         return made
 
     def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R, Deps]:
@@ -214,17 +203,9 @@ class Function(Policy, Generic[P, R, Deps]):
             call = cast("Callable[..., Any]", call.call)
         if not callable(call):
             raise UsageError(f"the callable for function {self.name!r}: expected a callable, got {call!r:.80}")
-        accepted = passing(call, self.name, self.parameters)
         this: Any = self  # P and R change
         linked: Function[Args, Result] = replace(
-            this,
-            call=call,
-            acall=acall,
-            is_async=accepted.is_async,
-            takes_context=accepted.takes_context,
-            deps_type=accepted.deps_type,
-            deps_class=accepted.deps_class,
-            positional=accepted.positional,
+            this, call=call, acall=acall, **passing(call, self.name, self.parameters)
         )
         return linked
 
@@ -357,7 +338,7 @@ def _unpickled(state: dict[str, Any]) -> Function:
     if isinstance(source, Function):
         validator = source.validator
     elif source is not None:
-        validator = described(source, state["name"], {}).validator
+        validator = described(source, state["name"], {})["validator"]
     plain: dict[str, Any] = {
         name: value.call if isinstance(value, Function) else value for name, value in state.items()
     }

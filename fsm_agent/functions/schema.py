@@ -27,7 +27,6 @@ from typing import (
 
 import typing_extensions
 
-from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context
 
@@ -349,28 +348,8 @@ def undescribable() -> tuple[type[Exception], ...]:
     return (PydanticUserError, SchemaError, AssertionError, NameError, TypeError, ValueError)
 
 
-class Passing(Value, frozen=True, kw_only=True):
-    """How a callable takes its arguments."""
-
-    is_async: bool = False
-    takes_context: bool = False  # True if the first parameter is a `Context`
-    deps_type: str = ""  # the type of the context's deps, unless they may be None
-    deps_class: type | None = None  # this type, if it is a class
-    positional: tuple[tuple[str, Any], ...] = ()  # positional-only parameters, with their defaults
-
-
-class Description(Value, frozen=True, kw_only=True):
-    """The description of a callable for a model."""
-
-    name: str
-    text: str
-    parameters: dict[str, Any]  # JSON Schema
-    validator: Validator
-    passing: Passing
-
-
-def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str, Any]) -> Description:
-    """Read a callable's signature, annotations and docstring.
+def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a callable's signature, annotations and docstring, and return them as fields of a `Function`.
 
     Raises:
         UsageError: If a parameter cannot be described to a model.
@@ -400,22 +379,17 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     for parameter in offered:
         if parameter.name in schema["properties"] and (default := _default(parameter)) is not None:
             schema["properties"][parameter.name].setdefault("default", default)
-    return Description(
-        name=name,
-        text="\n\n".join(part for part in (docs.short_description, docs.long_description) if part),
-        parameters=schema,
-        validator=adapter.validator,
-        passing=Passing(
-            is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
-            takes_context=context is not None,
-            **(_deps_type(call, target, signature, hints, namespace) if context else {}),
-            positional=_positional(offered),
-        ),
-    )
+    return {
+        "name": name,
+        "description": "\n\n".join(part for part in (docs.short_description, docs.long_description) if part),
+        "parameters": schema,
+        "validator": adapter.validator,
+        **_passing(call, target, offered, _deps_type(call, target, signature, hints, namespace) if context else None),
+    }
 
 
-def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> Passing:
-    """Return how to pass a callable the arguments of an existing schema.
+def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how to pass a callable the arguments of an existing schema, as fields of a `Function`.
 
     Raises:
         UsageError: If it does not accept an argument of the schema, or needs one that the schema does not require.
@@ -439,13 +413,21 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
             f"the callable for function {name!r}: expected a default for {missing[0]!r}, which its schema does not"
             " require"
         )
-    is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
-    deps = _deps_type(call, target, signature, hints, {}) if context else {}
-    return Passing(is_async=is_async, takes_context=context is not None, positional=_positional(kept), **deps)
+    return _passing(call, target, kept, _deps_type(call, target, signature, hints, {}) if context else None)
 
 
-def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], ...]:
-    return tuple([(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY])
+def _passing(
+    call: Any, target: Any, parameters: list[inspect.Parameter], deps: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the fields of a `Function` that say how to pass arguments.  ``deps`` is None without a context."""
+    return {
+        "is_async": inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
+        "takes_context": deps is not None,
+        "positional": tuple([(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY]),
+        "deps_type": "",
+        "deps_class": None,
+        **(deps or {}),
+    }
 
 
 def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:
@@ -495,7 +477,7 @@ def _scope(call: Any, target: Any) -> dict[str, Any]:
 def _deps_type(
     call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the type of deps in the context's annotation, as fields of `Passing`, or empty if deps may be None."""
+    """Return the type of deps in the context's annotation, as fields of a `Function`, or empty if deps may be None."""
     key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
     hint = getattr(hints[key], "__value__", hints[key])
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -510,7 +492,7 @@ def _deps_type(
 
 
 def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the deps type of a function that takes data and a context, as fields of `Passing`, if any."""
+    """Return the deps type of a function that takes data and a context, as fields of a `Function`, if any."""
     target, signature = _find_docstring(call)[0], inspect.signature(call)
     parameter = [*signature.parameters.values()][1]
     annotation, scope = parameter.annotation, _scope(call, target)
