@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, Unpack, get_args
 
-import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -154,24 +153,6 @@ def _check_field(kind: type[Value], name: str, value: Any) -> Any:
     return value
 
 
-def _field_schemas(kind: type[Value]) -> dict[str, Any]:
-    """Return the JSON Schemas of a value's fields, each of which may be a variable reference instead."""
-    _, definitions = msgspec.json.schema_components([kind])
-
-    def inlined(schema: Any) -> Any:
-        if isinstance(schema, list):
-            return [inlined(item) for item in schema]
-        if not isinstance(schema, dict):
-            return schema
-        if "$ref" in schema:
-            return inlined(definitions[schema["$ref"].rpartition("/")[2]])
-        return {key: inlined(item) for key, item in schema.items() if key not in ("discriminator", "default")}
-
-    variable = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
-    properties = inlined(definitions[kind.__name__]["properties"])
-    return {name: {"anyOf": [*item.get("anyOf", [item]), variable]} for name, item in properties.items()}
-
-
 class _Keys(BaseModel):
     """Keys of a configuration.  Unknown keys are errors, and values are not converted."""
 
@@ -202,8 +183,8 @@ class _Table:
     @cached_property
     def model(self) -> type[BaseModel]:
         fields: dict[str, Any] = {
-            name: (Annotated[Any, AfterValidator(partial(_check_field, self.kind, name)), WithJsonSchema(schema)], None)
-            for name, schema in _field_schemas(self.kind).items()
+            name: (Annotated[Any, AfterValidator(partial(_check_field, self.kind, name))], None)
+            for name in field_names(self.kind)
         }
         return create_model(self.kind.__name__, __base__=_Keys, **fields)
 
@@ -217,7 +198,8 @@ class _Table:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return self.model.model_json_schema()
+        names: dict[str, Any] = {name: {} for name in field_names(self.kind)}
+        return {"type": "object", "properties": names, "additionalProperties": False}
 
 
 _NAME = WithJsonSchema({"type": "string"})

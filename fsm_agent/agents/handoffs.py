@@ -23,6 +23,7 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import AgentPolicy, PolicyOptions
 from fsm_agent.messages.message import FunctionCall, renumbered
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import fingerprint_under
@@ -33,15 +34,7 @@ from fsm_agent.validation import require
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
 
-# Policies of a Python function that are set elsewhere for an agent.
-_ELSEWHERE = {
-    "acall": "{a} runs on the driver of the call that uses it",
-    "blocking": "{a} never blocks the event loop",
-    "retries": "limits=Limits(recalls=…, parse_retries=…) of the agent set its retries",
-    "once": "set it on the functions of {the} that must not run twice",
-    "reconcile": "set it on the functions of {the} that must not run twice",
-    "middleware": "{a} has hooks=[…], and its functions may have middleware",
-}
+_ELSEWHERE = PolicyOptions.__optional_keys__ - AgentPolicy.__optional_keys__
 
 
 class AgentDelegate:
@@ -113,13 +106,15 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that an agent or a flow cannot have as a function, and say what to do instead."""
-    for policy_name, instead in _ELSEWHERE.items():
-        if policy.get(policy_name) not in (None, (), []):
-            advice = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
-            raise UsageError(f"the {kind} {name!r} as a function does not support {policy_name}: {advice}")
+    """Refuse policies that an agent or a flow cannot have as a function."""
+    refused = [each for each in policy if each in _ELSEWHERE and policy[each] not in (None, (), [])]
     if policy.get("on_error") == "retry":
-        raise UsageError(f"the {kind} {name!r} as a function is not retried: {_ELSEWHERE['retries']}")
+        refused.append("on_error='retry'")
+    if refused:
+        raise UsageError(
+            f"the {kind} {name!r} as a function does not support {refused[0]}; set it on the functions of the {kind},"
+            " and retries of its model by its limits"
+        )
 
 
 def handoff(

@@ -468,7 +468,5 @@ def test_the_schema_takes_what_is_right():
     schema = AgentConfig.model_json_schema()
     assert schema["additionalProperties"] is False
     assert "global" in schema["properties"]
-    assert "$ref" not in json.dumps(schema["properties"]["settings"])
-    rounds = schema["properties"]["limits"]["properties"]["rounds"]
-    assert any(item.get("type") == "integer" for item in rounds["anyOf"])
-    assert any("pattern" in item for item in rounds["anyOf"]), "a variable may stand for it"
+    assert {"rounds", "deadline_s"} <= schema["properties"]["limits"]["properties"].keys()
+    assert schema["properties"]["settings"]["additionalProperties"] is False
