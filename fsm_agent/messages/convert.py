@@ -12,9 +12,7 @@ from typing import Any, cast
 
 from fsm_agent._internal.text import plain
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.message import (
-    OUR_ROLES,
     ChatDict,
     Document,
     FunctionCall,
@@ -129,9 +127,7 @@ class _Reader:
         if role == "function":
             raise UsageError(f"{where}.role: expected 'tool' with a 'tool_call_id', got 'function'")
         if not isinstance(role, str) or role not in _ROLES:
-            raise UsageError(
-                f"{where}.role: unknown role {safe_repr(role)}{remedy(str(role)[:_MAX_WORD], _ROLES, OUR_ROLES)}"
-            )
+            raise UsageError(f"{where}.role: unknown role {safe_repr(role)}{hint(str(role)[:_MAX_WORD], _ROLES)}")
         return _ROLES[role]
 
     def _result(self, where: str, item: ChatDict) -> FunctionResult:

@@ -12,8 +12,7 @@ from msgspec import field
 from msgspec.structs import astuple
 
 from fsm_agent._internal.structs import Tagged, Value, from_json, schema_of, to_json
-from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import remedy
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.validation import invalid, safe_repr
 
 if TYPE_CHECKING:
@@ -435,7 +434,7 @@ class Message(Value, frozen=True, kw_only=True):
             UsageError: If there is no such role, or a part has another type.
         """
         if role not in _ROLES:
-            raise UsageError(f"the role of a message: unknown role {role!r:.80}{remedy(role, _ROLES, OUR_ROLES)}")
+            raise _unknown_role("the role of a message", role)
         parts: list[Part] = []
         for part in content:
             if isinstance(part, str):
@@ -509,22 +508,17 @@ def check_roles(messages: Sequence[Any]) -> None:
     """
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:
-            role = safe_repr(message.role)
-            raise UsageError(
-                f"messages[{index}].role: unknown role {role}{remedy(str(message.role), _ROLES, OUR_ROLES)}"
-            )
+            raise _unknown_role(f"messages[{index}].role", message.role)
+
+
+def _unknown_role(where: str, role: object) -> UsageError:
+    return UsageError(f"{where}: unknown role {safe_repr(role)}{hint(str(role)[:MAX_SHOWN_CHARS], _ROLES)}")
 
 
 _WORDED = (Text, FunctionResult)
 _MADE = "Message.of('user', 'a text', Image.of(…))"
 _PARTS = (Text, Image, Document, Reasoning, FunctionCall, FunctionResult, Opaque)
 _ROLES = get_args(Role)
-OUR_ROLES = {
-    **dict.fromkeys(("human", "customer"), "'user'"),
-    **dict.fromkeys(("ai", "model", "bot", "agent"), "'assistant'"),
-    **dict.fromkeys(("developer", "instructions"), "'system'"),
-    **dict.fromkeys(("function", "tool_result"), "'tool'"),
-}
 
 
 class HistorySummary(Value, frozen=True):

@@ -45,28 +45,12 @@ class Usage(Value, frozen=True, kw_only=True):
     def __add__(self, other: Usage) -> Usage:
         if self is UNUSED:
             return other
-        cached, written, reasoning = other.cached_tokens, other.cache_write_tokens, other.reasoning_tokens
-        cost = other.cost_pico_usd
-        return Usage(
-            input_tokens=_sum(self.input_tokens, other.input_tokens),
-            output_tokens=_sum(self.output_tokens, other.output_tokens),
-            cached_tokens=self.cached_tokens if cached is None else _sum(self.cached_tokens, cached),
-            cache_write_tokens=self.cache_write_tokens if written is None else _sum(self.cache_write_tokens, written),
-            reasoning_tokens=self.reasoning_tokens if reasoning is None else _sum(self.reasoning_tokens, reasoning),
-            cost_pico_usd=self.cost_pico_usd if cost is None else _sum(self.cost_pico_usd, cost),
-        )
+        return Usage(**{name: _sum(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__})
 
     def problem(self) -> str | None:
         """Return the reason why the counts are impossible and must not be charged to budgets, or None."""
-        counts = (
-            (self.input_tokens, "input_tokens"),
-            (self.output_tokens, "output_tokens"),
-            (self.cached_tokens, "cached_tokens"),
-            (self.cache_write_tokens, "cache_write_tokens"),
-            (self.reasoning_tokens, "reasoning_tokens"),
-            (self.cost_pico_usd, "cost_pico_usd"),
-        )
-        for count, name in counts:
+        for name in self.__struct_fields__:
+            count = getattr(self, name)
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
                 return f"Usage.{name}: expected a whole number from 0 to {MOST}, or None, got {safe_repr(count)}"
         return None
