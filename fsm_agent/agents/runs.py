@@ -17,12 +17,12 @@ from fsm_agent.agents.options import (
     Deps,
     Messages,
     Out,
+    PreparedOptions,
     ReadOptions,
     RunAnswers,
     Stream,
     SubmitOptions,
     Typed,
-    call_options,
     check_known,
 )
 from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
@@ -31,8 +31,7 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.journal import header_of
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.context import LATER, GivenDeps
-from fsm_agent.runtime.environment import Client
+from fsm_agent.functions.context import LATER
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs, opened
@@ -154,20 +153,11 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         task: Any,
         /,
         *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        extra: Mapping[str, Any] | None = None,
-        by: str = "",
-        run_id: str | None = None,
-        system_args: Mapping[str, Any] | None = None,
-        keep_system: bool = False,
         after: Before | After = None,
         delay_s: float = 0.0,
         priority: int = 0,
         service: str = "",
-        **unknown: Any,
+        **options: Unpack[PreparedOptions[Any]],
     ) -> RunHandle[CallResult[Any]]:
         """Put a task into the store for a `Worker`, and return the handle of its run.
 
@@ -184,28 +174,16 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             priority: A number from -100 to 100.  Workers take the due run with the highest priority.  The priority
                 applies until the run ends.
             service: The name of the `RunFollower` that drives the run, or "" for workers.
-            args: See `Agent.call`.
-            parser_args: See `Agent.call`.
-            deps: See `Agent.call`.
-            model: See `Agent.call`.  It must be a name.
-            extra: See `Agent.call`.
-            by: See `Agent.call`.
-            run_id: The name of the run, or None for a new name.
-            system_args: See `Agent.call`.
-            keep_system: See `Agent.call`.
-            unknown: Unknown options, which are refused with a suggestion.
+            options: The other options of `Agent.call`.  ``model`` must be a name.
 
         Raises:
             UsageError: If the agent has no store, or an option cannot be stored.
             RunExists: If another run has this ``run_id``.
             RunUnknown: If a run in ``after`` does not exist.
         """
-        check_known(unknown, task, SubmitOptions.__optional_keys__)
+        check_known(options, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
-        )
-        return self._submit(task, before, (delay_s, priority, service), options)
+        return self._submit(task, before, (delay_s, priority, service), {**options, "after": dialog})
 
     @overload
     async def asubmit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
@@ -217,33 +195,10 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     async def asubmit(
         self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]
     ) -> RunHandle[CallResult[Any]]: ...
-    async def asubmit(
-        self,
-        task: Any,
-        /,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        extra: Mapping[str, Any] | None = None,
-        by: str = "",
-        run_id: str | None = None,
-        system_args: Mapping[str, Any] | None = None,
-        keep_system: bool = False,
-        after: Before | After = None,
-        delay_s: float = 0.0,
-        priority: int = 0,
-        service: str = "",
-        **unknown: Any,
-    ) -> RunHandle[CallResult[Any]]:
+    async def asubmit(self, task: Any, /, **options: Unpack[SubmitOptions[Any]]) -> RunHandle[CallResult[Any]]:
         """The async version of `submit`."""
-        check_known(unknown, task, SubmitOptions.__optional_keys__)
-        before, dialog = _split_after(after)
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
-        )
-        return await self._asubmit(task, before, (delay_s, priority, service), options)
+        submit = partial(self.submit, task, **options)
+        return submit() if self.all.store.is_volatile else await asyncio.to_thread(submit)
 
     def get(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
