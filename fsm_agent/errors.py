@@ -287,6 +287,9 @@ class Retry(FsmAgentError):
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 
+_DETAILS = ("status", "code", "request_id", "retryable", "retry_after_s", "model")  # of every `ProviderError`
+
+
 class ErrorReport(Value, frozen=True, kw_only=True):
     """A `ProviderError` as data, for records, journals and traces."""
 
@@ -304,19 +307,10 @@ class ErrorReport(Value, frozen=True, kw_only=True):
 
     def exception(self) -> ProviderError:
         """Return the reported error as an exception."""
-        budget: dict[str, Any] = {}
+        details: dict[str, Any] = {name: getattr(self, name) for name in _DETAILS}
         if self.required is not None:
-            budget = {"required": self.required, "hard": self.hard, "tried": self.tried}
-        return _PROVIDER_ERRORS.get(self.kind, ProviderError)(
-            self.message,
-            status=self.status,
-            code=self.code,
-            request_id=self.request_id,
-            retryable=self.retryable,
-            retry_after_s=self.retry_after_s,
-            model=self.model,
-            **budget,
-        )
+            details |= {"required": self.required, "hard": self.hard, "tried": self.tried}
+        return _PROVIDER_ERRORS.get(self.kind, ProviderError)(self.message, **details)
 
 
 class ProviderError(FsmAgentError):
@@ -373,16 +367,8 @@ class ProviderError(FsmAgentError):
 
     def report(self) -> ErrorReport:
         """Return this error as data."""
-        return ErrorReport(
-            kind=type(self).__name__,
-            message=self.message,
-            status=self.status,
-            code=self.code,
-            request_id=self.request_id,
-            retryable=self.retryable,
-            retry_after_s=self.retry_after_s,
-            model=self.model,
-        )
+        details = {name: getattr(self, name) for name in _DETAILS}
+        return ErrorReport(kind=type(self).__name__, message=self.message, **details)
 
 
 class RateLimited(ProviderError):

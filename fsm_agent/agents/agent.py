@@ -13,12 +13,14 @@ from typing_extensions import TypeForm, Unpack
 from fsm_agent._internal.scope import Closing
 from fsm_agent._internal.structs import New, fields_alone
 from fsm_agent.agents.builder import PromptResolver, check_needs, check_parser_args, needs_of, resolve_task
-from fsm_agent.agents.classification import Calibration, Classification, Label
-from fsm_agent.agents.classify import (
+from fsm_agent.agents.classification import (
     BINARY_QUESTION,
     QUESTION,
+    Calibration,
+    Classification,
     ClassificationRequest,
     ClassifyOptions,
+    Label,
     OnMissing,
     What,
     aperform,

@@ -6,6 +6,7 @@ must not split a round.  The dialog itself stays whole.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import isnan
@@ -352,14 +353,8 @@ def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
     """Return the largest number from ``least`` to ``most`` that fits, or 0.  ``fits`` must be monotonic."""
-    found = 0
-    while least <= most:
-        middle = (least + most + 1) // 2
-        if fits(middle):
-            found, least = middle, middle + 1
-        else:
-            most = middle - 1
-    return found
+    count = bisect_left(range(least, most + 1), True, key=lambda number: not fits(number))
+    return least + count - 1 if count else 0
 
 
 def _as_json(value: Any) -> str:
