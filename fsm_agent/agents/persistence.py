@@ -75,7 +75,7 @@ def definition_of(
     """
     for name in options:
         if name not in READ_OPTIONS:
-            raise UsageError(f"unknown option {name!r} of a stored run{hint(name, sorted(READ_OPTIONS))}")
+            raise TypeError(f"unknown option {name!r} of a stored run{hint(name, sorted(READ_OPTIONS))}")
     prompt: Prompt | None = options.get("prompt")
     on_change: OnChange = options.get("on_change", "report")
     check_on_change(on_change)
