@@ -6,10 +6,12 @@ import graphlib
 import math
 import re
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeAlias, Unpack
 
 from typing_extensions import TypeVar
@@ -298,7 +300,7 @@ class Toolset(Generic[Deps]):
             UsageError: If there is no such function or version, or the shares are invalid.
         """
         entries = self._select(name)
-        check_shares(name, shares, [entry.function.version for entry in entries])
+        _check_shares(name, shares, [entry.function.version for entry in entries])
         if not callable(choose):
             raise UsageError(f"choose: expected a function that gives a number from 0 to below 1, got {choose!r:.80}")
         routed = {entry.reference for entry in entries}
@@ -318,7 +320,7 @@ class Toolset(Generic[Deps]):
         picked = {}
         for name, versions in self._by_name().items():
             choose = next((entry.choose for entry in versions if entry.choose), None)
-            point = chosen_point(name, choose) if choose else None
+            point = _chosen_point(name, choose) if choose else None
             admitted = [entry for entry in versions if all(_admits(entry, holds, deps) for holds in entry.conditions)]
             if point is not None:
                 admitted = _routed(admitted, point)
@@ -387,8 +389,9 @@ def _highest(versions: Iterable[_Entry]) -> _Entry:
 def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
     """Return the version whose share the point falls into.  The other versions get the shares of excluded versions."""
     versions = sorted(admitted, key=lambda entry: version_order(entry.function.version))
-    index = sharer([entry.share or 0.0 for entry in versions], point)
-    return [] if index is None else [versions[index]]
+    shares = [(entry.share, entry) for entry in versions if entry.share]
+    ends = [*accumulate([share for share, _ in shares])]
+    return [shares[min(bisect_right(ends, point * ends[-1]), len(ends) - 1)][1]] if ends else []
 
 
 def _admits(entry: _Entry, holds: Callable[[Any], bool], deps: Any) -> bool:
@@ -418,7 +421,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     return (*order, (1, 0, version))
 
 
-def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
+def _check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
     """Refuse invalid shares of agent calls among the versions of a function."""
     for version, share in shares.items():
         if version not in versions:
@@ -429,22 +432,9 @@ def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]
         raise UsageError(f"the shares of function {name!r}: expected a sum of 1, got {total!r}")
 
 
-def chosen_point(name: str, choose: Callable[[], float]) -> float:
+def _chosen_point(name: str, choose: Callable[[], float]) -> float:
     """Return a number from 0 to below 1."""
     point = choose()
     if not is_finite(point) or not 0 <= point < 1:
         raise UsageError(f"choose of function {name!r}: expected a number from 0 to below 1, got {point!r:.80}")
     return point
-
-
-def sharer(shares: Sequence[float], point: float) -> int | None:
-    """Return the index of the share that a point falls into, or None if all shares are 0."""
-    left = point * math.fsum(shares)
-    chosen = None
-    for index, share in enumerate(shares):
-        if share > 0:
-            chosen = index
-            left -= share
-            if left < 0:
-                break
-    return chosen

@@ -636,22 +636,6 @@ class TestNested:
         (asked,) = outer.call("?").function_calls
         assert (asked.result, asked.version) == ('{"name":"Ada","age":36}', "2")
 
-    def test_under_asyncio_it_holds_up_nobody_and_runs_beside_its_like(self):
-        async def main() -> list[str]:
-            barrier = asyncio.Barrier(3)
-
-            class Meeting(Script):
-                async def acomplete(self, request, *, timeout_s=None):
-                    async with asyncio.timeout(20):
-                        await barrier.wait()
-                    return await super().acomplete(request, timeout_s=timeout_s)
-
-            inners = [Agent(Meeting(f"said {n}"), name=f"inner{n}").as_function() for n in range(3)]
-            outer = Agent(Script([function_call(f"inner{n}", task="?") for n in range(3)], "ok"), functions=inners)
-            return [f.result for f in (await outer.acall("?")).function_calls]
-
-        assert asyncio.run(main()) == ["said 0", "said 1", "said 2"]
-
     def test_cancelled_from_outside_the_inner_one_is_cancelled(self):
         ended: list[str] = []
 

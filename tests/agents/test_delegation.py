@@ -462,7 +462,7 @@ def test_what_it_returns_is_formatted_and_not_shown_if_that_fails():
         Agent(Script(function_call("lister", task="?")), functions=[fatal]).call("Go.")
 
 
-@pytest.mark.parametrize("way", [by_run, by_stream], ids=lambda way: way.__name__)
+@both
 def test_agents_that_are_asked_together_work_side_by_side(way: Way):
     meeting = Meeting(2)
 
