@@ -505,7 +505,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         *,
         prompt: str | Prompt[Any] | None = None,
         calibration: Calibration | None = None,
-        votes: int = 1,
         on_missing: OnMissing = "zero",
         **options: Unpack[CallOptions[Deps]],
     ) -> Classification[Label]:
@@ -516,7 +515,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             classes: Strings, members of an `Enum`, or an `Enum` class.
             prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
             calibration: A correction of the probabilities; see `Calibration.of_prior`.
-            votes: How often to ask a model that reports no log probabilities.
             on_missing: What to do about a class that the model did not report: ``"error"`` asks again, ``"zero"`` gives
                 it the probability 0.
             options: The options of `call`.
@@ -526,9 +524,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             UsageError: If an argument is wrong.
         """
         asked = question_about(what, prompt, QUESTION)
-        return perform(
-            ClassificationRequest(self._classifier, what, classes, asked, calibration, votes, on_missing, options)
-        )
+        return perform(ClassificationRequest(self._classifier, what, classes, asked, calibration, on_missing, options))
 
     async def aclassify(
         self,
@@ -537,14 +533,13 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         *,
         prompt: str | Prompt[Any] | None = None,
         calibration: Calibration | None = None,
-        votes: int = 1,
         on_missing: OnMissing = "zero",
         **options: Unpack[CallOptions[Deps]],
     ) -> Classification[Label]:
         """The async version of `classify`."""
         asked = question_about(what, prompt, QUESTION)
         return await aperform(
-            ClassificationRequest(self._classifier, what, classes, asked, calibration, votes, on_missing, options)
+            ClassificationRequest(self._classifier, what, classes, asked, calibration, on_missing, options)
         )
 
     def binary_classify(

@@ -2,8 +2,7 @@
 
 Each call asks for one word, with the log probabilities of its first token, and offers no functions.  A parser finds the
 class, so an answer that names no class is asked for again.  `ClassificationRequest.plan` is a generator that works with
-sync and async drivers: it yields calls that may run concurrently, receives their results, and returns the
-classification.
+sync and async drivers: it yields calls, receives their results, and returns the classification.
 
 An answer is read token by token.  If only one class can begin with a token, in any spelling (" True", "true"), the
 token counts for that class.  If several classes can, the next token decides, provided its alternatives were reported.
@@ -21,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeA
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.structs import Value, from_json, is_whole, to_json
-from fsm_agent.agents.batch import CONCURRENCY, amap_tasks, map_tasks
+from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import CallOptions, Deps, check_known
 from fsm_agent.call.result import CallResult
@@ -44,6 +42,7 @@ _BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # characters that ma
 _AFTER = _BEFORE + ".,;:!?)]}\u201d\u2019\u00bb"
 _END = re.compile("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wire formats end an answer
 _LEAST_REPORTED = 1e-9
+_UNSEEN = 0.25  # an upper bound for other classes than the one answer of a model without log probabilities
 _LEAST_CORRECTED = 1e-6  # the least probability: no provider reports less
 
 
@@ -55,8 +54,9 @@ class Classification(Generic[Label]):
         label: The most likely class.  If several are equally likely, the first in the list wins.
         probabilities: The probability of each class.  They add up to 1.
         coverage: The probability that the answer is any of the classes, in any spelling.
-        is_calibrated: Whether the probabilities come from log probabilities.  Otherwise, they are shares of votes.
-        missing: The classes without a reported log probability or a vote.
+        is_calibrated: Whether the probabilities come from log probabilities.  Otherwise, the answer has the
+            probability 1.
+        missing: The classes without a reported log probability.
         raw: The probabilities as reported, before they were scaled to add up to 1.
         floor: An upper bound for the raw probability of a missing class.
         calibration: The correction that was applied to the probabilities, if any.
@@ -237,10 +237,9 @@ class Scores(Value, frozen=True, kw_only=True):
         return tuple([name for name, mass in self.masses.items() if not mass])
 
     @classmethod
-    def of_votes(cls, names: Sequence[str], votes: Sequence[str]) -> Scores:
-        """Return each class's share of the votes."""
-        shares = {name: votes.count(name) / len(votes) for name in names}
-        return cls(masses=shares, floor=0.5 / (len(votes) + 1), is_measured=False)
+    def of_answer(cls, names: Sequence[str], answer: str) -> Scores:
+        """Return the probabilities without log probabilities."""
+        return cls(masses={name: float(name == answer) for name in names}, floor=_UNSEEN, is_measured=False)
 
 
 class ClassNames:
@@ -324,7 +323,7 @@ def _shared(one: str, other: str) -> int:
 # Asking
 
 Result: TypeAlias = CallResult[Any]  # of `Scores`; the type of a dialog does not tell its prompt
-Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
+Plan: TypeAlias = "Generator[Ask, Result, Classification[Any]]"
 What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]  # can be classified
 OnMissing: TypeAlias = Literal["zero", "error"]
 
@@ -342,7 +341,6 @@ class ClassifyOptions(CallOptions[Deps], total=False):
     """The options of `Agent.classify` without ``prompt``."""
 
     calibration: Calibration | None
-    votes: int
     on_missing: OnMissing
 
 
@@ -369,14 +367,14 @@ class ClassParser(Parser[Scores]):
 
     def read(self, source: ParserInput) -> Scores:
         """Return the probability of each class."""
-        names, vote = self._classes.names, self._classes.named(source.text)
+        names, answer = self._classes.names, self._classes.named(source.text)
         wanted = f"Please respond with one and only one word from {quoted(names)}."
         if not source.logprobs:
-            if vote is None:
+            if answer is None:
                 raise ParseError(wanted)
-            return Scores.of_votes(names, [vote])
+            return Scores.of_answer(names, answer)
         scores = self._classes.scores(source.logprobs)
-        if not (scores.coverage or scores.shared) or (vote is None and source.finish != "length"):
+        if not (scores.coverage or scores.shared) or (answer is None and source.finish != "length"):
             raise ParseError(wanted)
         if self._on_missing == "error" and scores.missing and not scores.shared:
             raise ParseError(wanted)
@@ -407,13 +405,13 @@ def classifier(
     )
 
 
-def without_logprobs(prompt: Prompt[Scores], temperature: float) -> Prompt[Scores]:
+def without_logprobs(prompt: Prompt[Scores]) -> Prompt[Scores]:
     """Return the prompt for models without log probabilities.
 
     It has no token limit, because some models think first.
     """
     kept = {name: value for name, value in prompt.settings.items() if name not in ("top_logprobs", "max_tokens")}
-    return prompt.extend(parser=prompt.parser, settings={**kept, "temperature": temperature})
+    return prompt.extend(parser=prompt.parser, settings=kept)
 
 
 class Ask(NamedTuple):
@@ -432,14 +430,12 @@ class ClassificationRequest:
     classes: Any
     prompt: str | Prompt[Any]
     calibration: Calibration | None
-    votes: int
     on_missing: OnMissing
     options: Mapping[str, Any]  # of the calls
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
         require("the input to classify", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
-        require("votes", self.votes, is_whole(self.votes, 1), "a whole number from 1 on")
         right = "a Calibration, such as Calibration.of_prior(…), or None"
         require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
         check_known(self.options, self.what)
@@ -449,29 +445,19 @@ class ClassificationRequest:
         scores, results = yield from self._scored(tuple(labels), "")
         return self._found(labels, scores, tuple(results))
 
-    def _scored(
-        self, names: tuple[str, ...], suffix: str
-    ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
+    def _scored(self, names: tuple[str, ...], suffix: str) -> Generator[Ask, Result, tuple[Scores, list[Result]]]:
         prompt = classifier(names, self.prompt, self.on_missing)
-        if self._reports_logprobs():
-            results = yield [self._ask(prompt, names, suffix)]
-            scores: Scores = results[0].output
-            if scores.is_measured:
-                may_ask = "classes" in prompt.variables and not suffix
-                return (yield from self._distinguished(scores, results, may_ask))
-        else:
-            results = []
-        if (left := self.votes - len(results)) > 0:
-            voting = without_logprobs(prompt, 1.0 if self.votes > 1 else 0.0)
-            first = len(results) + 1
-            numbers = range(first, first + left)
-            results += yield [self._ask(voting, names, suffix + (f".{i}" if i > 1 else "")) for i in numbers]
-        votes = [max(names, key=lambda name: result.output.masses[name]) for result in results]
-        return Scores.of_votes(names, votes), results
+        if not self._reports_logprobs():
+            prompt = without_logprobs(prompt)
+        result = yield self._ask(prompt, names, suffix)
+        scores: Scores = result.output
+        if not scores.is_measured:
+            return scores, [result]
+        return (yield from self._distinguished(scores, [result], "classes" in prompt.variables and not suffix))
 
     def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
-    ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
+    ) -> Generator[Ask, Result, tuple[Scores, list[Result]]]:
         """Divide the probability of prefixes that several classes share.
 
         To divide a large probability, the model is asked again.  A small probability is divided equally.
@@ -545,17 +531,12 @@ def question_about(what: What, prompt: str | Prompt[Any] | None, question: str) 
 
 
 def perform(request: ClassificationRequest) -> Classification[Any]:
-    """Make the calls of a classification, using threads if several run at once."""
-
-    def call(ask: Ask) -> Result:
-        return request.agent.call(ask.task, **ask.options)
-
+    """Make the calls of a classification."""
     plan = request.plan()
     try:
-        asks = next(plan)
+        ask = next(plan)
         while True:
-            is_one = len(asks) == 1
-            asks = plan.send([call(*asks)] if is_one else map_tasks(call, asks, CONCURRENCY, None, True).outputs)
+            ask = plan.send(request.agent.call(ask.task, **ask.options))
     except StopIteration as stop:
         found: Classification[Any] = stop.value
         return found
@@ -563,16 +544,11 @@ def perform(request: ClassificationRequest) -> Classification[Any]:
 
 async def aperform(request: ClassificationRequest) -> Classification[Any]:
     """The async version of `perform`."""
-
-    async def call(ask: Ask) -> Result:
-        result: Result = await request.agent.acall(ask.task, **ask.options)
-        return result
-
     plan = request.plan()
     try:
-        asks = next(plan)
+        ask = next(plan)
         while True:
-            asks = plan.send((await amap_tasks(call, asks, CONCURRENCY, None, True)).outputs)
+            ask = plan.send(await request.agent.acall(ask.task, **ask.options))
     except StopIteration as stop:
         found: Classification[Any] = stop.value
         return found

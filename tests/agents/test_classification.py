@@ -128,19 +128,17 @@ def test_an_answer_that_is_cut_off_tells_by_its_alternatives() -> None:
     assert (found.label, found.coverage) == ("b", pytest.approx(0.06))
 
 
-# By votes
+# Without log probabilities
 
 
-def test_a_model_that_reports_no_probabilities_votes() -> None:
+def test_a_model_that_reports_no_probabilities_is_not_calibrated() -> None:
     with Script("B.") as script:
         found = Agent(script).classify("Which?", AB)
     assert (found.label, found.probabilities, found.is_calibrated) == ("b", {"a": 0.0, "b": 1.0}, False)
-    with Silent("a", "b", "a") as script:
-        found = asyncio.run(Agent(script).aclassify("Which?", AB, votes=3))
-    assert (found.probabilities["a"], len(found.results)) == (pytest.approx(2 / 3), 3)
-    settings = [request.settings for request in script.requests]
-    assert {(s.top_logprobs, s.max_tokens, s.temperature) for s in settings} == {(None, None, 1.0)}
-    assert classified({"a": 1.0}, votes=5).is_calibrated, "log probabilities need no votes"
+    with Silent("B.") as script:
+        assert asyncio.run(Agent(script).aclassify("Which?", AB, args={"temperature": 1})) == found
+    (settings,) = [request.settings for request in script.requests]
+    assert (settings.top_logprobs, settings.max_tokens, settings.temperature) == (None, None, 1)
 
 
 def test_clients_say_what_they_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,11 +205,9 @@ def test_runs_are_kept(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     with Script(token_reply({"a": 0.6, "b": 0.2})) as script:
         found = Agent(script, name="clerk", store=store).classify("Which?", AB, run_id="x")
-    with Script("a", "b", "b") as script:
-        agent = Agent(script, name="clerk", store=store)
-        assert agent.classify("Which?", AB, run_id="x").probabilities == found.probabilities
-        agent.classify("Which?", AB, votes=3, run_id="y")
-        assert {item.id for item in agent.runs.all.store.list()} == {"x", "y", "y.2", "y.3"}
+    agent = Agent(Script(), name="clerk", store=store)
+    assert agent.classify("Which?", AB, run_id="x").probabilities == found.probabilities
+    assert {item.id for item in agent.runs.all.store.list()} == {"x"}
 
 
 def test_an_agent_of_a_class() -> None:
@@ -251,7 +247,7 @@ def test_a_calibration_takes_a_liking_out() -> None:
         ({"classes": ["a"]}, "classes"),
         ({"classes": ["a", "a"]}, "twice"),
         ({"classes": ["a", " "]}, "class"),
-        ({"votes": 0}, "votes"),
+        ({"afer": 0}, "after"),
         ({"on_missing": "zeros"}, "on_missing"),
         ({"calibration": 1}, "calibration"),
         ({"calibration": Calibration(bias={"x": 0.0, "y": 0.0})}, "calibration.*'x'"),

@@ -426,7 +426,7 @@ def actions() -> None:
 
 def classifications() -> None:
     agent = Agent("openai:gpt-4o")
-    assert_type(agent.classify("x", [1, 2], votes=3).label, int)
+    assert_type(agent.classify("x", [1, 2], on_missing="error").label, int)
     assert_type(agent.classify(Dialog().put("x"), UserIntent), Classification[UserIntent])
     assert_type(agent.binary_classify("x"), float)
 
