@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
+from support.agent_drivers import Way, both, by_arun, by_astream, by_run, by_stream
 
 from fsm_agent import Agent, Limits, function
 from fsm_agent.call import CallFailed, State
@@ -42,30 +41,14 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def by_call(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
-    agent.call(task)
-    return []
+everyway = pytest.mark.parametrize("way", [by_run, by_arun, by_stream, by_astream], ids=lambda way: way.__name__)
 
 
-def by_acall(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
-    asyncio.run(agent.acall(task))
-    return []
-
-
-def by_stream(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
-    return list(agent.stream(task))
-
-
-def by_astream(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
-    async def main() -> list[Any]:
-        return [event async for event in agent.astream(task)]
-
-    return asyncio.run(main())
-
-
-everyway = pytest.mark.parametrize("called", [by_call, by_acall, by_stream, by_astream])
-both = pytest.mark.parametrize("called", [by_call, by_astream])
-Called = Callable[..., list[Any]]
+def driven(way: Way, agent: Agent) -> list[Event]:
+    """Return the events of a call that is driven in this way."""
+    heard: list[Event] = []
+    way(agent, agent.prepare("17 + 25?"), heard)
+    return heard
 
 
 def script() -> Script:
@@ -73,9 +56,9 @@ def script() -> Script:
 
 
 @everyway
-def test_the_golden_order_of_all_events(called: Called):
+def test_the_golden_order_of_all_events(way: Way):
     log: list[tuple[str, Any]] = []
-    called(Agent(script(), functions=[add], hooks=[Notes("a", log)]))
+    driven(way, Agent(script(), functions=[add], hooks=[Notes("a", log)]))
     told = [f"{e.source} {e.trigger}" if isinstance(e, Stepped) else type(e).__name__ for _, e in log]
     assert told == [
         "Seeded begun",
@@ -101,17 +84,16 @@ def test_the_golden_order_of_all_events(called: Called):
 
 
 @both
-def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(called: Called):
+def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(way: Way):
     log: list[tuple[str, Any]] = []
-    events = called(Agent(script(), functions=[add], hooks=[Notes("a", log), Notes("b", log)]))
+    events = driven(way, Agent(script(), functions=[add], hooks=[Notes("a", log), Notes("b", log)]))
     assert [name for name, _ in log] == ["a", "b"] * (len(log) // 2)
     assert [e for name, e in log if name == "a"] == [e for name, e in log if name == "b"]
-    if events:
-        assert events == [e for name, e in log if name == "a"]
+    assert events == [e for name, e in log if name == "a"]
 
 
 @both
-def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
+def test_a_method_is_told_of_its_own_kind_before_on_event(way: Way):
     log: list[Any] = []
 
     class Hook:
@@ -127,7 +109,7 @@ def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
         def on_event(self, event: Event) -> None:
             log.append(type(event).__name__)
 
-    called(Agent(script(), functions=[add], hooks=[Hook()]))
+    driven(way, Agent(script(), functions=[add], hooks=[Hook()]))
     assert [told for told in log if isinstance(told, tuple)] == [
         ("started", "add", '{"a": 17, "b": 25}'),
         ("ended", "42", False),
@@ -140,29 +122,29 @@ def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
 
 
 @both
-def test_a_call_that_failed_is_done_once_too(called: Called):
+def test_a_call_that_failed_is_done_once_too(way: Way):
     log: list[tuple[str, Any]] = []
     agent = Agent(
         Script(function_call("add", a=1, b=1)), functions=[add], hooks=[Notes("a", log)], limits=Limits(rounds=0)
     )
     with pytest.raises(CallFailed):
-        called(agent)
+        driven(way, agent)
     assert [isinstance(e, Done) for _, e in log] == [False] * (len(log) - 1) + [True]
     assert log[-1][1].result.state is State.FAILED
 
 
 @pytest.mark.parametrize(
-    ("called", "at"),
+    ("way", "at"),
     [
-        (by_call, Stepped),
-        (by_call, ReplyCompleted),
-        (by_call, FunctionStarted),
+        (by_run, Stepped),
+        (by_run, ReplyCompleted),
+        (by_run, FunctionStarted),
         (by_stream, TextDelta),
-        (by_acall, FunctionEnded),
+        (by_arun, FunctionEnded),
         (by_astream, Done),
     ],
 )
-def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called: Called, at: type):
+def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(way: Way, at: type):
     class Broken:
         is_broken = True
 
@@ -183,9 +165,8 @@ def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called
 
     agent = Agent(Script(model, model, model), functions=[add], hooks=[broken])
     one = agent.prepare("17 + 25?")
-    drivers = {by_call: agent.run, by_acall: lambda one: asyncio.run(agent.arun(one))}
     with pytest.raises(LookupError, match="the log is full"):
-        drivers.get(called, lambda one: called(agent, one))(one)
+        way(agent, one, [])
     broken.is_broken = False
     assert agent.run(one).output == "It is 42."
     assert ran == [17], "nothing is done twice"
@@ -212,7 +193,7 @@ def test_a_hook_may_have_a_method_for_every_event_and_no_other():
 
 
 @both
-def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):
+def test_the_messages_of_each_request_are_seen_before_it_is_sent(way: Way):
     seen: list[list[str]] = []
     model = Script(function_call("add", a=1, b=2), function_call("add", a=2, b=1), "no number", "3")
 
@@ -224,6 +205,6 @@ def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called)
     def last(messages: Any) -> Any:
         return [*messages[:2], *messages[-2:]] if messages[-1].role == "tool" else messages
 
-    called(Agent(model, system="Add.", functions=[add], output=int, context=[last], hooks=[Prompts()]))
+    driven(way, Agent(model, system="Add.", functions=[add], output=int, context=[last], hooks=[Prompts()]))
     assert seen == [[message.text for message in request.messages] for request in model.requests]
     assert [len(texts) for texts in seen] == [2, 4, 4, 6], "as the pass leaves them, and with the exception branch"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -315,27 +312,3 @@ def test_the_log_names_the_call_and_where_it_is(caplog: pytest.LogCaptureFixture
     ((line, about), *_) = [(line, about) for line, about in logged if "path" in about]
     assert line.startswith("call c/run:1.0: ")
     assert (about["call"], about["agent"], about["path"]) == ("c/run:1.0", "inner", "run:1.0")
-
-
-class OfRecords:
-    """A hook that may be sent to another program."""
-
-    def on_done(self, event: Any, record: Any) -> None:
-        print(record.state)
-
-
-@pytest.mark.system
-def test_hooks_of_an_agent_that_comes_from_another_program_are_given_the_record(tmp_path: Any):
-    inner = Agent(Script("one"), name="inner", hooks=[OfRecords()])
-    agent = Agent(
-        Script(function_call("inner", task="1"), "Done."), functions=[inner], hooks=[OfRecords()], name="outer"
-    )
-    (tmp_path / "agent").write_bytes(pickle.dumps(agent))
-    program = f"""
-import pickle, sys
-sys.path[:0] = {sys.path!r}
-sys.modules["{__name__}"] = __import__("test_hooks_of_calls")
-pickle.loads(open({str(tmp_path / "agent")!r}, "rb").read()).call("Go.")
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
-    assert (ran.stderr, ran.stdout) == ("", "Completed\nCompleted\n")
