@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import from_json, to_json
-from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.call import CALL_PARTS, AgentCall
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import FsmAgentError, UsageError
@@ -25,6 +24,9 @@ from fsm_agent.runtime.run_function import InnerCalls, is_in_doubt
 from fsm_agent.store import errors
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.runs import Runs
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.runnable import Runnable
 
 BUSY_S = 0.1  # between two attempts to claim a run that another process drives
 

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import UsageError
@@ -110,6 +111,12 @@ class Runnable(ABC):
     @abstractmethod
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         """Return answers to a run's questions as outcomes by key."""
+
+    def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        return call_inside(self, task, options, around)
+
+    async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        return await acall_inside(self, task, options, around)
 
 
 # Driving a process

@@ -12,7 +12,6 @@ from fsm_agent._internal.structs import New
 from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.hooks import listener_of
-from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.agents.options import (
     AnyTask,
     Asked,
@@ -46,7 +45,6 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
 from fsm_agent.runtime.environment import Approve
-from fsm_agent.runtime.run_function import InnerCalls
 from fsm_agent.store.claiming import ProcessFactory
 
 
@@ -241,12 +239,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         return answers
-
-    def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return call_inside(self, task, options, around)
-
-    async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
         """Refuse a process of another kind, and a call whose functions would bypass this agent's approver."""

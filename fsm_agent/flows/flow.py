@@ -15,7 +15,6 @@ from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.builder import check_needs
 from fsm_agent.agents.handoffs import check_policy
 from fsm_agent.agents.hooks import make_listener
-from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.agents.persistence import run_name
 from fsm_agent.agents.runnable import (
     Runnable,
@@ -352,12 +351,6 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             raise ended_run(run_id)
         asked = [question.key for question in row.waits]
         return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, factory))
-
-    def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return call_inside(self, task, options, around)
-
-    async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return await acall_inside(self, task, options, around)
 
     def _check_process(self, process: Any, verb: str) -> None:
         check_process(self, process, verb)
