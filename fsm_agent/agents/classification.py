@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeAlias
 
 from typing_extensions import TypeVar
@@ -120,8 +121,9 @@ class Calibration(Value, frozen=True, kw_only=True):
                 examples.  You do not need to know the right classes.
         """
         rows, names = _rows(found)
-        means = [_mean([math.exp(row[i]) for row in rows]) for i in range(len(names))]
-        return cls(bias=_centred(names, [math.log(mean) for mean in means]))
+        bias = [math.log(fmean([math.exp(row[i]) for row in rows])) for i in range(len(names))]
+        middle = fmean(bias)
+        return cls(bias={name: value - middle for name, value in zip(names, bias, strict=True)})
 
     def corrected(self, raw: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
         """Return corrected probabilities, which add up to 1.
@@ -183,15 +185,6 @@ def _softmax(logits: Sequence[float]) -> list[float]:
     odds = [math.exp(x - top) for x in logits]
     total = math.fsum(odds)
     return [odd / total for odd in odds]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _centred(names: Sequence[str], bias: Sequence[float]) -> dict[str, float]:
-    middle = _mean(bias)
-    return {name: value - middle for name, value in zip(names, bias, strict=True)}
 
 
 def name_of(label: object) -> str:
