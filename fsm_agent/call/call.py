@@ -11,7 +11,7 @@ import pydantic_core
 from fsm_agent._internal.structs import New, Out, from_json, quick_json, to_json
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history
-from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
+from fsm_agent.call.effects import AskSummary, CallModel, Effect
 from fsm_agent.call.interpret import (
     TableEvent,
     checked_output,
@@ -25,7 +25,7 @@ from fsm_agent.call.interpret import (
 from fsm_agent.call.journal import Entry, Journal, inside_json, steps_json, why_json
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
-from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process
+from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
 from fsm_agent.call.requests import ApprovalGate, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
@@ -307,9 +307,6 @@ class AgentCall(Process, Generic[Out]):
     def inside_of(self, name: str) -> ChildHandle:
         return self._agents(name).inside_of(name)
 
-    def environment_of(self, name: str) -> Any:
-        return self._agents(name).environment_of(name)
-
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         self._agents(name).begin(record, name, child)
 
@@ -524,23 +521,7 @@ class AgentCall(Process, Generic[Out]):
                 return getattr(wanted, "call", wanted)
         if key == "" and type(outcome) in UNASKED:
             return None
-        raise OutcomeError(self.refusal_of(effects, key, outcome))
-
-    def refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
-        """Return the error text for an outcome that no effect waits for."""
-        if not isinstance(key, str):
-            return f"key: expected the key of an effect, such as 'ask:2.0', and then its outcome, got {key!r:.80}"
-        if isinstance(outcome, type):
-            return f"the outcome for {key!r}: expected an object, got the class {outcome.__name__}"
-        kinds = {effect.key: type(effect) for effect in effects}
-        kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
-        if kind is None or type(outcome) not in kind.outcomes:
-            if kind is None:
-                return f"key: expected the key of an effect, got {key!r}, with {type(outcome).__name__}"
-            right = " or ".join(t.__name__ for t in kind.outcomes)
-            return f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}"
-        keys = ", ".join(map(repr, kinds)) or "nothing, since it has ended"
-        return f"no effect has the key {key!r} in {self.record.state}; it waits for {keys}"
+        raise refusal_of(effects, key, outcome, self.record.state)
 
     def _ran_last(self) -> tuple[str, ...]:
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""

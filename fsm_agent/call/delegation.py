@@ -18,11 +18,11 @@ from fsm_agent.call.budget import Overrun, exceeded, has_budget, with_budget_lef
 from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.call.interpret import output_text
 from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEnded, Injected, Outcome, Returned
-from fsm_agent.call.process import SEPARATOR, ChildHandle, Process
+from fsm_agent.call.process import SEPARATOR, ChildHandle, Process, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.call.table import OF_ANSWERS, UNASKED, take_step
-from fsm_agent.errors import JournalError, OutcomeError, UsageError
+from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.functions.context import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
@@ -49,8 +49,6 @@ class Delegation:
         parsed: The final or refused reply of the current advance, or None.
     """
 
-    __slots__ = ("_alone", "ahead", "call", "inners", "parsed")
-
     def __init__(self, call: Any) -> None:
         self.call = call
         self.inners: dict[str, tuple[Delegate, Any]] = {}
@@ -67,12 +65,14 @@ class Delegation:
         if type(outcome) is Injected and not key:  # for the agent that has the dialog
             return f"{name}{SEPARATOR}"
         if key or type(outcome) not in UNASKED:
-            raise OutcomeError(call.refusal_of(call.effects, key, outcome))
+            raise refusal_of(call.effects, key, outcome, call.record.state)
         return key
 
     def inside_of(self, name: str) -> ChildHandle:
         delegate, call = self.inners[name]
-        return ChildHandle(call, delegate.hooks, delegate.hears_inside, name=delegate.agent_name)
+        return ChildHandle(
+            call, delegate.hooks, delegate.hears_inside, lambda: delegate.environment, name=delegate.agent_name
+        )
 
     def own_effects(self) -> tuple[Effect, ...]:
         record = self.call.record
@@ -83,9 +83,6 @@ class Delegation:
         call: Process = delegate.call_of(record, self.call.deps, self.call.has_approver)
         self.inners[name] = delegate, call
         return call
-
-    def environment_of(self, name: str) -> Any:
-        return self._delegate(name).environment
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         at_s = record.trace[-1].at_s

@@ -26,7 +26,7 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
         if type(step) is Stepped and path not in told:
             told.add(path)
             if (change := _change_at(process, before, path)) is not None:
-                found.append(_inside_of(path, change))
+                found.append(inside(path, change))
         found.append(event)
     return found
 
@@ -63,11 +63,11 @@ def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
             around, _, name = path.rpartition(SEPARATOR)
             if step.trigger == "begun" and prefix_of(name) == RunFunction.prefix:
                 f = _requested(_at(outer, around), name)
-                yield _inside_of(around, FunctionStarted(f.id, f.name, f.arguments_json))
+                yield inside(around, FunctionStarted(f.id, f.name, f.arguments_json))
             if step.trigger in _ENDS and (inner := _inside(_at(outer, path), step.key)) is not None:
                 f = _requested(_at(outer, path), step.key)
                 duration_s = step.at_s - inner.record.started_at_s
-                yield _inside_of(
+                yield inside(
                     path, FunctionEnded(f.id, f.name, f.error or f.result or "", f.error is not None, duration_s)
                 )
         yield event
@@ -91,7 +91,3 @@ def _requested(call: Any, name: str) -> FunctionCall:
         if f.id == id:
             return f  # type: ignore[no-any-return]
     raise AssertionError(f"{call} has the nested process {name!r}, but no function call with its id")
-
-
-def _inside_of(path: str, event: Event) -> Event:
-    return inside(path, event) if path else event

@@ -9,7 +9,7 @@ effect has a ``prefix`` that begins its keys, and ``outcomes``, the kinds of out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -237,7 +237,6 @@ class CheckOutput(EffectValue, frozen=True):
 Effect: TypeAlias = (
     Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | Reconcile | CheckOutput
 )
-EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
 def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:

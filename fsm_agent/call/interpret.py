@@ -56,13 +56,11 @@ from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import ANSWER, CUT_OFF, Arriving, Parsed, Parser, ParserInput
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.validation import safe_repr
+from fsm_agent.validation import require, safe_repr
 
 
 class Proposal:
     """An answer that waits for its check."""
-
-    __slots__ = ("_before", "_governing", "_r", "output")
 
     def __init__(self, record: CallRecord, prompt: Prompt[Any], output: Any) -> None:
         self.output = output
@@ -407,15 +405,12 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
     verdict = stop_when(
         StopContext(record.replies + 1, reply, record.usage + reply.usage, record.runs, record.newest_round, runnable)
     )
-    if isinstance(verdict, Stop):
-        is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
-    else:
-        is_right = verdict is None or isinstance(verdict, bool | str)
-    if not is_right:
-        raise UsageError(
-            f"the return value of stop_when: expected True, False, None, a reason or a Stop, got {verdict!r:.200}"
-        )
-    if isinstance(verdict, Stop) and verdict.output_json is not None:
+    if verdict is None or isinstance(verdict, bool | str):
+        return Stop(verdict if isinstance(verdict, str) else "") if verdict else None
+    is_right = isinstance(verdict, Stop) and isinstance(verdict.reason, str)
+    is_right = is_right and isinstance(verdict.output_json, str | None)
+    require("the return value of stop_when", verdict, is_right, "True, False, None, a reason or a Stop")
+    if verdict.output_json is not None:
         try:
             pydantic_core.from_json(verdict.output_json)
         except ValueError as error:
@@ -423,9 +418,7 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
             raise UsageError(
                 f"the return value of stop_when: expected a Stop with {right}, got {verdict!r:.200} ({error})"
             ) from None
-    if not verdict:
-        return None
-    return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
+    return verdict
 
 
 REPEATED = (
@@ -465,8 +458,6 @@ def requested_calls(
 
 
 class _Screen:
-    __slots__ = ("cut", "gate", "prompt", "record", "requested", "runs", "seen")
-
     def __init__(
         self, record: CallRecord, prompt: Prompt, seen: Container[str], gate: ApprovalGate, cut: FunctionCall | None
     ) -> None:

@@ -160,8 +160,6 @@ class Journal:
         ('r', 2)
     """
 
-    __slots__ = ("chain", "earlier", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
-
     def __init__(self, first: Any, run: str = "", header: str = "", chain: Chain | None = None) -> None:
         self.is_lasting = True
         self.earlier: range | None = None
@@ -228,8 +226,6 @@ class Journal:
 class PastJournal(Journal):
     """The journal of a process in a past state.  The process can be read but takes no steps."""
 
-    __slots__ = ()
-
     def add(self, entry: Entry, before: Any) -> None:
         """Refuse the entry."""
         raise UsageError(self.refusal)
@@ -262,8 +258,6 @@ class Chain:
         >>> [chain.verified(line).key for line in kept.lines]
         ['begin', 'model:0']
     """
-
-    __slots__ = ("_signing_key", "digest", "n")
 
     def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
         self._signing_key = signing_key

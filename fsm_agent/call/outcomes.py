@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from inspect import get_annotations
 from typing import Any, ClassVar, TypeAlias
 
@@ -16,7 +17,7 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message, check_roles
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.validation import safe_repr
+from fsm_agent.validation import invalid
 
 
 def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -52,18 +53,12 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 }
 
 
-class _Rules(dict["type[_Checked]", tuple[tuple[str, Any, Any, str], ...]]):
-    """For each field of an outcome: its name, default, class or check, and words for a valid value."""
-
-    def __missing__(self, cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
-        annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
-        defaults = defaults_of(cls)
-        names = cls.__struct_fields__
-        self[cls] = rules = tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in names])
-        return rules
-
-
-_RULES = _Rules()
+@cache
+def _rules_of(cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
+    """Return for each field of an outcome: its name, default, class or check, and words for a valid value."""
+    annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
+    defaults = defaults_of(cls)
+    return tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in cls.__struct_fields__])
 
 
 class _Checked(Tagged, frozen=True, kw_only=True):
@@ -72,13 +67,13 @@ class _Checked(Tagged, frozen=True, kw_only=True):
     at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for value, (name, default, is_right, right) in zip(astuple(self), _RULES[type(self)], strict=True):
+        for value, (name, default, is_right, right) in zip(astuple(self), _rules_of(type(self)), strict=True):
             if value is default or type(value) is is_right:
                 continue
             if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values
                 continue
             if not (isinstance(value, is_right) if isinstance(is_right, type) else is_right(value)):
-                raise OutcomeError(f"{type(self).__name__}.{name}: expected {right}, got {safe_repr(value)}")
+                raise invalid(f"{type(self).__name__}.{name}", value, right, OutcomeError)
 
 
 class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):

@@ -143,8 +143,6 @@ class PhaseDetector(Value, frozen=True):
 
 
 class _PhaseTracker:
-    __slots__ = ("_detector", "_latest", "_seen", "phase")
-
     def __init__(self, detector: PhaseDetector) -> None:
         self.phase = detector.default
         self._detector = detector

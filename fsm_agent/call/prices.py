@@ -59,11 +59,9 @@ class Price(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is None and name == "cached_micro_usd":
-                continue
-            if not is_whole(value, 0):
-                right = "a whole number from 0 on, in millionths of a dollar for a million tokens"
-                raise UsageError(f"{name} of Price: expected {right}, got {value!r:.80}")
+            is_right = is_whole(value, 0) or (value is None and name == "cached_micro_usd")
+            right = "a whole number from 0 on, in millionths of a dollar for a million tokens"
+            require(f"{name} of Price", value, is_right, right)
 
     def cost_pico_usd(self, usage: Usage) -> int:
         """Return the cost of these tokens, in trillionths of a dollar.  Unreported tokens are free."""
@@ -85,9 +83,7 @@ class PriceList:
     """
 
     def __init__(self, prices: Prices | None, models: tuple[str, ...]) -> None:
-        tariffs: Mapping[str, Tariff] = prices if isinstance(prices, Mapping) else {}
-        if prices is not None and not isinstance(prices, Mapping):
-            tariffs = {ANY_MODEL: prices}
+        tariffs = prices if isinstance(prices, Mapping) else {} if prices is None else {ANY_MODEL: prices}
         for model, price in tariffs.items():
             if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
                 raise invalid("prices", prices, _RIGHT)
@@ -131,8 +127,6 @@ class PriceList:
 
 class KnownPrice:
     """A model's price from `genai-prices`.  It may depend on the length of the request and the time of day."""
-
-    __slots__ = ("_found", "model")
 
     def __init__(self, model: str, found: tuple[Any, Any]) -> None:
         self.model = model

@@ -67,6 +67,19 @@ def check_given(key: object, outcome: object) -> None:
         )
 
 
+def refusal_of(effects: Iterable[EffectValue], key: object, outcome: object, state: object) -> OutcomeError:
+    """Return the error for an outcome that none of the effects waits for."""
+    check_given(key, outcome)
+    waits = {effect.key: effect for effect in effects}
+    got = f"the class {outcome.__name__}" if isinstance(outcome, type) else type(outcome).__name__
+    if (effect := waits.get(key)) is None:  # type: ignore[call-overload]
+        keys = ", ".join(map(repr, waits)) or "nothing, since it has ended"
+        what = repr(key) if outcome is None else f"{key!r}, for {got},"
+        return OutcomeError(f"no effect has the key {what} in {state}; it waits for {keys}")
+    right = " or ".join([kind.__name__ for kind in effect.outcomes])
+    return OutcomeError(f"the outcome for {key!r}: expected {right}, got {got}")
+
+
 class EffectValue(Value, frozen=True):
     """A request of a process to the outside world.  By default, a driver performs it, and it does not wait for a time.
 
@@ -151,7 +164,7 @@ class ChildHandle(Value, frozen=True):
     process: Any
     hooks: Sequence[Any]  # the hooks of its agent or flow
     hears_inside: bool = False  # True if the hooks also get the events of its inner processes
-    # Returns the environment that performs its effects, or None if it shares the outer environment.
+    # Returns the environment that performs its effects.  None: it shares the outer environment.
     environment: Callable[[], Any] | None = None
     name: str = ""  # of its agent or flow; empty if it has neither
 
@@ -358,10 +371,6 @@ class Process(ABC):
         """Return whether the process continues after this outcome, although most processes would end."""
         return False
 
-    def environment_of(self, name: str) -> Any:
-        """Return the environment of a child, or None if it shares the environment of this process."""
-        return None
-
     def return_to(self, record: Any) -> None:
         """Return to the state of an earlier record of this process, and forget what followed."""
         self.record = record
@@ -418,8 +427,8 @@ class Process(ABC):
         if inner is None:
             return Owner(self, "", ())
         owner, name = inner.owner(rest), key.partition(SEPARATOR)[0]
-        environment = self.environment_of(name)
-        environments = owner.environments if environment is None else (*owner.environments, environment)
+        environment = self.inside_of(name).environment
+        environments = owner.environments if environment is None else (*owner.environments, environment())
         return Owner(owner.process, _join_path(name, owner.path), environments)
 
     def advance(self, key: str, outcome: Any) -> None:
@@ -474,7 +483,7 @@ class Process(ABC):
         if not is_inside:
             return None, key
         if name not in self.record.children:
-            raise OutcomeError(self._unwanted_text(key))
+            raise refusal_of(self.effects, key, None, self.record.state)
         return self.child_process(self.record, name), rest
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
@@ -748,23 +757,18 @@ class Process(ABC):
             self.check_unasked(key, outcome)
             return
         if type(outcome) not in effect.outcomes:
-            right = " or ".join([kind.__name__ for kind in effect.outcomes])
-            raise OutcomeError(f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}")
+            raise refusal_of((effect,), key, outcome, self.record.state)
 
     def check_unasked(self, key: str, outcome: Any) -> None:
         """Refuse an outcome that no effect of the process itself asks for.  Subclasses may accept some."""
-        raise OutcomeError(self._unwanted_text(key))
-
-    def _unwanted_text(self, key: str) -> str:
-        keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
-        return f"no effect has the key {key!r} in {self.record.state}; it waits for {keys}"
+        raise refusal_of(self.effects, key, outcome, self.record.state)
 
 
-def inside(name: str, event: Event) -> Inside:
-    """Return an event of a child as its parent reports it: wrapped in a single `Inside`, at any depth."""
+def inside(path: str, event: Event) -> Event:
+    """Return an event at a path as the outer process reports it: wrapped in a single `Inside`, at any depth."""
     if isinstance(event, Inside):
-        return Inside(_join_path(name, event.path), event.event)
-    return Inside(name, event)
+        return Inside(_join_path(path, event.path), event.event)
+    return Inside(path, event) if path else event
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:

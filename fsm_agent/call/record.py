@@ -13,11 +13,11 @@ from msgspec.structs import astuple
 from fsm_agent._internal.structs import Read, Value, Written, from_data, from_json, is_finite, is_whole, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.process import SEPARATOR
-from fsm_agent.errors import ErrorReport, UsageError
+from fsm_agent.errors import ErrorReport
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.validation import plain_json, require, safe_repr
+from fsm_agent.validation import invalid, plain_json, require
 
 if TYPE_CHECKING:
     Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
@@ -92,22 +92,18 @@ class Limits(Value, frozen=True, kw_only=True):
         for name, kind in _CHOICES.items():
             choices = get_args(kind)
             if (value := getattr(self, name)) not in choices:
-                raise UsageError(f"limits.{name}: expected {' or '.join(map(repr, choices))}, got {safe_repr(value)}")
+                raise invalid(f"limits.{name}", value, " or ".join(map(repr, choices)))
         for name, (is_right, number) in _NUMBERS.items():
-            if (value := getattr(self, name)) is not None and not (is_right(value) and value >= 0):
-                right = f"a {number} from 0 on, or None for no limit"
-                raise UsageError(f"limits.{name}: expected {right}, got {safe_repr(value)}")
-        for name, least in _LEAST:
-            if (value := getattr(self, name)) is not None and value < least:
-                right = f"a whole number from {least} on, or None for no limit"
-                raise UsageError(f"limits.{name}: expected {right}, got {safe_repr(value)}")
+            value, least = getattr(self, name), _LEAST.get(name, 0)
+            if value is not None and not (is_right(value) and value >= least):
+                raise invalid(f"limits.{name}", value, f"a {number} from {least} on, or None for no limit")
 
 
 _CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
 
 _NUMBERS = {name: _CHECKS[kind] for name, kind in get_annotations(Limits).items() if kind in _CHECKS}
 
-_LEAST = (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1))
+_LEAST = {"identical_rounds": 2, "failures_per_function": 1, "parallel": 1}
 
 _CHOICES = {"on_limit": OnLimit, "on_cut": OnCut, "on_loop": OnLoop, "loop_role": LoopRole}
 

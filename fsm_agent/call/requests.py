@@ -25,7 +25,7 @@ from fsm_agent.call.effects import (
     StartFunction,
 )
 from fsm_agent.call.record import ASKING, CallRecord, Limits, OnceRun, State, Tally, is_within
-from fsm_agent.errors import Retry, UsageError
+from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared
@@ -33,6 +33,7 @@ from fsm_agent.messages.hosted_tools import merged
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.call.call import AgentCall
@@ -51,10 +52,9 @@ class ApprovalGate(Value, frozen=True):
         if policy is True or policy is False:
             return policy
         needs: Any = policy(call, context_of(call, record, self.deps)) if function.asks_with_context else policy(call)
-        if not isinstance(needs, bool):
-            what = f"the return value of needs_approval of function {function.name!r}"
-            raise UsageError(f"{what}: expected True or False, got {needs!r:.200}")
-        return needs
+        what = f"the return value of needs_approval of function {function.name!r}"
+        require(what, needs, isinstance(needs, bool), "True or False")
+        return bool(needs)
 
 
 UNATTENDED = ApprovalGate()  # without an approver

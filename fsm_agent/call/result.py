@@ -11,7 +11,6 @@ from fsm_agent._internal.structs import Out, Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call import call as calls  # as a module: it imports this one
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
-from fsm_agent.call.prices import Tariff
 from fsm_agent.call.process import open_effects
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State, successor_name
 from fsm_agent.errors import BudgetExceeded, FsmAgentError, ParseError, ProviderError
@@ -54,8 +53,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     parse_errors: tuple[str, ...] = ()  # of answers that could not be used
     failures: tuple[RequestFailure, ...] = ()  # failed requests
     recalls: int = 0  # failures after which the model was asked again
-    usage: Usage = UNUSED
-    cost_pico_usd: int | None = None  # in trillionths of a dollar; None without a price or reported tokens
+    usage: Usage = UNUSED  # with its cost, if it is known
     began_at_s: float | None = None  # Unix time
     ended_at_s: float | None = None  # Unix time; None if unknown, or if the round has not ended
     model_s: float = 0.0  # seconds spent waiting for the model
@@ -64,18 +62,12 @@ class RoundReport(Value, frozen=True, kw_only=True):
     backoff_s: float = 0.0
     checks_s: float = 0.0  # how long the check of answers took
 
-    @property
-    def function_errors(self) -> tuple[FunctionCall, ...]:
-        """The function calls that have an error instead of a result."""
-        return tuple([f for f in self.function_calls if f.error is not None])
 
-
-def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundReport, ...]:
+def rounds_of(record: CallRecord) -> tuple[RoundReport, ...]:
     """Return the rounds of a call so far.  Takes linear time.
 
     Args:
         record: The record of the call.
-        price: The price of the model's tokens.  Without it, the cost is the sum of the costs in the replies, if any.
 
     Raises:
         UsageError: If ``record`` is not the record of a call.
@@ -87,7 +79,7 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
     """
     require("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
     rounds = _rounds(record, _by_reply(record), record.dialog)
-    return tuple([one.report(number, price) for number, one in enumerate(rounds, 1)])
+    return tuple([one.report(number) for number, one in enumerate(rounds, 1)])
 
 
 def _by_reply(record: CallRecord) -> _ByReply:
@@ -175,7 +167,7 @@ class _Round:
         verdicts = [step.trigger for step, _ in self.steps if step.key.startswith(("model:", "check:"))]
         return bool(verdicts) and verdicts[-1] in _KEPT
 
-    def report(self, number: int, price: Tariff | None) -> RoundReport:
+    def report(self, number: int) -> RoundReport:
         usage, waited_s = UNUSED, dict.fromkeys(_WAITED, 0.0)
         for step, before_s in self.steps:
             if step.usage is not None:
@@ -195,7 +187,6 @@ class _Round:
                 step.to == State.BACKOFF or (step.trigger == "too_long" and step.to == step.source) for step in steps
             ),
             usage=usage,
-            cost_pico_usd=_cost(usage, price),
             began_at_s=before_s or first.at_s or None,
             ended_at_s=(steps[-1].at_s or None) if self.has_ended else None,
             **waited_s,
@@ -203,12 +194,6 @@ class _Round:
 
 
 _WAITED = ("model_s", "approvals_s", "functions_s", "backoff_s", "checks_s")
-
-
-def _cost(usage: Usage, price: Tariff | None) -> int | None:
-    if price is None or usage == UNUSED:
-        return usage.cost_pico_usd
-    return price.cost_pico_usd(usage)
 
 
 def _waited_for(step: Stepped) -> str | None:

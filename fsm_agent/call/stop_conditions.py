@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from pydantic_core import from_json
 
-from fsm_agent._internal.structs import Value
+from fsm_agent._internal.structs import Value, is_amount
 from fsm_agent.call.prices import Tariff
-from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.validation import require
 
 
 class Stop(Value, frozen=True):
@@ -165,10 +165,8 @@ def any_of(*conditions: StopWhen) -> StopWhen:
         'Hi.'
     """
     for condition in conditions:
-        if not callable(condition):
-            raise UsageError(
-                f"any_of: expected functions of a StopContext, such as stop_on('report'), got {condition!r:.80}"
-            )
+        right = "functions of a StopContext, such as stop_on('report')"
+        require("any_of", condition, callable(condition), right)
 
     def stops(context: StopContext) -> bool | str | Stop | None:
         return next((verdict for condition in conditions if (verdict := condition(context))), None)
@@ -177,5 +175,4 @@ def any_of(*conditions: StopWhen) -> StopWhen:
 
 
 def _check(name: str, most: float) -> None:
-    if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
-        raise UsageError(f"{name}: expected a number from 0 on, got {most!r:.80}")
+    require(name, most, is_amount(most), "a number from 0 on")

@@ -249,10 +249,6 @@ class FlowProcess(Process):
         self._ended.append(name)
         return super()._remove_child(record, name)
 
-    def environment_of(self, name: str) -> Any:
-        environment = self._inners[name].environment
-        return None if environment is None else environment()
-
     def begin(self, record: Any, name: str, child: Any) -> None:
         if record.budget_left is not None:
             child.record = with_limits_left(child.record, record.budget_left, record.total_usage)

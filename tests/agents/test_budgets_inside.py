@@ -201,7 +201,7 @@ def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices
     (reply,) = [event.reply for event in events if isinstance(event, ReplyCompleted)]
     assert reply.usage.cost_usd == one.result_so_far.usage.cost_usd == 0.00001
     reports = one.result_so_far.by_round
-    assert [each.cost_pico_usd for each in reports] == [10_000_000]
+    assert [each.usage.cost_pico_usd for each in reports] == [10_000_000]
     assert Agent(Script(spending(10, "42"))).call("x").usage.cost_usd is None
 
 

@@ -6,19 +6,13 @@ import pytest
 
 from fsm_agent.call import (
     AskApproval,
-    Begin,
-    CallModel,
-    CheckOutput,
-    Reconcile,
     Request,
     RunFunction,
-    Sleep,
-    StartFunction,
 )
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, Message, Settings
+from fsm_agent.messages import FunctionCall, Settings
 
 CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')
 
@@ -35,25 +29,6 @@ class TestSettings:
 
 
 class TestEffects:
-    def test_they_are_values_with_a_key(self):
-        function = Function(name="f")
-        request = Request(messages=(Message.of("user", "hi"),))
-        effects = [
-            Begin("begin"),
-            CallModel("model:0", request, 1),
-            Sleep("sleep:1", 2.0),
-            AskApproval("ask:1.0", CALL),
-            StartFunction("start:1.0", CALL),
-            RunFunction("run:1.0", CALL, function),
-            Reconcile("reconcile:1.0", CALL, function),
-            CheckOutput("check:1"),
-        ]
-        keys = ["begin", "model:0", "sleep:1", "ask:1.0", "start:1.0", "run:1.0", "reconcile:1.0", "check:1"]
-        assert [effect.key for effect in effects] == keys
-        assert effects[0] == Begin("begin")
-        with pytest.raises(AttributeError):
-            effects[0].key = "again"
-
     def test_a_request_is_plain_text_by_default(self):
         request = Request(messages=())
         assert (request.functions, request.tool_choice, request.output.type, request.settings) == (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.time_growth import growth
 
 from fsm_agent import Agent, Limits, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.call import PhaseDetector, PhaseRule
@@ -228,29 +226,6 @@ class TestCalls:
 
     def test_what_has_not_ended_does_not_count(self) -> None:
         assert [*PhaseDetector().phases([FunctionCall(name="write", arguments_json="{}")])] == []
-
-
-class TestCost:
-    @pytest.mark.nightly
-    def test_it_takes_linear_time(self) -> None:
-        assert growth(lambda n: did(*["write", "grep", "run_tests", "other"] * n), PhaseDetector().phase, 500) < 3
-
-    @pytest.mark.nightly
-    def test_it_keeps_no_more_than_the_window(self) -> None:
-        calls = did("write", "grep", "run_tests", "!write")
-
-        def kept(n: int) -> int:
-            tracemalloc.start()
-            many = PhaseDetector().phases(calls * n)
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in many:
-                pass
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            return peak - before
-
-        assert kept(4000) < kept(40) + 4_000
 
 
 def test_each_state_knows_its_phase_its_budget_and_its_totals() -> None:

@@ -24,11 +24,6 @@ def test_a_change_makes_another_record_and_leaves_this_one(turn, name):
     assert after == record(turn=turn, id=name)
 
 
-def test_what_is_no_field_is_refused():
-    with pytest.raises(TypeError, match="turns"):
-        record().changed(turns=1, speed=2)
-
-
 def test_the_order_of_a_trace_does_not_make_another_record():
     call = begun()
     assert call.record == call.record.changed(trace=seeded().record.trace)

@@ -17,7 +17,6 @@ from fsm_agent.call import (
     Injected,
     Limits,
     ModelFailed,
-    Price,
     Replied,
     Returned,
     Slept,
@@ -27,8 +26,6 @@ from fsm_agent.call import (
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages import Message, Reply, Usage
 from fsm_agent.testing import as_json, function_call
-
-PRICE = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)
 
 
 def replied(call: AgentCall, at_s: float, *content: object, **usage: int) -> None:
@@ -43,7 +40,7 @@ def eventful() -> AgentCall:
     call.advance("model:0", ModelFailed(error=report, delay_s=2.0, at_s=101.0))
     call.advance("sleep:1", Slept(at_s=103.0))
     asked = function_call("erase", path="x"), function_call("tick")
-    replied(call, 107.0, *asked, input_tokens=10, output_tokens=1)
+    replied(call, 107.0, *asked, input_tokens=10, output_tokens=1, cost_pico_usd=12)
     call.advance("ask:2.0", Approved(at_s=167.0))
     call.advance("run:2.0", Returned(text="OSError: no", is_error=True, at_s=168.0))
     call.advance("run:2.1", Returned(text="now", at_s=170.0))
@@ -88,31 +85,24 @@ def test_the_text_of_a_round_is_the_models_own():
 class TestARound:
     def test_it_has_its_calls_errors_recalls_usage_cost_and_times(self):
         call = eventful()
-        first, second = rounds_of(call.record, PRICE)
+        first, second = rounds_of(call.record)
         assert (first.number, first.requests, first.recalls, first.parse_errors) == (1, 2, 1, ())
         assert [f.name for f in first.function_calls] == ["erase", "tick"]
-        assert [f.error for f in first.function_errors] == ["OSError: no"]
+        assert [f.error for f in first.function_calls] == ["OSError: no", None]
         assert first.failures == call.result().failures
-        assert (first.usage, first.cost_pico_usd) == (Usage(input_tokens=10, output_tokens=1), 12_000_000)
+        assert first.usage == Usage(input_tokens=10, output_tokens=1, cost_pico_usd=12)
         assert (first.began_at_s, first.ended_at_s) == (100.0, 170.0)
         waited_s = (first.model_s, first.backoff_s, first.approvals_s, first.functions_s)
         assert waited_s == (1.0 + 4.0, 2.0, 60.0, 3.0)
         assert (second.number, second.requests, second.recalls, second.function_calls) == (2, 2, 0, ())
         assert second.parse_errors == ("'forty-two' is no number",)
-        assert (second.usage, second.cost_pico_usd) == (Usage(input_tokens=50, output_tokens=5), 60_000_000)
+        assert second.usage == Usage(input_tokens=50, output_tokens=5)
         assert (second.began_at_s, second.ended_at_s, second.model_s) == (170.0, 181.0, 11.0)
 
-    def test_the_result_has_them_without_a_price_and_thus_without_a_cost(self):
+    def test_the_result_has_them_and_they_can_be_written(self):
         result = eventful().result()
-        assert [one.cost_pico_usd for one in result.by_round] == [None, None]
         assert result.by_round == rounds_of(result.record)
-
-    def test_what_is_not_reported_costs_nobody_knows_what(self):
-        (only,) = rounds_of(say(begun(), "42").record, PRICE)
-        assert (only.usage, only.cost_pico_usd) == (Usage(), None)
-
-    def test_they_can_be_written(self):
-        first, _ = as_json(eventful().result().by_round)
+        first, _ = as_json(result.by_round)
         assert first["failures"][0]["report"]["request_id"] == "r1"
 
 

@@ -196,15 +196,6 @@ class TestAtOnce:
         ]
         assert sum(isinstance(e, Done) for e in events) == 1
 
-    @everywhere
-    def test_how_long_it_took_is_told(self, driven: Driver):
-        clock = FakeClock()
-        one = seed(prompt(Function(name="work", call=lambda: clock.advance(2.5))))
-        (ended,) = [
-            e for e in driven(one, Script(function_call("work"), "done", clock=clock)) if isinstance(e, FunctionEnded)
-        ]
-        assert ended.duration_s == 2.5
-
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_the_next_begins_as_soon_as_one_of_so_many_has_ended(self, driven: Driver, kind: str):

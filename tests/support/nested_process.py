@@ -226,14 +226,12 @@ class Team(Process):
     def child(self, name: str, record: Any) -> Any:
         member = self.plan[name]
         made: Any = AgentCall(record, member.prompt) if isinstance(member, Solo) else Team(record, member)
-        self.inners[name] = ChildHandle(made, ())
+        own = member.environment if isinstance(member, Solo) else None
+        self.inners[name] = ChildHandle(made, (), environment=None if own is None else lambda: own)
         return made
 
     def inside_of(self, name: str) -> ChildHandle:
         return self.inners[name]
-
-    def environment_of(self, name: str) -> Environment | None:
-        return self.plan[name].environment if isinstance(self.plan[name], Solo) else None
 
     def begin(self, record: TeamRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(id=f"{record.id}/{name}", at_s=record.started_at_s))
