@@ -160,7 +160,7 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
     process, recorder = await begun()
     tell = runnable._listener_to(process)
     # A loop that ends closes all async generators at once, so this one could be closed before `adrive`.
-    async with AsyncDriver(process, runnable._environment_of(process), is_streamed=True, recorder=recorder) as driver:
+    async with AsyncDriver(process, runnable._environment_of(process), recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None:

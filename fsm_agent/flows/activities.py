@@ -21,8 +21,6 @@ PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store 
 class RunWithData(FunctionExecution):
     """A call of a state's function with the data."""
 
-    __slots__ = ()
-
     effect: RunOnData
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
@@ -42,16 +40,12 @@ class RunWithData(FunctionExecution):
 class StateFunctionActivity(FunctionActivity):
     """A running function of a state."""
 
-    __slots__ = ()
-
     run_class = RunWithData
 
 
 @activity_of(AwaitAnswer)
 class AnswerActivity(AskActivity):
     """A question to a person who is here.  Questions are asked one at a time."""
-
-    __slots__ = ()
 
     is_exclusive = True
 
@@ -70,8 +64,6 @@ class AnswerActivity(AskActivity):
 @activity_of(Timer)
 class TimerActivity(SleepActivity):
     """A wait until a state's time is over."""
-
-    __slots__ = ()
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder

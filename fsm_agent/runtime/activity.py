@@ -41,8 +41,6 @@ class Activity:
         place: Where plain code of the user runs.  Code in threads counts against `Environment.threads`.
     """
 
-    __slots__ = ("driver", "effect", "environment", "handle", "is_dropped", "key", "path", "place", "process", "stream")
-
     is_instant = False  # takes no time: the driver performs it itself, between two steps
     is_sleep = False  # only waits until `effect.until_s`; starts when nothing else is active, or at that time
     is_exclusive = False  # only one such activity may be active at a time
@@ -139,8 +137,6 @@ class Activity:
 
 class Owners:
     """The processes that own the effects of the driven process, and the environments that perform the effects."""
-
-    __slots__ = ("_environment", "_known", "_last", "_last_environment", "_last_path", "_process")
 
     def __init__(self, process: Process, environment: Environment) -> None:
         self._process = process

@@ -28,6 +28,7 @@ from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.log import log_error, words
 from fsm_agent.runtime.portal import Aborted, Place, in_thread
 from fsm_agent.runtime.run_function import program_of, raise_own_cancellation
+from fsm_agent.validation import invalid
 
 
 class AskActivity(Activity):
@@ -35,8 +36,6 @@ class AskActivity(Activity):
 
     A plain function runs in a thread, because it may wait for a person.
     """
-
-    __slots__ = ()
 
     def user_function(self) -> Any:
         """Return the user's function, or None if there is none."""
@@ -73,8 +72,6 @@ class AskActivity(Activity):
 class ApprovalActivity(AskActivity):
     """A request for approval.  Only one is active at a time, because a denial may settle the next call."""
 
-    __slots__ = ()
-
     is_exclusive = True
 
     process: AgentCall
@@ -97,9 +94,8 @@ class ApprovalActivity(AskActivity):
             return answer
         if isinstance(answer, bool):
             return (Approved if answer else Denied)()
-        what = f"the return value of approve({self.effect.call.name})"
         right = "True, False, Approved(), Modified(…), Denied(…) or None"
-        raise UsageError(f"{what}: expected {right}, got {answer!r:.200}")
+        raise invalid(f"the return value of approve({self.effect.call.name})", answer, right)
 
 
 _REFUSED = "the check refused it, and did not say why"
@@ -113,17 +109,6 @@ class CheckActivity(Activity):
         ended: The outcome, once the check has ended.
         raised: The exception that makes the call fail, until the driver takes it.
     """
-
-    __slots__ = (
-        "_takes_context",
-        "ended",
-        "is_cancelled",
-        "may_run_inline",
-        "name",
-        "raised",
-        "since_s",
-        "timeout_s",
-    )
 
     process: AgentCall
     ended: Checked | CheckRefused | CheckFailed | None

@@ -60,7 +60,7 @@ from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.retry_delay import request_delay_s
 from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
-from fsm_agent.validation import safe_repr
+from fsm_agent.validation import invalid, safe_repr
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 MAX_SHOWN_CHARS = 200  # of an error from outside
@@ -206,8 +206,6 @@ LEEWAY_S = 0.1  # extra time for the client to raise its own timeout error
 class BeginActivity(Activity):
     """The start of a call."""
 
-    __slots__ = ()
-
     is_instant = True
 
     def at_once(self) -> Begun:
@@ -226,8 +224,6 @@ class ModelActivity(Activity):
     A client that respects its timeout, ``allowed_s``, raises an error that says what took too long.  If it does not,
     the driver drops the request.
     """
-
-    __slots__ = ("_partial_output", "allowed_s", "program", "since_s", "timeout_s")
 
     process: AgentCall
     _partial_output: PartialOutputs | None
@@ -321,8 +317,6 @@ class ModelActivity(Activity):
 class SummaryActivity(ModelActivity):
     """A request for a summary.  Its text is not streamed to listeners."""
 
-    __slots__ = ()
-
     def perform(self) -> Coroutine[Any, Any, Outcome]:
         return ask_model(self.effect, self._environment_of_summary(), self.allowed_s)
 
@@ -356,8 +350,6 @@ class SleepActivity(Activity):
     of the driven process, and starts again if that deadline belongs to another process.
     """
 
-    __slots__ = ("until_s",)
-
     is_sleep = True
 
     def prepare(self) -> bool:
@@ -386,8 +378,6 @@ class SleepActivity(Activity):
 class StartActivity(Activity):
     """Records that a function is about to start.  From then on, only this driver may run it."""
 
-    __slots__ = ()
-
     is_instant = True
 
     def at_once(self) -> Started:
@@ -405,8 +395,6 @@ class StartActivity(Activity):
 class ReconcileActivity(AskActivity):
     """Finds out what became of a function, with its `Policy.reconcile`."""
 
-    __slots__ = ()
-
     def user_function(self) -> Any:
         return self.effect.function.reconcile
 
@@ -419,14 +407,12 @@ class ReconcileActivity(AskActivity):
             return answer  # type: ignore[no-any-return]
         what = f"the return value of reconcile of function {self.effect.call.name!r}"
         right = "Returned(text=…), FunctionFailed(text=…), RunAgain() or None"
-        raise UsageError(f"{what}: expected {right}, got {answer!r:.200}")
+        raise invalid(what, answer, right)
 
 
 @activity_of(RunFunction)
 class FunctionActivity(Activity):
     """A running function.  Plain functions cannot be interrupted."""
-
-    __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "timeout_s")
 
     run_class = FunctionExecution
 

@@ -60,8 +60,6 @@ class Place:
     The group of a state's members has no span.  ``facts`` are the attributes that the span and its metrics share.
     """
 
-    __slots__ = ("facts", "inside", "own", "process", "since_s", "span", "step", "step_name", "steps")
-
     def __init__(self, process: Any, span: Span | None, inside: Context, facts: Facts, since_s: float) -> None:
         self.process = process
         self.span = span
@@ -75,8 +73,6 @@ class Place:
 
 class EffectSpan:
     """The span of an effect."""
-
-    __slots__ = ("_activity", "_facts", "_here", "_of", "_since_s", "_span")
 
     def __init__(self, of: SpanProbe, activity: Activity, span: Span, facts: Facts) -> None:
         self._of = of
@@ -108,8 +104,6 @@ class EffectSpan:
 
 class AnswerSpan:
     """The span of a question that someone else has answered, beginning when the question was asked."""
-
-    __slots__ = ("_span",)
 
     def __init__(self, span: Span) -> None:
         self._span = span

@@ -37,6 +37,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -49,7 +50,7 @@ from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity, Owners
 from fsm_agent.runtime.environment import Environment, PostedOutcome, PostsInside, Recorder, lasting
-from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
+from fsm_agent.runtime.log import LOG, is_debugged, log_steps
 from fsm_agent.runtime.portal import Place, ThreadTask, is_collecting, open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
 
@@ -144,6 +145,10 @@ class Driver(ABC):
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
         """Put an event of an activity into the inbox, from any thread."""
+
+    def inside(self, activity: Activity) -> AbstractContextManager[None]:
+        """Return a block in which the activity is measured, also by the tasks that begin in it."""
+        return nullcontext() if self.probe is None else self.probe.inside(activity)
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         """Put an item into the inbox.  Called in the event loop of the activity."""
@@ -287,11 +292,8 @@ class Driver(ABC):
             self.recorder.mark_taken(post, error)
             return ()
         try:
-            if self.probe is None:
+            with nullcontext() if self.probe is None else self.probe.answering(post.key, outcome):
                 steps = self._advance(post.key, outcome)
-            else:
-                with self.probe.answering(post.key, outcome):
-                    steps = self._advance(post.key, outcome)
         except (OutcomeError, IllegalTrigger) as error:
             self.recorder.mark_taken(post, error)
             return ()
@@ -404,11 +406,14 @@ class Driver(ABC):
             return activity.finish(activity.at_once())
         if self.has_listener:
             return self._announce(activity)
+        self._start(activity)
+        return ()
+
+    def _start(self, activity: Activity) -> None:
         activity.begin()
         if self.probe is not None:
             self.probe.begin(activity)
         self.start(activity)
-        return ()
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
         yield from activity.wrap_events(activity.announcement())
@@ -418,10 +423,7 @@ class Driver(ABC):
             return
         is_wanted = self.process.record is self._record or self._is_wanted(activity)
         if is_wanted and self.process.end_request is None:
-            activity.begin()
-            if self.probe is not None:
-                self.probe.begin(activity)
-            self.start(activity)
+            self._start(activity)
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
         """Take the first item of the inbox.  After the deadline, expire instead unless an outcome has arrived."""
@@ -484,8 +486,7 @@ class Driver(ABC):
         steps = process.steps
         if self.probe is not None:
             self.probe.stepped(steps)
-        if self._is_debugged or any_notable(steps):
-            log_steps(process.record, steps, outcome)
+        log_steps(process.record, steps, outcome, is_every=self._is_debugged)
         if not self.has_listener:
             return ()
         return steps if self._as_events is None else self._as_events(before, steps)

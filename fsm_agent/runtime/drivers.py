@@ -192,12 +192,8 @@ class AsyncDriver(Driver):
         if is_alone and self._may_be_alone(activity):
             self._alone = activity
             return
-        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
-        try:
+        with self.inside(activity):
             activity.handle = self._loop.create_task(perform(activity), name=activity.key)
-        finally:
-            if self.probe is not None:
-                self.probe.leave(entered)
         activity.handle.add_done_callback(lambda task: self.put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:
@@ -240,14 +236,12 @@ async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
 
     A stream yields between two calls, so its consumer never sees that measurement.
     """
-    entered = probe.enter(alone)
     try:
-        return await _next_of(alone)
+        with probe.inside(alone):
+            return await _next_of(alone)
     except Exception as error:
         probe.end(alone, error)
         raise
-    finally:
-        probe.leave(entered)
 
 
 def _one_cancellation() -> AbstractContextManager[Any]:
@@ -388,12 +382,8 @@ class SyncDriver(Driver):
             self._loop = portal.loop()
         task = portal.LoopTask(self._loop, partial(perform, activity), partial(self.put, activity, None))
         activity.handle = task
-        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
-        try:
+        with self.inside(activity):
             task.start()
-        finally:
-            if self.probe is not None:
-                self.probe.leave(entered)
 
     def _may_run_here(self, activity: Activity) -> bool:
         """Return whether the driver's own thread may run a lone activity: plain code that nothing can interrupt."""
@@ -405,14 +395,12 @@ class SyncDriver(Driver):
         work: Any = activity.perform()
         if self.probe is None:
             return portal.without_waiting(work)
-        entered = self.probe.enter(activity)
         try:
-            outcome = portal.without_waiting(work)
+            with self.probe.inside(activity):
+                outcome = portal.without_waiting(work)
         except BaseException as error:
             self.probe.end(activity, error)
             raise
-        finally:
-            self.probe.leave(entered)
         self.probe.end(activity, outcome)
         return outcome
 
@@ -490,9 +478,7 @@ async def arun(
     return process
 
 
-def drive(
-    process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
-) -> Events:
+def drive(process: Process, environment: Environment, *, recorder: Recorder | None = None) -> Events:
     """Drive a process and yield its events as they happen.  The last event is a `Done` or a `Suspended`.
 
     Examples:
@@ -500,7 +486,7 @@ def drive(
         >>> [type(event).__name__ for event in drive(asked, Environment(client=Script("Hi.")))][-1]
         'Done'
     """
-    with SyncDriver(process, environment, is_streamed=streaming, recorder=recorder) as driver:
+    with SyncDriver(process, environment, recorder=recorder) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -509,9 +495,7 @@ def drive(
     yield last_event(process)
 
 
-async def adrive(
-    process: Process, environment: Environment, *, streaming: bool = True, recorder: Recorder | None = None
-) -> AsyncEvents:
+async def adrive(process: Process, environment: Environment, *, recorder: Recorder | None = None) -> AsyncEvents:
     """Async version of `drive`.  Coroutine functions run in tasks, plain ones in threads.
 
     Examples:
@@ -522,7 +506,7 @@ async def adrive(
         >>> asyncio.run(main())
         'Done'
     """
-    async with AsyncDriver(process, environment, is_streamed=streaming, recorder=recorder) as driver:
+    async with AsyncDriver(process, environment, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None:

@@ -131,8 +131,6 @@ class Recorder(Protocol):
 class PostsInside:
     """The posts for runs that functions have begun.  Each stays until its run has taken it."""
 
-    __slots__ = ("_posts", "_recorder")
-
     def __init__(self, recorder: Recorder | None) -> None:
         self._recorder = recorder
         self._posts: list[PostedOutcome] = []

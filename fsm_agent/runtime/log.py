@@ -42,21 +42,11 @@ def is_debugged() -> bool:
     return LOG.isEnabledFor(logging.DEBUG)
 
 
-def any_notable(steps: Sequence[Any]) -> bool:
-    """Return whether a step may have to be logged at WARNING; `log_steps` decides."""
-    for event in steps:
-        step: Any = event.event if type(event) is Inside else event
-        if step.trigger in FAILURES or step.to == "Failed" or step.guard == _LAST_ROUND:
-            return True
-    return False
-
-
-def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
+def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool) -> None:
     """Log the steps that an outcome led to: failures and the last round at WARNING, others at DEBUG.
 
     ``record`` is the record of the process after the steps.
     """
-    is_every = is_debugged()
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
         has_failed = step.trigger in FAILURES or (step.to == "Failed" and step.trigger != "cancelled")

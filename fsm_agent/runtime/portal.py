@@ -151,8 +151,6 @@ at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 class ThreadTask(Generic[T]):
     """A function in a daemon thread.  Its result or exception goes to ``future``."""
 
-    __slots__ = ("_function", "abort", "future")
-
     def __init__(self, function: Callable[[ThreadTask[T]], T]) -> None:
         self.future: futures.Future[T] = futures.Future()
         self._function = function
@@ -337,8 +335,6 @@ class LoopTask(Generic[T]):
     the loop with the task, or with None if it never began.  The threads share no `Event`, `Condition` or `Future`,
     because a Ctrl-C inside one could leave its lock taken and block the loop.
     """
-
-    __slots__ = ("_make", "_task", "_tell", "home", "is_over")
 
     def __init__(
         self,

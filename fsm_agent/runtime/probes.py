@@ -70,8 +70,6 @@ def measured(driver: Driver) -> MeasuredDrive | None:
 class MeasuredDrive:
     """The measurements of one drive.  Exceptions of the probe do not reach the driver."""
 
-    __slots__ = ("_open", "_probe")
-
     def __init__(self, probe: DriveSpans) -> None:
         self._probe = probe
         self._open: dict[Activity, EffectSpan] = {}  # the first caller to end one takes it, in any thread
@@ -80,21 +78,16 @@ class MeasuredDrive:
         if (measurement := _try(self._probe.performing, activity)) is not None:
             self._open[activity] = measurement
 
-    def enter(self, activity: Activity) -> Any:
-        """Make the activity's measurement the current one, and return a value for `leave`."""
+    @contextmanager
+    def inside(self, activity: Activity) -> Iterator[None]:
+        """Make the activity's measurement the current one in the block."""
         measurement = self._open.get(activity)
-        if measurement is None:
-            return None
+        token = None if measurement is None else _try(measurement.enter)
         try:
-            return measurement, measurement.enter()
-        except Exception as error:
-            _report(measurement.enter, error)
-            return None
-
-    def leave(self, entered: Any) -> None:
-        if entered is not None:
-            measurement, token = entered
-            _try(measurement.leave, token)
+            yield
+        finally:
+            if measurement is not None and token is not None:
+                _try(measurement.leave, token)
 
     def end(self, activity: Activity, outcome: Any = ABANDONED) -> None:
         """End the measurement of an activity, with its outcome or a finished future."""

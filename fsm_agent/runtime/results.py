@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fsm_agent._internal.structs import Value, is_whole
+from fsm_agent._internal.structs import Value, is_amount, is_whole
 from fsm_agent.call.outcomes import Returned
 from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens
-from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.messages.events import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.runtime.portal import Place
+from fsm_agent.validation import require
 
 NAME = "result_cache"
 FOLD_CHARS = 200  # longer lines are folded, so that each fits in an answer
@@ -106,12 +106,10 @@ class ResultCache:
         max_chars: int = 8_000,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0:
-            raise UsageError(f"ttl_s of ResultCache: expected a number of seconds above 0, got {ttl_s!r:.80}")
+        require("ttl_s of ResultCache", ttl_s, is_amount(ttl_s) and ttl_s > 0, "a number of seconds above 0")
         bounds = {"max_bytes": (max_bytes, 0), "preview_lines": (preview_lines, 0), "max_chars": (max_chars, 1_000)}
         for name, (value, least) in bounds.items():
-            if not is_whole(value, least):
-                raise UsageError(f"{name} of ResultCache: expected a whole number from {least} on, got {value!r:.80}")
+            require(f"{name} of ResultCache", value, is_whole(value, least), f"a whole number from {least} on")
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._preview_lines = preview_lines
@@ -320,13 +318,11 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("processor", "extractor", "cacher"):
             step = getattr(self, name)
-            if step is not None and not callable(step):
-                raise UsageError(f"{name} of a ResultPipeline: expected a function, or None, got {step!r:.80}")
+            require(f"{name} of a ResultPipeline", step, step is None or callable(step), "a function, or None")
         for name in ("extraction_threshold", "inline_threshold"):
             tokens = getattr(self, name)
-            if not is_whole(tokens, 0):
-                right = "a whole number of tokens from 0 on"
-                raise UsageError(f"{name} of a ResultPipeline: expected {right}, got {tokens!r:.80}")
+            right = "a whole number of tokens from 0 on"
+            require(f"{name} of a ResultPipeline", tokens, is_whole(tokens, 0), right)
 
     async def aapply(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message], place: Place = Place.THREAD
@@ -362,11 +358,10 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
     if result is None:
         return ProcessedResult(text)
     new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)
-    if not isinstance(new.text, str):
-        raise UsageError(f"the return value of the {kind} for {name}: expected a string or None, got {result!r:.80}")
+    require(f"the return value of the {kind} for {name}", result, isinstance(new.text, str), "a string or None")
     for count in new[1:]:
-        if count is not None and not is_whole(count, 0):
-            raise UsageError(f"the {kind} counted {count!r:.80} tokens for {name}: expected a whole number from 0 on")
+        is_count = count is None or is_whole(count, 0)
+        require(f"the tokens that the {kind} counted for {name}", count, is_count, "a whole number from 0 on")
     return new._replace(text=result_text(new.text))
 
 

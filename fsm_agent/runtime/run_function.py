@@ -26,7 +26,7 @@ from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
 from fsm_agent.call.outcomes import FunctionFailed, Returned
 from fsm_agent.call.process import SEPARATOR, EffectValue, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord, Limits
-from fsm_agent.errors import Retry, UsageError
+from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
@@ -37,8 +37,8 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.portal import Aborted, Place, in_thread
-from fsm_agent.runtime.results import PipelineResult
 from fsm_agent.runtime.retry_delay import doubled_s
+from fsm_agent.validation import invalid
 
 
 def is_in_doubt(process: Process) -> bool:
@@ -60,11 +60,6 @@ class InnerCalls:
         is_left: True if the driver no longer waits for the function.
         is_over: True if the function will not be run again.
     """
-
-    __slots__ = (
-        *("_numbers", "_outer", "_processes", "asks_for_them", "depth", "is_left", "is_over", "key", "posts"),
-        *("recorder", "used_posts", "waits", "environment"),
-    )
 
     def __init__(
         self,
@@ -170,28 +165,6 @@ class FunctionExecution:
         traceback: The traceback of the function's exception, as text.
     """
 
-    __slots__ = (
-        "_call",
-        "_tell",
-        "attempt",
-        "changes",
-        "depth",
-        "effect",
-        "ended",
-        "environment",
-        "function",
-        "has_listener",
-        "inner",
-        "is_cached",
-        "is_cancelled",
-        "is_plain",
-        "raised",
-        "releases",
-        "returned",
-        "started_at_s",
-        "traceback",
-    )
-
     def __init__(
         self,
         effect: RunFunction,
@@ -288,10 +261,6 @@ class FunctionExecution:
             f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self
         )
 
-    def take_pipeline_result(self, ended: Ended, piped: PipelineResult) -> Ended:
-        self.returned, self.changes = ended.text, piped.events
-        return piped.outcome
-
     def with_usage(self, ended: Ended) -> Ended:
         """Return an outcome with the tokens of the inner calls."""
         usage = UNUSED if self.inner is None else self.inner.usage
@@ -308,7 +277,7 @@ class FunctionExecution:
     def _release(self, rounds: Iterable[int]) -> None:
         released, newest = tuple(rounds), self._call.record.rounds + 1
         if wrong := [n for n in released if not 1 <= n <= newest]:
-            raise UsageError(f"the round to release: expected 1 to {newest}, the present round, got {wrong[0]!r:.80}")
+            raise invalid("the round to release", wrong[0], f"1 to {newest}, the present round")
         self.releases = (*self.releases, *released)
 
 
@@ -372,12 +341,14 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
     beside = Place.HERE if place is Place.HERE else Place.THREAD  # steps of the pipeline may block
     piping = run.environment.results.aapply(run.effect.call, ended, run.messages, beside)
     try:
-        return run.with_usage(run.take_pipeline_result(ended, await piping))
+        piped = await piping
     except asyncio.CancelledError as error:
         raise_own_cancellation(error)
         return run.with_usage(_preparation_failed(_cancellation_error(error), run))
     except Exception as error:
         return run.with_usage(_preparation_failed(error, run))
+    run.returned, run.changes = ended.text, piped.events
+    return run.with_usage(piped.outcome)
 
 
 def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
