@@ -72,10 +72,6 @@ class Registry(Mapping[str, T], Generic[T]):
         meant = guess(name, self) or guess(name.strip().lower(), self)
         return f"{meant}; known are {', '.join(sorted(self)) or 'none'}"
 
-    def copy(self) -> Self:
-        """Return an independent registry with the same entries."""
-        return type(self)(self.kind, self._error, self._entries, replaces=self._replaces, remedy=self._remedy)
-
     @contextmanager
     def scoped(self) -> Iterator[Self]:
         """Undo registrations at the end of the block, for tests."""

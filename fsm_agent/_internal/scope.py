@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 
 class _Block(Generic[T]):
-    __slots__ = ("is_open", "outer", "value")
-
     def __init__(self, value: T, outer: _Block[T] | None) -> None:
         self.value = value
         self.outer = outer
@@ -51,8 +49,6 @@ class ScopedValue(Generic[T]):
     Concurrent tasks and threads can set different values.  A thread without the context, such as a `threading.Thread`,
     sees the value that was set last anywhere in the OS process.  Otherwise, a tool would miss the work of such threads.
     """
-
-    __slots__ = ("_default", "_here", "_open")
 
     def __init__(self, name: str, default: T) -> None:
         self._default = default
