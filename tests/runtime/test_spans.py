@@ -10,6 +10,7 @@ from support.agent_calls import begun, say
 
 from fsm_agent import Agent, Context, Reply, Usage, function, handoff
 from fsm_agent.call import AgentCall, Approved, Cancelled, Denied, Limits, Replied, Returned, snapshot
+from fsm_agent.clients import FallbackClient
 from fsm_agent.errors import Overloaded
 from fsm_agent.runtime import spans_of
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
@@ -124,3 +125,10 @@ def test_an_agent_that_took_over_has_a_span():
     result = Agent(Script(function_call("transfer_to_sales")), functions=[handoff(sales)]).call("Buy.")
     names = [span["name"] for span in spans_of(result.record)]
     assert names == ["invoke_agent", "chat", "execute_tool transfer_to_sales", "invoke_agent transfer_to_sales"]
+
+
+def test_of_several_clients_the_one_that_answered_is_named():
+    others = FallbackClient([Script(Overloaded("busy"), name="a:one"), Script("Hi.", name="b:two")])
+    for client, served in ((others, "b:two"), (Script("Hi."), None)):
+        chat = spans_of(Agent(client).call("?").record)[1]
+        assert facts(chat).get("fsm_agent.served_by") == served

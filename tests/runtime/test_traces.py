@@ -39,6 +39,7 @@ from fsm_agent import (
     function,
     handoff,
 )
+from fsm_agent.context import summarize
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -253,6 +254,14 @@ def test_the_attributes_of_a_request(traces: Traces) -> None:
         "fsm_agent.usage.input_tokens": 50,
         "fsm_agent.usage.output_tokens": 7,
     }
+
+
+def test_a_summary_is_told_from_an_answer(traces: Traces) -> None:
+    shorter = summarize(keep=2, step=2, by=Script("They looked.", name="google:small"))
+    asked = [function_call("look")] * 4
+    Agent(Script(*asked, "fine"), functions=[look], name="shop", context=shorter).call("?")
+    purposes = {(span.name, span.attributes.get("fsm_agent.purpose")) for span in traces.spans if "chat" in span.name}
+    assert purposes == {("chat script", None), ("chat small", "summary")}
 
 
 def test_a_recall(traces: Traces) -> None:
