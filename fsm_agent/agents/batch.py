@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from fsm_agent._internal.structs import New, Out, is_whole
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.portal import ThreadTask, abort_in_force
 from fsm_agent.validation import require
 
-Progress: TypeAlias = Callable[[int, int | None], Any] | None  # of the finished tasks, and of all if known
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+Progress: TypeAlias = bool | Callable[[int, int | None], Any]  # of the finished tasks, and of all if known
 CONCURRENCY = 8  # tasks that run at a time
 LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
@@ -116,7 +119,8 @@ def map_calls(
     """Call an agent or a flow for many tasks, in threads, and return the results."""
     _check_options(options)
     do = partial(agent.call, **options)
-    return _outputs(map_tasks(do, tasks, concurrency, progress, fail_fast))
+    with _reporting(tasks, concurrency, progress) as report:
+        return _outputs(map_tasks(do, tasks, concurrency, report, fail_fast))
 
 
 async def amap_calls(
@@ -130,7 +134,8 @@ async def amap_calls(
     """The async version of `map_calls`."""
     _check_options(options)
     do = partial(agent.acall, **options)
-    return _outputs(await amap_tasks(do, tasks, concurrency, progress, fail_fast))
+    with _reporting(tasks, concurrency, progress) as report:
+        return _outputs(await amap_tasks(do, tasks, concurrency, report, fail_fast))
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -154,10 +159,9 @@ def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
 
 
 def map_tasks(
-    do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
+    do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, report: Callable[[int], Any], fail_fast: bool
 ) -> TaskResults[New]:
     """Run many tasks in threads, and return their results.  Ctrl-C interrupts them."""
-    tell = _checked(tasks, concurrency, progress)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[ThreadTask[New], tuple[int, Any]] = {}
     ended = SimpleQueue[ThreadTask[New]]()
@@ -175,7 +179,7 @@ def map_tasks(
         for child in portal.arrivals(ended, lambda: bool(pending)):
             index, task = pending.pop(child)
             results[index] = _ended(index, task, child.future.exception(), child.future, fail_fast)
-            tell(len(results))
+            report(len(results))
             begin()
         return _in_order(results)
     finally:
@@ -194,10 +198,13 @@ def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[Thread
 
 
 async def amap_tasks(
-    do: Callable[[Any], Awaitable[New]], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
+    do: Callable[[Any], Awaitable[New]],
+    tasks: Iterable[Any],
+    concurrency: int,
+    report: Callable[[int], Any],
+    fail_fast: bool,
 ) -> TaskResults[New]:
     """Run many tasks with asyncio, and return their results.  Cancellation cancels them."""
-    tell = _checked(tasks, concurrency, progress)
     results: dict[int, TaskResult[New]] = {}
     pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
     left = enumerate(tasks)
@@ -211,7 +218,7 @@ async def amap_tasks(
                 index, task = pending.pop(future)
                 error = asyncio.CancelledError() if future.cancelled() else future.exception()
                 results[index] = _ended(index, task, error, future, fail_fast)
-                tell(len(results))
+                report(len(results))
     finally:
         for future in pending:
             future.cancel()
@@ -231,14 +238,32 @@ def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
     return TaskResults([results[index] for index in sorted(results)])
 
 
-def _checked(tasks: object, concurrency: object, progress: Progress) -> Callable[[int], Any]:
-    """Refuse wrong arguments.  Return a function that reports the number of finished tasks."""
+@contextmanager
+def _reporting(tasks: object, concurrency: object, progress: Progress) -> Iterator[Callable[[int], Any]]:
+    """Refuse wrong arguments.  Yield a function that reports the number of finished tasks."""
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
     require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number from 1 on")
-    require("progress", progress, progress is None or callable(progress), "a function of (done, total), or None")
+    is_known = isinstance(progress, bool) or callable(progress)
+    require("progress", progress, is_known, "True, False, or a function of (done, total)")
     total = len(tasks) if isinstance(tasks, Sized) else None
-    return lambda done: progress(done, total) if progress is not None else None
+    if not isinstance(progress, bool):
+        yield lambda done: progress(done, total)
+    elif not progress:
+        yield lambda done: None
+    else:
+        with _bar() as bar:
+            shown = bar.add_task("tasks", total=total)
+            yield lambda done: bar.update(shown, completed=done)
+
+
+def _bar() -> Bar:
+    try:
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress
+    except ModuleNotFoundError:
+        raise ConfigError("progress=True needs rich; pip install 'fsm-agent[cli]', or pass a function") from None
+    return Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True))
 
 
 def _noted(item: TaskResult[Any]) -> Exception:

@@ -171,7 +171,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         tasks: Iterable[Any],
         *,
         concurrency: int = CONCURRENCY,
-        progress: Progress = None,
+        progress: Progress = False,
         fail_fast: bool = False,
         **options: Unpack[CallOptions[Any]],
     ) -> TaskResults[Any]:
@@ -180,7 +180,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         Args:
             tasks: The tasks.  They are taken from the iterable one at a time, as they begin.
             concurrency: The maximum number of tasks at a time.
-            progress: A function of (done, total), called after each task.  ``total`` is None if it is unknown.
+            progress: True for a bar on stderr, or a function of (done, total), called after each task.  ``total`` is
+                None if it is unknown.
             fail_fast: Whether to raise the first error.  Then no further task begins, and the others are interrupted.
             options: The options of `call`, except ``run_id``, because each task has its own run.
         """
@@ -198,7 +199,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         tasks: Iterable[Any],
         *,
         concurrency: int = CONCURRENCY,
-        progress: Progress = None,
+        progress: Progress = False,
         fail_fast: bool = False,
         **options: Unpack[CallOptions[Any]],
     ) -> TaskResults[Any]:

@@ -324,6 +324,13 @@ class TestMany:
         assert results.outputs == [*range(20)]
         assert told[-1] == (20, None)
 
+    @pytest.mark.parametrize("way", [{}, {"under_asyncio": True}])
+    def test_a_bar_is_shown_on_stderr(self, capsys, way):
+        assert len(results_of(Echo, **way, progress=True)) == 9
+        printed = capsys.readouterr()
+        assert "9/9" in printed.err
+        assert not printed.out
+
     def test_cancelling_it_cancels_the_tasks(self):
         cancelled: list[int] = []
 
@@ -354,7 +361,7 @@ class TestMany:
         [
             ("a text", {}, "tasks"),
             (["x"], {"concurrency": 0}, "concurrency"),
-            (["x"], {"progress": True}, "progress"),
+            (["x"], {"progress": 5}, "progress"),
             (["x"], {"run_id": "r"}, "run_id"),
         ],
     )

@@ -236,7 +236,7 @@ async def simple() -> None:
     assert_type(Told(client=Script())("Who?", deps=Shop()), Person)
     assert_type(build_agent(Told, {}, profile="deterministic", limits={"rounds": 1}), Told)
     assert_type(build_agent(Told, "told.toml", client=Script())("Who?"), Person)
-    assert_type(Told().map(["Who?"], concurrency=2, progress=print).outputs, list[Person])
+    assert_type(Told().map(["Who?"], concurrency=2, progress=True).outputs, list[Person])
     assert_type((await Told().amap(["Who?"]))[0], TaskResult[Person])
     assert_type((await ToldLater().acall("Who?")).output, Person)
     assert_type((await Later().acall("Who?")).output, int)
