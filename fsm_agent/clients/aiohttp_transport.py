@@ -39,13 +39,14 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         Raises:
             aiohttp.ClientError: If there is no response; see `as_error_of_httpx`.
         """
+        body, timeouts = request.stream, request.extensions["timeout"]
         response = await self._session.request(
             request.method,
             str(request.url),
             headers=request.headers.multi_items(),
-            data=request.stream,
+            data=b"".join(body) if isinstance(body, httpx.ByteStream) else body,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(connect=request.extensions["timeout"]["connect"]),
+            timeout=aiohttp.ClientTimeout(connect=timeouts["connect"], sock_read=timeouts["read"]),
         )
         return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
 

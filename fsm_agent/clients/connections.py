@@ -101,20 +101,34 @@ class LoopClient:
         if response.is_closed:  # a mock or an event hook has read it
             self._free.release()
         else:
-            response.stream = _Body(response.stream, self, exchange)
+            response.stream = _Body(response.stream, self, exchange, is_bounded=self._bounds_reads(exchange))
         return response
 
+    def _bounds_reads(self, exchange: HttpExchange) -> bool:
+        """Return whether aiohttp's read timeout is enough: no streaming, and an upload of one piece."""
+        is_short = not exchange.is_stream and len(exchange.content) <= PIECE_BYTES
+        return is_short and self._connections is not None
+
     async def _send(self, exchange: HttpExchange) -> httpx.Response:
-        request = self._client.build_request(
-            "POST",
-            exchange.url,
-            headers=exchange.headers,
-            content=exchange.content,
-            extensions={"timeout": exchange.limits},
-        )
-        request.stream = upload = _Upload(exchange)
+        limit_s, limits = math.inf, exchange.limits
+        upload: _Upload | None = None
+        if self._bounds_reads(exchange):
+            request = _own_request(exchange, httpx.ByteStream(exchange.content), limits["read"])
+            limit_s = limits["connect"] + limits["read"]  # aiohttp does not limit headers that arrive byte by byte
+        elif self._connections is not None:
+            upload = _Upload(exchange)
+            request = _own_request(exchange, upload, None)
+        else:  # `build_request` adds the headers and the like of a user's client
+            request = self._client.build_request(
+                "POST",
+                exchange.url,
+                headers=exchange.headers,
+                content=exchange.content,
+                extensions={"timeout": limits},
+            )
+            request.stream = upload = _Upload(exchange)
         sending = self._client.send(request, stream=True, follow_redirects=False)
-        return await self.wait(sending, exchange.deadline, upload=upload)
+        return await self.wait(sending, exchange.deadline, limit_s, upload=upload)
 
     async def wait(
         self,
@@ -177,6 +191,19 @@ class LoopClient:
             self._connections.forget()
 
 
+def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: float | None) -> httpx.Request:
+    """Return a request to send over aiohttp; ``read_s`` limits the wait for each piece of the reply."""
+    request = httpx.Request(
+        "POST",
+        exchange.url,
+        headers=exchange.headers,
+        stream=body,
+        extensions={"timeout": {"connect": exchange.limits["connect"], "read": read_s}},
+    )
+    request.headers["content-length"] = str(len(exchange.content))
+    return request
+
+
 class _Upload(httpx.AsyncByteStream):
     """The content of a request in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
 
@@ -210,11 +237,12 @@ class _Upload(httpx.AsyncByteStream):
 
 
 class _Body(httpx.AsyncByteStream):
-    def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange) -> None:
+    def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange, *, is_bounded: bool) -> None:
         self._body: httpx.AsyncByteStream = body
         self._pieces = aiter(self._body)
         self._client: LoopClient | None = client
         self._exchange = exchange
+        self._is_bounded = is_bounded
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -223,8 +251,8 @@ class _Body(httpx.AsyncByteStream):
         exchange = self._exchange
         assert self._client is not None
         with masked_logs(exchange.find_secrets):
-            step = self._client.wait(anext(self._pieces, None), exchange.deadline, exchange.limits["read"])
-            data: bytes | None = await step
+            limit_s = math.inf if self._is_bounded else exchange.limits["read"]
+            data: bytes | None = await self._client.wait(anext(self._pieces, None), exchange.deadline, limit_s)
         if data is None:
             raise StopAsyncIteration
         return data
