@@ -159,7 +159,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
     model: str | Client | None
 
 
-class PreparedOptions(_UnstoredOptions[Deps], total=False):
+class _PreparedOptions(_UnstoredOptions[Deps], total=False):
     """The options of a call without ``after``, because `submit` accepts more types for it."""
 
     extra: Mapping[str, Any] | None
@@ -169,7 +169,7 @@ class PreparedOptions(_UnstoredOptions[Deps], total=False):
     keep_system: bool
 
 
-class CallOptions(PreparedOptions[Deps], total=False):
+class CallOptions(_PreparedOptions[Deps], total=False):
     """The options of every kind of call; see `Agent.call`."""
 
     after: After
@@ -178,7 +178,7 @@ class CallOptions(PreparedOptions[Deps], total=False):
 CALL_OPTIONS = CallOptions.__optional_keys__
 
 
-class SubmitOptions(PreparedOptions[Deps], total=False):
+class SubmitOptions(_PreparedOptions[Deps], total=False):
     """The options of `submit`: the options of a call, and when the run starts."""
 
     after: Before | After
@@ -195,7 +195,29 @@ class MapOptions(CallOptions[Deps], total=False):
     fail_fast: bool
 
 
+_NOTHING: Mapping[str, Any] = {}
+
 _OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
+
+
+def call_options(
+    task: object,
+    args: Mapping[str, Any] | None,
+    parser_args: Mapping[str, Any] | None,
+    deps: GivenDeps[Any],
+    model: str | Client | None,
+    extra: Mapping[str, Any] | None,
+    by: str,
+    run_id: str | None,
+    system_args: Mapping[str, Any] | None,
+    keep_system: bool,
+    after: Any,
+    unknown: Mapping[str, Any] = _NOTHING,
+) -> dict[str, Any]:
+    """Return the options of a call by name.  Unknown options are refused with a suggestion."""
+    check_known(unknown, task)
+    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+    return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
@@ -210,13 +232,6 @@ def check_known(options: Iterable[str], task: object, known: Iterable[str] = CAL
     right = remedy(name, sorted(known))
     is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
     raise UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
-
-
-class ReadOptions(_UnstoredOptions[Deps], total=False):
-    """The options for rebuilding the call of a stored run; see `AgentRuns.resume`."""
-
-    prompt: Prompt[Any] | None
-    on_change: OnChange
 
 
 class RestoreOptions(_UnstoredOptions[Deps], total=False):

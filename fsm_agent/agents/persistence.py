@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Out
-from fsm_agent.agents.options import MODEL, ReadOptions, is_model, plan_of_model
+from fsm_agent.agents.options import MODEL, is_model, plan_of_model
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
@@ -27,7 +27,7 @@ from fsm_agent.validation import plain_json, require
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
 
-READ_OPTIONS = ReadOptions.__optional_keys__
+READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # for rebuilding a stored run
 
 
 def attach_journal(
@@ -75,7 +75,7 @@ def definition_of(
     """
     for name in options:
         if name not in READ_OPTIONS:
-            raise TypeError(f"unknown option {name!r} of a stored run{hint(name, sorted(READ_OPTIONS))}")
+            raise UsageError(f"unknown option {name!r} of a stored run{hint(name, READ_OPTIONS)}")
     prompt: Prompt | None = options.get("prompt")
     on_change: OnChange = options.get("on_change", "report")
     check_on_change(on_change)

@@ -17,12 +17,11 @@ from fsm_agent.agents.options import (
     Deps,
     Messages,
     Out,
-    PreparedOptions,
-    ReadOptions,
     RunAnswers,
     Stream,
     SubmitOptions,
     Typed,
+    call_options,
     check_known,
 )
 from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
@@ -30,8 +29,11 @@ from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, check_sink,
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.journal import header_of
 from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import OnChange
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.context import LATER
+from fsm_agent.functions.context import LATER, GivenDeps
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs, opened
@@ -153,11 +155,20 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         task: Any,
         /,
         *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
         after: Before | After = None,
         delay_s: float = 0.0,
         priority: int = 0,
         service: str = "",
-        **options: Unpack[PreparedOptions[Any]],
+        **unknown: Any,
     ) -> RunHandle[CallResult[Any]]:
         """Put a task into the store for a `Worker`, and return the handle of its run.
 
@@ -174,16 +185,28 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             priority: A number from -100 to 100.  Workers take the due run with the highest priority.  The priority
                 applies until the run ends.
             service: The name of the `RunFollower` that drives the run, or "" for workers.
-            options: The other options of `Agent.call`.  ``model`` must be a name.
+            args: See `Agent.call`.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.  It must be a name.
+            extra: See `Agent.call`.
+            by: See `Agent.call`.
+            run_id: The name of the run, or None for a new name.
+            system_args: See `Agent.call`.
+            keep_system: See `Agent.call`.
+            unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
             UsageError: If the agent has no store, or an option cannot be stored.
             RunExists: If another run has this ``run_id``.
             RunUnknown: If a run in ``after`` does not exist.
         """
-        check_known(options, task, SubmitOptions.__optional_keys__)
+        check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
-        return self._submit(task, before, (delay_s, priority, service), {**options, "after": dialog})
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
+        )
+        return self._submit(task, before, (delay_s, priority, service), options)
 
     @overload
     async def asubmit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
@@ -195,12 +218,45 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     async def asubmit(
         self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]
     ) -> RunHandle[CallResult[Any]]: ...
-    async def asubmit(self, task: Any, /, **options: Unpack[SubmitOptions[Any]]) -> RunHandle[CallResult[Any]]:
+    async def asubmit(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: Before | After = None,
+        delay_s: float = 0.0,
+        priority: int = 0,
+        service: str = "",
+        **unknown: Any,
+    ) -> RunHandle[CallResult[Any]]:
         """The async version of `submit`."""
-        submit = partial(self.submit, task, **options)
-        return submit() if self.all.store.is_volatile else await asyncio.to_thread(submit)
+        check_known(unknown, task, SubmitOptions.__optional_keys__)
+        before, dialog = _split_after(after)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
+        )
+        return await self._asubmit(task, before, (delay_s, priority, service), options)
 
-    def get(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
+    def get(
+        self,
+        run_id: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> RunHandle[CallResult[Out]]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
         It takes the options of `resume`.
@@ -209,11 +265,23 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             RunUnknown: If no run has this name.
             UsageError: If the run belongs to another agent.
         """
-        return self._get(run_id, options)
+        return self._get(run_id, read_options(args, parser_args, deps, model, prompt, on_change))
 
-    async def aget(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
+    async def aget(
+        self,
+        run_id: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> RunHandle[CallResult[Out]]:
         """The async version of `get`."""
-        return await asyncio.to_thread(self._get, run_id, options)
+        return await asyncio.to_thread(
+            self._get, run_id, read_options(args, parser_args, deps, model, prompt, on_change)
+        )
 
     def resume(
         self,
@@ -223,7 +291,12 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         by: str = "",
         signal_id: str = "",
         sink: Sink | None = None,
-        **options: Unpack[ReadOptions[Deps]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """Continue a stored run from where it last rested, and return its result.
 
@@ -237,10 +310,14 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
-            options: ``args``, ``parser_args``, ``deps`` and ``model`` are those of `Agent.call`; None keeps the value
-                with which the run began.  ``prompt`` is the prompt of the task, if the task had its own prompt.
-                ``on_change`` says what to do if the prompt has changed since the run began: ``"report"`` logs the
-                change and sets the result's ``prompt_change``, and ``"error"`` raises and leaves the run unchanged.
+            args: The settings of the call.  For this and the following options, None keeps the value with which the run
+                began.
+            parser_args: See `Agent.call`.
+            deps: See `Agent.call`.
+            model: See `Agent.call`.
+            prompt: The prompt of the task, if the task had its own prompt.
+            on_change: What to do if the prompt has changed since the run began.  ``"report"`` logs the change and sets
+                the result's ``prompt_change``.  ``"error"`` raises and leaves the run unchanged.
 
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
@@ -254,6 +331,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             CallSuspended: If the call waits for another answer.
         """
         check_sink(sink)
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
         result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
         return result
 
@@ -265,10 +343,16 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         by: str = "",
         signal_id: str = "",
         sink: Sink | None = None,
-        **options: Unpack[ReadOptions[Deps]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """The async version of `resume`."""
         check_sink(sink)
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
         claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
         result: CallResult[Out] = await arun(self._runnable, claimed, sink)
         return result
@@ -280,10 +364,16 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         *,
         by: str = "",
         signal_id: str = "",
-        **options: Unpack[ReadOptions[Deps]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
     ) -> Stream[Out]:
         """Continue a stored run and yield its events as they happen; see `resume` and `Agent.stream`."""
-        return stream(self._runnable, self._claimer(run_id, answers, by, signal_id, options))
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
 
     def astream(
         self,
@@ -292,13 +382,28 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         *,
         by: str = "",
         signal_id: str = "",
-        **options: Unpack[ReadOptions[Deps]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
     ) -> AsyncStream[Out]:
         """The async version of `stream`."""
-        claimer = self._claimer(run_id, answers, by, signal_id, options)
-        return astream(self._runnable, lambda: aclaim(claimer))
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
-    def replay(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
+    def replay(
+        self,
+        run_id: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> AgentCall[Out]:
         """Rebuild the call of a stored run from its whole journal, and return it.  Every entry is verified.
 
         It takes the options of `resume`.
@@ -307,10 +412,23 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now makes different decisions.
         """
-        call: AgentCall[Out] = self.all.replay(run_id, self._to_read(options))
+        call: AgentCall[Out] = self.all.replay(
+            run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
+        )
         return call
 
-    def at(self, run_id: str, step: int | None = None, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
+    def at(
+        self,
+        run_id: str,
+        step: int | None = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> AgentCall[Out]:
         """Return the call of a stored run as it was after a step.
 
         Use it to read the ``state``, ``record`` or ``outcome`` at that step.
@@ -327,7 +445,9 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        call: AgentCall[Out] = self.all.at(run_id, step, self._to_read(options))
+        call: AgentCall[Out] = self.all.at(
+            run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
+        )
         return call
 
     def fork(
@@ -337,7 +457,12 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         *,
         new_run_id: str | None = None,
         by: str = "",
-        **options: Unpack[ReadOptions[Deps]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
@@ -355,7 +480,21 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             JournalError: If the journal is damaged, foreign or forged.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
         return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
+
+
+def read_options(
+    args: Mapping[str, Any] | None,
+    parser_args: Mapping[str, Any] | None,
+    deps: GivenDeps[Any],
+    model: str | Client | None,
+    prompt: Prompt[Any] | None,
+    on_change: OnChange,
+) -> dict[str, Any]:
+    """Return the options for rebuilding the call of a run."""
+    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "prompt": prompt}
+    return {**named, "on_change": on_change}
 
 
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:

@@ -13,6 +13,7 @@ from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.hooks import listener_of
 from fsm_agent.agents.options import (
+    After,
     AnyTask,
     Asked,
     AsyncStream,
@@ -23,6 +24,7 @@ from fsm_agent.agents.options import (
     Out,
     Stream,
     Typed,
+    call_options,
     check_known,
 )
 from fsm_agent.agents.runnable import (
@@ -44,7 +46,8 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
-from fsm_agent.runtime.environment import Approve
+from fsm_agent.functions.context import GivenDeps
+from fsm_agent.runtime.environment import Approve, Client
 from fsm_agent.store.claiming import ProcessFactory
 
 
@@ -65,7 +68,23 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def prepare(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
     @overload
     def prepare(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Any]: ...
-    def prepare(self, task: Any, /, **options: Unpack[CallOptions[Any]]) -> AgentCall[Any]:
+    def prepare(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> AgentCall[Any]:
         """Return a new call without starting it.  You can drive it with `run`, or step by step.
 
         It takes the arguments of `call`.
@@ -74,8 +93,12 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             UsageError: If a variable is missing, an option or setting is unknown, or a dialog has nothing to answer.
             Conflict: If the newest turn of the conversation has not ended.
         """
-        check_known(options, task)
-        return self._prepare(task, options)
+        return self._prepare(
+            task,
+            call_options(
+                task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+            ),
+        )
 
     @overload
     def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -83,7 +106,23 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def call(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    def call(self, task: Any, /, **options: Unpack[CallOptions[Any]]) -> CallResult[Any]:
+    def call(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> CallResult[Any]:
         """Do the task and return the result.  This also works inside a running event loop.
 
         Args:
@@ -106,12 +145,15 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
                 values.
             keep_system: Whether to keep the dialog's system message instead of the agent's.
             after: What the task continues: the result of a call, a dialog, or messages.
+            unknown: Unknown options, which are refused with a suggestion.
 
         Raises:
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for a person; see ``error.call``.
         """
-        check_known(options, task)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
         result: CallResult[Any] = run(self, claim(self, self._prepare(task, options)), is_shared=False)
         return result
 
@@ -121,9 +163,27 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def acall(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     async def acall(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    async def acall(self, task: Any, /, **options: Unpack[CallOptions[Any]]) -> CallResult[Any]:
+    async def acall(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> CallResult[Any]:
         """The async version of `call`."""
-        check_known(options, task)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
         result: CallResult[Any] = await arun(self, await abegin(self, task, options))
         return result
 
@@ -135,7 +195,23 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def stream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> Stream[New]: ...
     @overload
     def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
-    def stream(self, task: Any, /, **options: Unpack[CallOptions[Any]]) -> Stream[Any]:
+    def stream(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in order, and finally `Done` or `Suspended`.
 
         It takes the arguments of `call`.  The task may also be a prepared or restored call, which already has its
@@ -144,7 +220,9 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         Raises:
             CallFailed: If the call failed.  It is raised after `Done`.
         """
-        check_known(options, task)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
         return stream(self, lambda: begin(self, task, options))
 
     @overload
@@ -155,9 +233,27 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def astream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[New]: ...
     @overload
     def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
-    def astream(self, task: Any, /, **options: Unpack[CallOptions[Any]]) -> AsyncStream[Any]:
+    def astream(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> AsyncStream[Any]:
         """The async version of `stream`."""
-        check_known(options, task)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
         return astream(self, lambda: abegin(self, task, options))
 
     @overload
@@ -173,7 +269,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         concurrency: int = CONCURRENCY,
         progress: Progress = False,
         fail_fast: bool = False,
-        **options: Unpack[CallOptions[Any]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
     ) -> TaskResults[Any]:
         """Do many tasks in threads, and return their outputs and errors in the order of the tasks.
 
@@ -183,9 +289,22 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             progress: True for a bar on stderr, or a function of (done, total), called after each task.  ``total`` is
                 None if it is unknown.
             fail_fast: Whether to raise the first error.  Then no further task begins, and the others are interrupted.
-            options: The options of `call`, except ``run_id``, because each task has its own run.
+            args: See `call`.
+            parser_args: See `call`.
+            deps: See `call`.
+            model: See `call`.
+            extra: See `call`.
+            by: See `call`.
+            run_id: Must be None, because each task has its own run.
+            system_args: See `call`.
+            keep_system: See `call`.
+            after: See `call`.
+            unknown: Unknown options, which are refused with a suggestion.
         """
-        check_known(options, tasks, MapOptions.__optional_keys__)
+        check_known(unknown, tasks, MapOptions.__optional_keys__)
+        options = call_options(
+            tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
         return batch.map_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     @overload
@@ -201,10 +320,23 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         concurrency: int = CONCURRENCY,
         progress: Progress = False,
         fail_fast: bool = False,
-        **options: Unpack[CallOptions[Any]],
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
     ) -> TaskResults[Any]:
         """The async version of `map`."""
-        check_known(options, tasks, MapOptions.__optional_keys__)
+        check_known(unknown, tasks, MapOptions.__optional_keys__)
+        options = call_options(
+            tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
         return await batch.amap_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
