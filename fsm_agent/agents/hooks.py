@@ -102,10 +102,14 @@ def _check_method(hook: object, name: str, what: str) -> None:
 def _gets_record(method: Any) -> bool:
     """Return whether the second parameter of a method, after ``self``, takes the record."""
     function = getattr(method, "__func__", None)
-    return _takes_record(method, 1) if function is None else _takes_record(function, 2)
+    return _takes_record(method, 1) if function is None else _method_takes_record(function)
 
 
 @lru_cache(maxsize=1_000)  # it is asked for each event
+def _method_takes_record(function: Callable[..., Any]) -> bool:
+    return _takes_record(function, 2)
+
+
 def _takes_record(function: Callable[..., Any], place: int) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()

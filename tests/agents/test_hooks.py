@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -190,6 +193,23 @@ def test_a_hook_may_have_a_method_for_every_event_and_no_other():
     for useless in (hook("ended"), print):
         with pytest.raises(UsageError, match="hook"):
             Agent(Script(), hooks=[useless])
+
+
+@dataclass  # with equality, and so without a hash
+class Listed:
+    """A callable that lists what it receives."""
+
+    got: list[Any] = field(default_factory=list)
+
+    def __call__(self, event: Event, record: Any) -> None:
+        self.got.append((type(event), record.state))
+
+
+@pytest.mark.parametrize("wrap", [lambda call: call, partial, lambda call: call.__call__])
+def test_a_method_may_be_any_callable_that_the_hook_holds(wrap: Any):
+    listed = Listed()
+    Agent(Script("hi"), hooks=[SimpleNamespace(on_done=wrap(listed))]).call("?")
+    assert listed.got == [(Done, State.COMPLETED)]
 
 
 @both
