@@ -400,6 +400,7 @@ async def _keep(client: LoopClient) -> AsyncGenerator[None]:
     try:
         yield
     finally:
+        _ending.pop(client, None)
         await client.aclose()
 
 
@@ -412,11 +413,14 @@ def _end(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None], client: 
     if loop.is_closed():
         client.forget()
     else:
+        _ending[client] = keeper
         loop.call_soon_threadsafe(lambda: loop.create_task(_aclose(keeper)))
 
 
 _all: weakref.WeakSet[HttpxClients] = weakref.WeakSet()
 _inherited: list[object] = []  # kept, because their destructors would close the parent's connections
+# Kept until it begins to close, because `asyncio.run` first cancels all tasks and then closes the kept generators.
+_ending: dict[LoopClient, AsyncGenerator[None]] = {}
 
 
 def _forget_parents_clients() -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import respx
 import vcr
-from conformance.client_requests import TWO_WAYS, aask, ask, outcomes
+from conformance.client_requests import REQUEST, TWO_WAYS, aask, ask, outcomes
 from httpx_aiohttp import HttpxAiohttpClient
 from opentelemetry.instrumentation.httpx import HTTPXClientInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
@@ -190,6 +190,20 @@ class TestWhoseItIs:
             for _ in range(2):
                 assert text(ask(client, "acomplete")[-1]) == "hello"
         assert [own.is_closed for own in made] == [True, True]
+
+    def test_one_of_a_client_that_ends_with_its_loop_is_closed(self) -> None:
+        class SlowToClose(httpx.MockTransport):
+            async def aclose(self) -> None:
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                closed.append(True)
+
+        async def main() -> None:
+            await client_of(ADDRESS, Network(client=lambda: httpx.AsyncClient(transport=transport))).acomplete(REQUEST)
+
+        closed, transport = list[bool](), SlowToClose(lambda _: httpx.Response(200, json=completion()))
+        asyncio.run(main())
+        assert closed == [True]
 
     def test_one_that_is_passed_stays_open(self) -> None:
         async def main() -> None:
