@@ -154,7 +154,7 @@ class AnthropicCodec(Codec):
 
 
 def _takes(output: Output, limits: SchemaLimits) -> bool:
-    """Return whether the service can enforce the answer's schema within the limits, and count it if so."""
+    """Return whether the service can enforce the answer's schema within the limits.  If so, count the schema."""
     closed = kept(output, _closed_output)
     return closed is not None and limits.take(closed, of_function=False)
 
@@ -285,7 +285,7 @@ class _DialogInTurns:
         self._prompts: list[list[Block]] = []
         self.function_names: dict[str, None] = {}  # of all calls, in order
         self.container: str | None = None  # where the service runs code
-        self.breakpoints = 0  # cache breakpoints that the dialog has already
+        self.breakpoints = 0  # cache breakpoints that the dialog already has
         turns: list[tuple[str, list[Block]]] = []
         for message in messages:
             blocks = list(self._blocks(message))

@@ -1,7 +1,7 @@
 """Codecs: their base class, the profile of a model, and how requests are adapted to it.
 
 A codec calls `check_settings`, `taken_settings` and `offered_functions` to adapt a request to the model, and
-`merged_body` to add what the wire format does not know.  `adaptations` describes what it changed.
+`merged_body` to add fields that the wire format does not define.  `adaptations` describes what it changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 def readable(messages: Iterable[Message], provider: str) -> list[Message]:
     """Return the messages without opaque parts of other providers.
 
-    Other providers may use the same wire format, but this one cannot read them.
+    Only the provider that made an opaque part can read it, even if others use the same wire format.
     """
     return [
         message.changed(parts=tuple([part for part in message.parts if not _is_foreign(part, provider)]))
@@ -207,7 +207,7 @@ class Codec(ABC):
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply, after turning calls that only the request explains into function calls.
+        """Return the reply.  Calls that can only be understood with the request become function calls.
 
         The client calls this only for requests with hosted tools or an extra body.
 
@@ -227,7 +227,7 @@ def choose_form(
     Args:
         request: The request.
         profile: The model's capabilities.
-        takes: Returns whether the wire format can express the schema of an output.  By default it can.
+        takes: Returns whether the wire format can express the schema of an output.  The default accepts every output.
         can_force: Whether the request can force a function call.
     """
     output = request.output

@@ -112,7 +112,7 @@ def judged(codes: Iterable[str]) -> Meaning | None:
 
 
 class Rule(NamedTuple):
-    """Says which error stands for failures with certain statuses or words."""
+    """The error to raise for failures with certain statuses or words."""
 
     error: type[ProviderError]
     retryable: bool | None = None  # None: the server, the class or the status decides

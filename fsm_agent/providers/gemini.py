@@ -89,7 +89,7 @@ class GeminiProfile(Profile, frozen=True, kw_only=True):
     reasoning_off: bool = False  # reasoning can be switched off
     media_in_results: bool = True  # takes images and documents inside function results, not only after them
     blocked_domains: bool = False  # web search takes blocked domains
-    # How to combine hosted tools with functions: with a field that announces it, or plainly; None: it is impossible.
+    # How to combine hosted tools with functions: "announced" by a field, or "plain" without one.  None: impossible.
     hosted_with_functions: Literal["announced", "plain"] | None = None
 
 

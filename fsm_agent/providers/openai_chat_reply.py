@@ -46,15 +46,15 @@ FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and
     "refusal": "refusal",
     "spii": "content_filter",
 }
-_RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # keys of a chunk
+_RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # rare keys of a chunk
 Piece = tuple[type[Text] | type[Reasoning], str]
 _OPEN, _CLOSE = "<think>", "</think>"
-_MOST_BLANKS = 64  # before the tag; a text that begins with more is the answer, so that none is held for ever
+_MOST_BLANKS = 64  # before the tag; more blanks than this belong to the answer and are not held back
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
 
 
 class ThinkTags:
-    """Splits an arriving text into reasoning, which is in think tags at its beginning, and the answer.
+    """Splits an arriving text into reasoning and answer.  The reasoning is in think tags at the beginning.
 
     Ollama, vLLM and other servers pass on such tags from DeepSeek-R1, QwQ and similar models, unless a reasoning parser
     is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
@@ -112,7 +112,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.arguments = ArrivingText()
-        self.n_chars = 0  # of the arguments, which are joined only to compare them with a piece of this length
+        self.n_chars = 0  # length of the arguments, which are joined only to compare them with a piece this long
         self.index: int | None = None  # among the calls of the reply, once its name is known
         self.is_completed = False
         self.is_whole = False  # its first piece was a whole JSON object
@@ -122,7 +122,8 @@ class _Call:
     def add(self, text: str) -> str:
         """Add arguments, or a piece of them, and return the part that is certain.
 
-        Some gateways send an empty object before the real arguments.  Others send the pieces, and then the whole again.
+        Some gateways send an empty object before the real arguments.  Others send the pieces and then all the arguments
+        again.
         """
         if text == "{}" and not self.arguments:
             self.is_empty = True
