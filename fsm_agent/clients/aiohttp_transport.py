@@ -74,7 +74,10 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connections that end at once.  A forked child closes none: it shares the selector of the parent's event loop."""
+    """Aborts connections instead of closing them slowly.
+
+    A forked child aborts none, because it shares the selector of the parent's event loop.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

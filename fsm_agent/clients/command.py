@@ -67,7 +67,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
             )
 
     def found(self, name: str, document: Any) -> Any:
-        """Return the value at the path called ``name``, or None if there is none."""
+        """Return the value at the path called ``name``, or None if there is no such value."""
         for key, other, value in _steps(getattr(self, name) or "") or [("", "", "")]:
             if isinstance(document, list) and key.isdecimal() and int(key) < len(document):
                 document = document[int(key)]

@@ -1,8 +1,8 @@
 """One run of a command: its input, its output as it arrives, and the end of all its processes.
 
-It watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses do not fit.  asyncio reaps the process before
-its group is ended, so another process may have its id by then.  In some Python versions, ``wait`` also waits for every
-process that inherited the output.
+It watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses are unsuitable.  asyncio reaps the process
+before its group is ended, so another process may have its id by then.  In some Python versions, ``wait`` also waits for
+every process that inherited the output.
 """
 
 from __future__ import annotations

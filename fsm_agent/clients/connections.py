@@ -141,8 +141,8 @@ class LoopClient:
     ) -> T:
         """Return the result of one step of a request.
 
-        The step may take ``limit_s`` seconds, or until the deadline if that is earlier.  Then ``late`` is raised.  An
-        upload extends the limit, and names its own error.
+        The step may take ``limit_s`` seconds, or until the deadline if that is earlier.  After that, ``late`` is
+        raised.  An upload extends the limit and provides its own error.
 
         Raises:
             httpx.TransportError: If the step fails or is late, or `aclose` was called.

@@ -68,8 +68,8 @@ def expressed(
 ) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
     """Return the endpoint, request, body and notes of the first way to express a request.
 
-    The endpoint's wire is tried first, then the provider's other wire, unless the caller chose the wire.  Hosted tools
-    that the model lacks and that are only hints are left out if that helps.
+    The endpoint's wire is tried first, then the provider's other wire, unless the caller chose the wire.  If that
+    fails, hosted tools that the model lacks are left out, except MCP servers.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.

@@ -31,7 +31,7 @@ class HttpClient(SyncVerbs):
 
     Args:
         provider: The name of a provider in the catalogue, or your own `Provider`.
-        model: The provider's name for the model, or for the embedded provider, a path or "".
+        model: The provider's name for the model.  For the embedded provider, a path, or "" for the default model.
         api_key: The key; by default, the value of the provider's environment variable.
         base_url: By default, the value of the provider's environment variable, or else the provider's address.
         headers: Headers to send with every request.  They override the provider's headers.

@@ -143,7 +143,7 @@ class LocalServer:
         self._finalizer()
 
     def _disown(self) -> None:
-        """Forget the parent's child after a fork, and close the pipes here, so that it ends with the parent."""
+        """After a fork, forget the parent's child and close its pipes here, so that the child ends with the parent."""
         _close_pipes(self._process)
         self._process.returncode = 0  # nothing to wait for, and Popen's lock may stay locked forever
 

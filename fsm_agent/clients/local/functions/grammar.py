@@ -20,7 +20,7 @@ _MOST_ITEMS = 6
 class Grammar:
     """The values that one argument may have.
 
-    Values that other arguments have used are left out, unless there are no others.
+    Values that other arguments have used are left out, unless no other values remain.
     """
 
     def __init__(self, question: Question, used: Sequence[str]) -> None:
