@@ -69,9 +69,9 @@ def _declared(part: str, description: str, default: Any, alias: str | None) -> A
 class Action(pydantic.BaseModel):
     """A tag with attributes and inner text.  The class docstring tells the model what the action does.
 
-    A model writes ``class SendMessage(Action, tag="SendMessage")`` as ``<SendMessage to="Ada">Hello</SendMessage>`` if
-    its fields are ``to: str = Attribute("…")`` and ``content: str = InnerText("…")``.  By default, the tag is the class
-    name.
+    For example, ``class SendMessage(Action, tag="SendMessage")`` may have the fields ``to: str = Attribute("…")`` and
+    ``content: str = InnerText("…")``.  The model then writes ``<SendMessage to="Ada">Hello</SendMessage>``.  By
+    default, the tag is the class name.
 
     Examples:
         >>> class Move(Action):

@@ -219,11 +219,11 @@ class _TreeDocument(msgspec.Struct, omit_defaults=True):
 class Dialogs(Mapping[str, Dialog]):
     """Dialogs by name, as an immutable value.
 
-    A fork records only the name of its origin.  Changing or removing one does not affect the other.
+    A fork records only the name of its origin.  Changing or removing either does not affect the other.
 
     Args:
         dialogs: The dialogs, by name.
-        forks: The origin's name for each fork, by the fork's name.  The origin need not exist any more.
+        forks: The name of each fork's origin, by the name of the fork.  The origin may have been removed.
 
     Raises:
         UsageError: If a name is not a printable, non-empty string, a value is not a dialog, a fork does not exist, or

@@ -1,4 +1,4 @@
-"""Builds a prompt from its files: the template, the objects that front matter names, and the handlers next to it."""
+"""Builds a prompt from its files: the template, its handlers, and the objects that its front matter names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MAKERS: Mapping[str, Any] = {"code": code, "keyword": keyword, "regex": regex, 
 
 
 class Names:
-    """The objects that front matter may name.  Objects given by name take precedence over all others."""
+    """The objects that front matter may name.  Names that the caller provides take precedence."""
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
         right = "a mapping such as {'Order': Order}, or None"
@@ -100,7 +100,7 @@ _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 
 
 def handler_file(file: Path, kind: str) -> Path | None:
-    """Return the file for this kind of handler, next to the prompt's file.  Return None if there is no such file.
+    """Return the file of a prompt's handler of this kind, or None if there is no such file.
 
     Raises:
         PromptError: If there are several such files.

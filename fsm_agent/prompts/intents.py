@@ -167,7 +167,7 @@ def framed_prompt(
 ) -> Prompt[Out]:
     """Return a prompt with ``doc`` in place of ``{{ name }}``.
 
-    The documentation is not treated as a template.  Values cannot contain ``tags``, nor the tags that the template
+    The documentation is not treated as a template.  Values cannot contain ``tags`` or the tags that the template
     closes.
 
     Raises:

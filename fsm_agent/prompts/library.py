@@ -1,7 +1,7 @@
 """Prompts by name: registered in code, or read from files.
 
-A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  Registered prompts come first, then
-the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to it, such as
+A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  Registered prompts are tried first,
+then the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to it, such as
 ``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, are the templates of its handlers.  Front matter, which is
 TOML between two ``+++`` lines, sets the other fields of the prompt.  A name can never lead out of the directory.
 """

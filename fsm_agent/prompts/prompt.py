@@ -94,9 +94,9 @@ class Prompt(KnownArguments, Generic[Out]):
 
     Handlers (the ``on_…`` arguments) provide the text for the model in certain situations.  A handler is a template,
     the path of a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
-    text.  Templates and functions keep the task's functions, hosted tools, settings, output and parser.  A `Prompt` has
-    its own functions (a selection of the task's) and hosted tools.  Its settings override the task's, and it may have
-    an output or parser.  The prompt that asked for an answer also parses it.
+    text.  With a template or a function, the task's functions, hosted tools, settings, output and parser still apply.
+    A `Prompt` has its own functions (a selection of the task's) and hosted tools.  Its settings override the task's,
+    and it may have its own output or parser.  The prompt that asked for an answer also parses it.
 
     Args:
         template: A Jinja2 template; see `render`.
