@@ -218,7 +218,7 @@ def check_signal_id(signal_id: str) -> None:
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return True if ``there``, the stored content under this id, equals ``content``, or False if it is None.
+    """Return True if ``there``, the stored content under this id, equals ``content``.  Return False if it is None.
 
     Raises:
         SignalExists: If the contents differ.

@@ -339,7 +339,7 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the runs that are due, held, stuck or waiting for an answer, and say how long the oldest due run waits.
+        """Count the runs that are due, held, stuck or waiting for an answer.  Say how long the oldest due run has waited.
 
         If a run has been due for a long time, probably no running worker has its agent.
 

@@ -14,7 +14,7 @@ Rules
   queue, a run that is due at once counts as due since its creation, a signal, its last suspension, or the end of its
   lease.
 - *Priority comes first.* The due run with the highest priority is claimed first; among equals, the one that has been
-due longest.  A run of low priority waits as long as others are due.
+  due longest.  A run of low priority waits as long as others are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
   happened.  A superseded holder may not repeat an append, because the new holder has already read the journal.
 
@@ -169,7 +169,7 @@ class RunFilter(TypedDict, total=False):
         due_before: The run is due before this Unix time, with or without a holder.
         changed_before: The last change of the run was before this Unix time.
         changed_after: The last change of the run was at or after this Unix time.
-        text: Text in the name or the title, in any case.
+        text: Text in the name or the title, ignoring case.
         prefix: The beginning of the name.
         service: The name of the service, as in `Start`.
     """
@@ -230,7 +230,7 @@ class RunsHealth(Value, frozen=True, kw_only=True):
         oldest_due_s: How long the oldest due run has waited, in seconds, or 0.0 if no run is due.
         held: Number of runs with a holder.
         asked: Number of runs with open questions, as `Store.list` finds them with ``asked=True``.
-        stuck: Number of runs among these that the code of their workers could not drive.
+        stuck: Number of the ``asked`` runs that the code of their workers could not drive.
 
     Examples:
         >>> MemoryStore().health().due
