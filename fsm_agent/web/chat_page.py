@@ -72,12 +72,12 @@ def serve(
         runnable: The agent or flow.  With a store, conversations survive restarts.
         user: Returns the user who sends a request, according to your login, or None to refuse the request.  May be a
             coroutine function.
-        hosts: The host names of the service.  None allows any name with ``user``, and only names of this machine
-            without it.
+        hosts: The host names of the service.  None allows any name if ``user`` is given, and otherwise only names of
+            this machine.
         task: Converts a message to the task, or to the data of a flow.  The default is described in `RunFollower.take`.
         deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
             the value for each run.  ``user`` is the user who began the run.
-        at_once: The maximum number of active runs of one user, in all processes.  More are refused.
+        at_once: The maximum number of active runs of one user, in all processes.  Further runs are refused.
         options: Further options of `RunFollower`.
 
     Examples:
@@ -232,7 +232,7 @@ class _Pages:
 
 
 def _kept(who: str, conversation: str) -> str:
-    """Return the name in the store of a user's conversation.  Users never share a name."""
+    """Return the name of a user's conversation in the store.  Two users never get the same name."""
     return f"{quote(who, safe='@.')}/{conversation}"
 
 

@@ -26,7 +26,7 @@ from fsm_agent.messages.events import (
 )
 
 BACKLOG = 1000  # pieces of earlier steps that are kept
-LATEST = 100  # pieces kept of a step, if each replaces the one before
+LATEST = 100  # pieces kept of a step, if each replaces the previous one
 _LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended | Done
 _REPLACED = FunctionProgress | PartialOutput | UsageReported
 
@@ -95,7 +95,7 @@ class EventLog:
         self._add(event)
 
     def end(self) -> None:
-        """Record that no event follows."""
+        """Record that no more events follow."""
         self._is_over = True
         self._has_begun.set()
         self._wake()

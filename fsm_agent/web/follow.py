@@ -451,7 +451,7 @@ class _Cursor:
     def __init__(self, past: Follower, after: int, to_end: bool) -> None:
         self.past = past
         self.counted = 0  # steps read from the journal
-        self.waits: Any = None  # the questions that it was last told about
+        self.waits: Any = None  # the questions that were last reported to it
         self.is_over = False
         self._after, self._to_end = after, to_end
 

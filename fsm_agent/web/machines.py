@@ -79,7 +79,7 @@ class Way(NamedTuple):
     curve: Curve
     entries: tuple[int, ...]  # the numbers of the entries in which the run took it
     is_dashed: bool
-    at: Point  # where their numbers are written
+    at: Point  # where these numbers are written
 
     @property
     def line(self) -> str:
@@ -128,7 +128,7 @@ class Machine(NamedTuple):
         return Box(name, label, self.tones.get(name, ""), note, self.abouts.get(name, ""), x, y, width)
 
     def way(self, way: tuple[str, str], curve: Curve) -> Way:
-        """Return an arrow.  If there is an arrow back, the numbers of each are closer to its beginning."""
+        """Return an arrow.  If another arrow leads back, the numbers of each are near its beginning."""
         source, to = way
         entries = tuple(self.entries.get(way, ()))
         title = f"{self.labels.get(source, source)} → {to}: {self.ways[way]}".removesuffix(": ")

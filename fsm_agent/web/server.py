@@ -58,7 +58,7 @@ class InspectorServer:
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams first, because it would wait for them."""
+    """A server that ends its streams before it shuts down, because it would otherwise wait for them."""
 
     def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
         super().__init__(config)

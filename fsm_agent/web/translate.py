@@ -1,9 +1,9 @@
 """Translates the events of a run into the protocol of a client.
 
 An `EventTranslator` serves one stream, and needs no event loop and no HTTP.  `ProtocolTranslator` has what the
-protocols share: it tracks which text was already sent, which functions have no result yet, and which processes are
-inside.  A function's arguments are sent all at once, because they are masked and a piece of a key would not be
-recognized.  `sse` yields the lines of a stream for a browser.
+protocols share: it tracks the text that was already sent, the functions without a result, and the nested processes.  A
+function's arguments are sent all at once, because they are masked and a piece of a key would not be recognized.  `sse`
+yields the lines of a stream for a browser.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class _Inside:
         self.number = 0  # of messages so far
         self.open = ""  # TEXT or REASONING: the message that is being sent
         self.is_replying = False  # whether the current reply has begun
-        self.told = {TEXT: "", REASONING: ""}  # sent of the current reply
+        self.told = {TEXT: "", REASONING: ""}  # what was sent of the current reply
         self.calls: dict[int, tuple[str, str, str]] = {}  # of the current reply: id, name and arguments so far
         self.pending: Sequence[Any] = ()  # function calls of a reply that came as a whole
         self.asked: dict[str, str] = {}  # names of functions without a result, by id
         self.known: set[str] = set()  # ids of functions whose call was sent
-        self.ended: set[str] = set()  # ids of functions whose end was sent; a stream may begin between the two
+        self.ended: set[str] = set()  # ids of functions whose end was sent; a stream may begin between call and end
 
 
 class EventTranslator(ABC):
-    """Translates the events of a run for one stream to a client, such as `AgUi`, `AiSdk` and `JsonEvents` do.
+    """Translates the events of a run for one stream to a client.  `AgUi`, `AiSdk` and `JsonEvents` are subclasses.
 
     Examples:
         >>> translator: EventTranslator = AgUi("t1", "r1")
