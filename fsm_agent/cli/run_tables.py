@@ -134,7 +134,7 @@ def counts_table(counts: Sequence[RunCount]) -> RenderableType:
 
 
 def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
-    """Yield the cells of a row: how many runs there are, failed, ask and are stuck, and the oldest run's age."""
+    """Yield the cells of a row: the numbers of all, failed, asking and stuck runs, and the age of the oldest."""
     for found in (
         sum([count.count for count in counts]),
         sum([count.count for count in counts if count.is_failed]),

@@ -1,4 +1,4 @@
-"""Tool calls of MCP clients.  Each is an agent call whose model calls only that function."""
+"""Tool calls of MCP clients.  Each becomes an agent call whose model calls only the tool's function."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ Transport: TypeAlias = Stdio | Http
 
 
 class StderrTail(asyncio.Protocol):
-    """The end of a process's stderr, or another text instead."""
+    """The end of a process's stderr, or another text in its place."""
 
     def __init__(self) -> None:
         self._tail = bytearray()

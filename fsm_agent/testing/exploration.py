@@ -99,8 +99,8 @@ def explore(
 
     Subflows are walked as well.  For states with members, `explore` tries combinations of the members' results: first
     enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
-    their results in the order in which the members are written.  If some members are enough, each of them comes first
-    once.
+    their results in the order in which the members are written.  If some members are enough, each of them finishes
+    first once.
 
     All guards, actions, tasks and questions are called twice, to check that they are pure.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fsm_agent.workers.worker import Worker
 
 BEAT_S = 1.0  # how often a worker reports that it is alive
-ALIVE_S = 30.0  # a worker that has not reported for this long hangs
+ALIVE_S = 30.0  # a worker that has not reported for this long counts as hanging
 READ_S = 5.0  # how long a client may take for its request
 READING_S = 1.0  # how long a count of the runs in the store is used
 CONNECTIONS = 8  # how many connections are served at a time; others are closed

@@ -205,7 +205,7 @@ class Worker:
             end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
-        """`run` for asyncio.  A run takes a task instead of a thread, so one OS process can drive a thousand runs.
+        """Async version of `run`.  A run takes a task instead of a thread, so one OS process can drive a thousand runs.
 
         Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are given back
         at once.
@@ -306,7 +306,7 @@ class Worker:
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
     async def adrive(self, run_id: str) -> bool:
-        """`drive` for asyncio.  If the task is cancelled, the run is given back and is due at once."""
+        """Async version of `drive`.  If the task is cancelled, the run is given back and is due at once."""
         claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
         if claimed is not None:
             await self.adrive_claimed(claimed)
