@@ -339,7 +339,7 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the runs that are due, held, stuck or waiting for an answer.  Say how long the oldest due run has waited.
+        """Count the runs that are due, held, stuck or waiting for an answer, and time the wait of the oldest due run.
 
         If a run has been due for a long time, probably no running worker has its agent.
 
