@@ -1,4 +1,4 @@
-"""The activities of a flow: state functions, questions to people who are here, and timers."""
+"""The activities of a flow: state functions, questions for the flow's ``answer`` function, and timers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store 
 
 
 class RunWithData(FunctionExecution):
-    """A call of a state's function with the data."""
+    """A call of a state's function, with the data as its argument."""
 
     effect: RunOnData
 
@@ -45,7 +45,7 @@ class StateFunctionActivity(FunctionActivity):
 
 @activity_of(AwaitAnswer)
 class AnswerActivity(AskActivity):
-    """A question to a person who is here.  Questions are asked one at a time."""
+    """A question for the flow's ``answer`` function.  Questions are asked one at a time."""
 
     is_exclusive = True
 

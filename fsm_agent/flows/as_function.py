@@ -178,7 +178,7 @@ class FlowDelegate:
         return self.output_of(self.flow.call(self._begun(args, arguments)).run.data)
 
     async def acall(self, /, *args: Any, **arguments: Any) -> Any:
-        """`call` for asyncio."""
+        """The async version of `call`."""
         return self.output_of((await self.flow.acall(self._begun(args, arguments))).run.data)
 
     def _begun(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:

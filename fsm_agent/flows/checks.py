@@ -126,7 +126,7 @@ def check_arguments(flow: FlowDefinition[Any]) -> None:
 
 
 def check_class_attributes(made: object, base: type, arguments: Collection[str]) -> None:
-    """Refuse attributes of a subclass in place of arguments, because ``__init__`` hides them."""
+    """Refuse class attributes in place of arguments.  They have no effect, because ``__init__`` hides them."""
     of_base = getattr(base, "__dataclass_fields__", {})
     for cls in type(made).__mro__:
         if cls in base.__mro__:
@@ -246,7 +246,7 @@ def check_data(where: str, data: Any) -> None:
 
 @lru_cache(512)
 def _lost_always(data: type) -> str:
-    """Return why JSON never keeps the type unchanged, according to its two schemas, or empty."""
+    """Return why JSON never keeps the type unchanged, according to its two schemas, or an empty string."""
     try:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
@@ -452,7 +452,7 @@ def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
 
 
 def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
-    """Refuse a row for a type that its state does not give."""
+    """Refuse a row for a type of answer that its state never gives."""
     cases = source.answer_types.cases
     if row.case is ANY or any(row.case is case or without_notes(row.case) == without_notes(case) for case in cases):
         return
@@ -511,7 +511,7 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
 
 
 def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
-    """Check that each state can be reached from the start, and that each state can reach an end of the user."""
+    """Check that each state can be reached from the start, and can reach an end that the user defined."""
     reached = reached_from([flow.start], flow.own_rows)
     if lost := [state.name for state in flow.live if state.name not in reached]:
         raise FlowError(f"{where}: expected a row that leads to {lost[0]}, got none; add one, or remove its rows")
@@ -522,7 +522,7 @@ def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
         raise FlowError(f"{where}: expected a way from {stuck[0]} to an end, got only failures; add a row to an end")
 
 
-# Roles: names in place of agents, until `Flow.bound` says which agent each is
+# Roles: names that stand for agents until `Flow.bound` assigns the agents
 
 
 def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:

@@ -195,12 +195,12 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
     Args:
         asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function of the data that chooses either.
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
-        whole: Whether the state gives the whole `CallResult`, with which the next state can continue the dialog.  In
-            its rows, ``of`` is then a type of the output.
+        whole: Whether the state gives the whole `CallResult`, so that the next state can continue the dialog.  In its
+            rows, ``of`` is then a type of the output.
         options: See `StateOptions`.
 
     Raises:
-        FlowError: If no agent or no type of the answer is given.
+        FlowError: If the agent or the type of the answer is missing.
         TypeError: If an option is unknown.
 
     Examples:
@@ -322,7 +322,7 @@ def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[WaitOpti
 @overload
 def wait(a1: type[Any], /, *more: type[Any], **options: Unpack[WaitOptions[Any]]) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
-    """Declare a state that waits for a person's answer.  The decorated function returns what the person is shown.
+    """Declare a state that waits for a person's answer.  The decorated function returns the question to show.
 
     Args:
         types: The types of the answer.
@@ -444,7 +444,7 @@ def race(
     name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state that gives the value of whichever member gives one first; see `gather`.
+    """Return a state that gives the first value that any of its members gives; see `gather`.
 
     Raises:
         FlowError: If the name is not a string, or a member is not a state that waits.
@@ -514,7 +514,7 @@ def each(
         name: The name of the state.
         member: A state whose data are an item.
         over: A pure function of the data that returns the items.
-        parallel: How many members run at once, or None for all of them.
+        parallel: The maximum number of members that run at once, or None for no limit.
         settled: Whether the state waits for all members, with a `Failure` among the values for each member that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
             reason "too few".  If ``enough`` is a share and there are no items, the state gives no values.
@@ -579,7 +579,7 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
     Args:
         name: The name of the end, which is the ``state`` of the result.
-        failed: Whether the flow has failed there, so that `call` raises `FlowFailed`: True, or a reason for people.
+        failed: Whether this end is a failure, so that `call` raises `FlowFailed`: True, or a reason for people.
 
     Raises:
         FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.

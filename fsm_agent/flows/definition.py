@@ -250,17 +250,17 @@ def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
 
 
 def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
-    """Return the states that ask agents, here and inside, with the agents bound there."""
+    """Return the states that ask agents, including inner flows and members, with the agents by role."""
     return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
 
 
 def flows_inside(flow: FlowDefinition[Any]) -> list[FlowDefinition[Any]]:
-    """Return the flows of states, here and inside."""
+    """Return the inner flows, at any depth."""
     return [state.flow for state, _ in states_inside(flow.live) if isinstance(state, SubflowState)]
 
 
 def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models for states that ask no agent.  Otherwise the tests would silently use the real models."""
+    """Refuse models for states that ask no agent.  Otherwise a test would silently use the real model."""
     asking = [state for state, _ in _calls(flow)]
     known = [known_key for state in asking for known_key in state.client_keys]
     for key, client in clients.items():

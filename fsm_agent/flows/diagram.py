@@ -70,10 +70,11 @@ def flow_diagram(
     Args:
         flow: The flow.
         level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and
-            ``[else]`` for a row after guarded rows.  ``"overview"`` leaves out the guards, and shows the
-            two most common triggers of an arrow, no arrows from a state to itself, and one arrow for all failures that
-            most states share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
-        depth: How many levels of flows to draw, or None for all.  A deeper flow is a box with its number of states.
+            ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards and arrows from a state to itself,
+            shows the two most common triggers of an arrow, and draws one arrow for the failures that most states
+            share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
+        depth: The number of levels of flows to draw, or None for all.  A deeper flow is a box that shows its number of
+            states.
 
     Raises:
         UsageError: If ``flow`` is not a flow, or the level is unknown.
@@ -97,7 +98,7 @@ def flow_diagram(
 def run_diagram(run: FlowRun[Any]) -> Diagram:
     """Return the diagram of a flow with a run on it: how often each arrow was taken, and the time in each state.
 
-    The present state, and each inner state that the run waits for, have a thick border.
+    The current state and the inner states that the run waits for have a thick border.
 
     Raises:
         UsageError: If ``run`` is not a `FlowRun`.

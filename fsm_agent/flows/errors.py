@@ -6,7 +6,7 @@ from fsm_agent.errors import UsageError
 
 
 class FlowError(UsageError):
-    """A flow is wrong.  The message names the row or the state and says what was expected.
+    """The definition of a flow is wrong.  The message names the row or the state and says what was expected.
 
     Examples:
         >>> @execute

@@ -125,19 +125,20 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         ``result.output`` is the last data of the flow, or the last output of an orchestrator.
 
         Args:
-            data: The data that the run begins with.  For an orchestrator, this is the task: a text, or a `Payload` with
-                pictures and documents.
+            data: The data that the run begins with.  For an orchestrator, this is the task: text, or a `Payload` with
+                images and documents.
             deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
             clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
-            extra: Your own JSON data, which the record keeps.
-            by: The user who asks, as named by your login.  The record keeps it, and a function of deps receives it.
+            extra: Your own JSON data.  It is saved in the record.
+            by: The name of the user who starts the run, from your login.  It is saved in the record and passed to a
+                ``deps`` function.
             run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
                 name and the same data, that run is continued.
 
         Raises:
             FlowError: If the data have the wrong type.
             FlowFailed: If the run failed; ``error.result`` is the result so far.
-            FlowSuspended: If the run waits for a person who is not here, or for a distant time; see ``error.run``.
+            FlowSuspended: If the run waits for a person, or for a distant time; see ``error.run``.
         """
         process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
         result: Result = run(self, claim(self, process), is_shared=False)
@@ -154,7 +155,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> Result:
-        """`call` for asyncio."""
+        """The async version of `call`."""
         process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
         result: Result = await arun(self, await aclaim_process(self, process))
         return result
@@ -199,7 +200,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> AsyncGenerator[Event]:
-        """`stream` for asyncio."""
+        """The async version of `stream`."""
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return astream(self, lambda: abegin(self, data, options))
 
@@ -216,7 +217,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> TaskResults[Output]:
-        """Run the flow for many data, in threads; see `Agent.map`."""
+        """Run the flow for many inputs, in threads; see `Agent.map`."""
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return batch.map_calls(self, data, concurrency, progress, fail_fast, options)
 
@@ -233,12 +234,12 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         by: str = "",
         run_id: str | None = None,
     ) -> TaskResults[Output]:
-        """`map` for asyncio."""
+        """The async version of `map`."""
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return await batch.amap_calls(self, data, concurrency, progress, fail_fast, options)
 
     def run(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
-        """Drive a prepared or restored run from its present state.  A sink receives every event.
+        """Drive a prepared or restored run from its current state.  The sink receives every event.
 
         Raises:
             UsageError: If the run belongs to another flow, or is already being driven.
@@ -249,7 +250,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return result
 
     async def arun(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
-        """`run` for asyncio."""
+        """The async version of `run`."""
         self._check_process(process, "arun")
         check_sink(sink)
         result: Result = await arun(self, await aclaim_process(self, process), sink)
@@ -282,7 +283,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     # The methods that `Runnable` needs
 
     def _unstored(self, data: Any, options: Mapping[str, Any]) -> FlowRun[D]:
-        """Return a run that has not begun, and is in no store."""
+        """Return a run that has not begun and is not in a store."""
         flow = self._flow
         record = flow.record_of(data, current_depth(), options.get("extra"), options.get("by") or "")
         deps = options.get("deps")
@@ -374,7 +375,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return self._environment_with(())
 
     def _environment_with(self, clients: Sequence[Client]) -> Environment:
-        """Return the environment of the flow.  A test double among its models brings its clock."""
+        """Return the environment of the flow.  If a model is a test double, the environment uses the double's clock."""
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "environment_defaults")), cast("Client", None))
         return Environment.of(double, **{"approve": self.approve, **self.environment, "name": self.name})
@@ -390,24 +391,24 @@ def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
 class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
     """A state machine that you define: a start and a table of rows, checked when the flow is made.
 
-    The states read immutable data of one type, and the actions of the rows return new data.  A flow never changes.
-    ``dataclasses.replace(flow, store="runs.db")`` makes a variant of it.
+    The states read immutable data of one type, and the actions of the rows return new data.  Flows are immutable:
+    ``dataclasses.replace(flow, store="runs.db")`` returns a variant.
 
     Args:
         name: The name of the flow in runs, snapshots and diagrams.
         data: The type of the data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
         start: The first state.
-        rows: The table, tried from the top.  Without a row for it, a failure or the end of a state's time ends the flow
+        rows: The table.  Rows are tried from the top.  By default, a failure or the end of a state's time ends the flow
             in `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make
             rows for every state.
-        limits: How many states a run may enter, and how long it may take.
+        limits: Limits on the number of states that a run enters, and on its time.
         version: The version of the table and the data.  ``upgrades`` brings waiting runs of older versions up to it.
         upgrades: Functions by version.  The function for n turns the JSON record of a run of version n into a record of
             version n+1.  `renamed` and `reshaped` make these functions.  The functions of a list are applied in order.
         store: The store that keeps the runs; see `Agent`.
         approve: Approves functions of agents that have no approver; see `Agent`.
-        answer: Answers the questions of `wait`, if the person is here.  It is called with an `AwaitAnswer` and returns
-            the answer, or None to leave the question open.
+        answer: A function that answers the questions of `wait`, for example by asking in the terminal.  It is called
+            with an `AwaitAnswer` and returns the answer, or None to leave the question open.
         hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
         environment: Options of `Environment`, such as ``clock``, ``threads`` and ``new_id``.
@@ -443,7 +444,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             by_role: Agents by role, which take precedence over ``agents``.
 
         Raises:
-            FlowError: If a role has no agent, if an agent has the wrong output type, or if the flow has no such role.
+            FlowError: If a role has no agent, an agent has the wrong output type, or a role does not exist.
         """
         require("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
         check_names(self, by_role)

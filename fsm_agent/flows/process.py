@@ -105,7 +105,7 @@ class RunContext:
         return made
 
     def join(self, around: InnerCalls) -> None:
-        """Take the clock of the outer call, and its approver if the run has none."""
+        """Use the clock of the outer call, and its approver if the run has no approver."""
         environment = around.environment
         if self.approve is None:
             self.approve, self.has_approver = environment.approve, around.has_approver
@@ -339,11 +339,11 @@ class FlowProcess(Process):
             raise OutcomeError(f"outcome of {key!r}: expected JSON of an outcome: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
-        """Return a key in which the first step has its present name."""
+        """Return a key in which the first step has its current name."""
         return key
 
     def present_key(self, key: str) -> str:
-        """Return a key, possibly of an older version, with the present names of its steps."""
+        """Return a key, possibly of an older version, with the current names of its steps."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self.child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
@@ -378,7 +378,7 @@ class FlowProcess(Process):
             at_s: The Unix time of the answer, or None for now.
 
         Raises:
-            OutcomeError: If the run does not wait for the state, or the value has the wrong type.  Nothing has changed.
+            OutcomeError: If the run does not wait for the state, or the value has the wrong type.
             UsageError: If ``state`` is not a state.
         """
         if not isinstance(state, LiveState):
@@ -394,8 +394,8 @@ class FlowProcess(Process):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step of the run or of an inner run, from the trace or the events.  Or a possible answer: a value or
-                a `Failure` if ``key`` is a state, or else an outcome, as for `advance`.
+            event: A step of the run or of an inner run, from the trace or the events.  Alternatively, a possible
+                answer: if ``key`` is a state, a value or a `Failure`; otherwise an outcome, as for `advance`.
             key: The state that gives the value, or the key of the effect that the outcome answers.
 
         Returns:

@@ -88,8 +88,8 @@ class FlowLimits(Value, frozen=True, kw_only=True):
         Failed
     """
 
-    steps: int = 1000  # how many states a run may enter
-    inbox: int = 100  # how many early answers a run keeps
+    steps: int = 1000  # the maximum number of states that a run enters
+    inbox: int = 100  # the maximum number of early answers that a run keeps
     deadline_s: float | None = None  # from the start of the run
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class FlowEnding(Value, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The name of the end, as the ending of a call has it."""
+        """The name of the end."""
         return self.state
 
 
@@ -176,7 +176,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     extra: Mapping[str, Any] = field(default_factory=dict)  # JSON data of the caller, which the package does not read
     by: str = ""  # the user who asked; empty: unknown
     steps: int = 0  # states that were entered
-    former_names: tuple[str, ...] = ()  # names of the present step in older versions; its question may have them
+    former_names: tuple[str, ...] = ()  # names of the current step in older versions; its question may have them
     upgraded_from: int = 0  # the oldest version of the record, for early answers; 0: never upgraded
     inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time
@@ -188,7 +188,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def here(self) -> str:
-        """The name of the present step."""
+        """The name of the current step."""
         return step_name(self.state, self.steps)
 
     @property

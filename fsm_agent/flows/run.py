@@ -79,7 +79,7 @@ class FlowRun(FlowProcess, Generic[D]):
         context = run_context or self.flow._run_context()
         super().__init__(record, context.for_run(self.flow, record.extra, record.by))
         self.machine = flow.machine
-        self._ahead = record  # the record after the present advance, until the step is committed
+        self._ahead = record  # the record after the current advance, until the step is committed
 
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
@@ -89,12 +89,12 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def state(self) -> str:
-        """The name of the present state."""
+        """The name of the current state."""
         return str(self.record.state)
 
     @property
     def data(self) -> D:
-        """The present data."""
+        """The current data."""
         data: D = self.record.data
         return data
 
@@ -149,11 +149,10 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.run_context.own_environment.clock.now()  # type: ignore[no-any-return]
 
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
-        """Return an independent run that continues from here, with new ids and in no store.
+        """Return an independent run that continues from here, with new ids and without a store.
 
-        With new data, the fork enters its present state again: the question, the members, the agent call and the time
-        of the state begin again.  The deadline of the run stays.  A step ``edited`` in the trace says who changed the
-        data.
+        With new data, the fork enters its current state again, which restarts the state's question, members, agent call
+        and time.  The deadline of the run stays.  A step ``edited`` in the trace says who changed the data.
 
         Args:
             data: New data, or None to keep the data.
@@ -235,7 +234,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The earliest deadline of the run, its present state and its children."""
+        """The earliest deadline of the run, its current state and its children."""
         inner, timer = super().deadline, self._timer()
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
@@ -362,7 +361,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return f"the {within_s:g} s of {state.name} are over"
 
     def _takes_end_of_time(self) -> bool:
-        """Return whether the user has a row for the end of the present state's time."""
+        """Return whether the user has a row for the end of the current state's time."""
         rows = [entry for entry in self.flow.entries if entry.event == "elapsed" and entry.source == self.state]
         return any(not entry.is_default for entry in rows)
 
@@ -454,7 +453,7 @@ class FlowRun(FlowProcess, Generic[D]):
         )
 
     def _data_inside(self) -> Any:
-        """Return the data of the present state's inner flow, or None if it has none."""
+        """Return the data of the current state's inner flow, or None without an inner flow."""
         child = self.record.children.get(self.record.here)
         return child.data if isinstance(child, FlowRecord) else None
 
@@ -612,7 +611,7 @@ class FlowFailed(_OfRun):
 
 
 class FlowSuspended(_OfRun):
-    """A flow waits for a person who is not here, or for a distant time.  ``run.effects`` says what it waits for.
+    """A flow waits for a person, or for a distant time.  ``run.effects`` says what it waits for.
 
     Examples:
         >>> @wait(bool)

@@ -207,7 +207,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         priority: int = 0,
         service: str = "",
     ) -> RunHandle[Result]:
-        """`submit` for asyncio."""
+        """The async version of `submit`."""
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return await self._asubmit(data, _names(after), (delay_s, priority, service), options)
 
@@ -218,7 +218,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> RunHandle[Result]:
-        """Return the handle of a run, in any OS process.  It can wait for the run, follow it, answer it or cancel it.
+        """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
         Args:
             run_id: The name of the run.
@@ -238,7 +238,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> RunHandle[Result]:
-        """`get` for asyncio."""
+        """The async version of `get`."""
         return await asyncio.to_thread(self._get, run_id, {"deps": deps, "clients": clients})
 
     def resume(
@@ -260,8 +260,8 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
                 ``{"triage#1/ask:2.0": Approved()}`` for a question of an inner agent call.  A value that is not a
                 mapping answers the only open question.
             by: The person who answers; shown to people.
-            signal_id: An id for a single answer, which then counts once even if it is sent again, for example after
-                `RunBusy`.
+            signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
+                has no effect.
             sink: Receives every event.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
@@ -272,7 +272,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
-            ReplayError: If the code has changed and decides the steps since the run's last rest differently.
+            ReplayError: If the code has changed since the run last rested, and now makes different decisions.
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """
@@ -292,7 +292,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Result:
-        """`resume` for asyncio."""
+        """The async version of `resume`."""
         check_sink(sink)
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
         result: Result = await arun(self._runnable, await aclaim(claimer), sink)
@@ -322,7 +322,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> AsyncGenerator[Event]:
-        """`stream` for asyncio."""
+        """The async version of `stream`."""
         options = {"deps": deps, "clients": clients}
         return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
@@ -342,7 +342,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Raises:
             JournalError: If the journal is damaged or forged, or belongs to another flow.
-            ReplayError: If the code has changed and decides differently.
+            ReplayError: If the code has changed and now makes different decisions.
         """
         run: FlowRun[D] = self.all.replay(run_id, self._to_read({"deps": deps, "clients": clients}))
         return run
@@ -364,8 +364,8 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         Args:
             run_id: The name of the run.
             step: The number of a journal entry, as in ``fsm-agent runs show``, or 0 for the run before its first entry.
-                Or the name of a step that the run has just entered, such as ``"review#3"``.  None for the run as it is
-                stored.
+                Or the name of a step that the run has just entered, such as ``"review#3"``.  None means the run as it
+                is now.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
 
@@ -373,7 +373,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
             JournalError: If the journal is damaged or forged, or belongs to another flow.
-            ReplayError: If the code has changed and decides differently up to this step.
+            ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         run: FlowRun[D] = self.all.at(run_id, step, self._to_read({"deps": deps, "clients": clients}))
         return run
@@ -391,14 +391,14 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
     ) -> str:
         """Make another run that continues from a step of a stored run, and return its name.
 
-        The fork waits for what the run waited for at this step.  ``resume(name)`` continues it, or a worker does when a
-        question is answered or a time has come.  Earlier steps are not repeated.  Later steps run again, with other
+        The fork waits for what the run waited for at this step.  ``resume(name)`` continues it, or a worker does once a
+        question is answered or a timer ends.  Earlier steps are not repeated.  Later steps run again, with other
         idempotency keys.
 
         Args:
             run_id: The name of the run, which stays unchanged.
             step: The step; see `at`.
-            data: New data, with which the state is entered again (see `FlowRun.forked`), or None to keep the data.
+            data: New data, or None to keep the data.  With new data, the state is entered again; see `FlowRun.forked`.
             new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
             by: The person who forks the run and changes the data; shown to people.
             deps: See `Flow.call`.
@@ -411,7 +411,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             UsageError: If the run has no such step, if its state there cannot be entered again with ``data``, or if the
                 run is in the middle of a function that must not run twice.
             JournalError: If the journal is damaged or forged, or belongs to another flow.
-            ReplayError: If the code has changed and decides differently up to this step.
+            ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         factory = self._to_read({"deps": deps, "clients": clients})
         run: FlowRun[D] = self.all.at(run_id, step, factory)
@@ -430,7 +430,7 @@ def _names(after: Any) -> tuple[str, ...]:
 
 
 def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, str]:
-    """Return the state at a path of names, or None, and the rest of the path beyond it."""
+    """Return the state at a path of names, or None, and the rest of the path after the state."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
     while rest and isinstance(state, ParallelState):
@@ -451,9 +451,9 @@ def outcomes_of(
     """Return the answers as outcomes by key.
 
     ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
-    returns the run, upgraded to the present version of the flow.
+    returns the run, upgraded to the current version of the flow.
     """
-    keys = {key: key for key in asked}  # the keys as they are asked, by their present names
+    keys = {key: key for key in asked}  # the keys as they are asked, by their current names
     if any(one.upgrades for one in (flow, *flows_inside(flow))):
         run = made()
         keys = {run.present_key(key): key for key in keys}

@@ -1,4 +1,4 @@
-"""Runs of flows as JSON: written, read in another process, and upgraded to the present version of the flow.
+"""Runs of flows as JSON: written, read in another process, and upgraded to the current version of the flow.
 
 A document holds the records of children, each in its own format.  The states of the flow say which format it is.
 """
@@ -97,7 +97,7 @@ class _Position(msgspec.Struct):
 
 
 def record_from(document: str | bytes, flow: FlowDefinition[Any], signing_key: str | bytes | None = None) -> FlowRecord:
-    """Return the record that `document_of` wrote, upgraded to the present version of the flow."""
+    """Return the record that `document_of` wrote, upgraded to the current version of the flow."""
     try:
         read: Document = from_json(verified(document, signing_key), Document)
     except ValueError as error:
@@ -252,7 +252,7 @@ def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
 
 
 def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
-    """Return the present name of a state of an older version, under which an answer may still be sent."""
+    """Return the current name of a state of an older version.  Answers may still use the older name."""
     data: dict[str, Any] = {"state": name, "inbox": {name: []}}
     try:
         for number in range(version, flow.version):
@@ -273,7 +273,7 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
     For example, ``upgrades={1: renamed(person="customer")}``.
 
-    States are renamed wherever the record of a run names them: its present state, the keys that it waits for, its
+    States are renamed wherever the record of a run names them: its current state, the keys that it waits for, its
     members, its early answers, and its trace.  Data and answers do not change.  Inner flows have their own upgrades.
 
     Args:

@@ -452,7 +452,7 @@ class SubflowState(_Failing[D, A]):
         def elapsed(  # type: ignore[override]
             self, to: State[D], *, do: Action[D, A] = None
         ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Return a row for the end of the state's time.  The action receives the present data of the inner flow."""
+            """Return a row for the end of the state's time.  The action receives the current data of the inner flow."""
 
 
 class ParallelState(_Failing[D, A]):
@@ -463,7 +463,7 @@ class ParallelState(_Failing[D, A]):
             The other members are then abandoned.
         is_race: Whether the state gives a single value instead of a tuple of values.
         is_lenient: Whether failures are among the results.
-        parallel: How many members run at once, or None for all of them.
+        parallel: The maximum number of members that run at once, or None for no limit.
     """
 
     enough: float | None = None

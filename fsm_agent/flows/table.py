@@ -226,25 +226,25 @@ class AnyState(Generic[D]):
     def done(
         self, to: State[D], *, of: Any = ANY, when: Guard[D, Any] = None, do: Action[D, Any] = None
     ) -> tuple[Row[D], ...]:
-        """Return a row of each state for its value.  Type checkers do not compare the types of the values."""
+        """Return one row per state, for its value.  Type checkers do not compare the types of the values."""
         return self._rows("done", to, of=of, when=when, do=do)
 
     def failed(
         self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None
     ) -> tuple[Row[D], ...]:
-        """Return a row of each state for its `Failure`."""
+        """Return one row per state, for its `Failure`."""
         return self._rows("failed", to, when=when, do=do)
 
     def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> tuple[Row[D], ...]:
-        """Return a row of each state for the end of its time."""
+        """Return one row per state, for the end of its time."""
         return self._rows("elapsed", to, do=do)
 
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
-        """Return a row of each state for the deadline of the flow."""
+        """Return one row per state, for the deadline of the flow."""
         return self._rows("expired", to, do=do)
 
     def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
-        """Return a row of each state for a cancellation of the run."""
+        """Return one row per state, for a cancellation of the run."""
         return self._rows("cancelled", to, do=do)
 
     def _rows(self, word: str, to: State[D], **options: Any) -> tuple[Row[D], ...]:

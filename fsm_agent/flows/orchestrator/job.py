@@ -83,20 +83,20 @@ class Job:
         strategy: The strategy, or None before there is one.
         done: The names of the finished steps, in the order in which they ended.
         outputs: The outputs of steps by name, in the order in which the steps ended.
-        failures: How often each step failed, by its number in the strategy.
+        failures: The number of failures of each step, by its number in the strategy.
         agents: Agents that replace the assigned agents, by step.
-        iterations: How often each loop ran, by its number in the strategy.
-        looped: How often a loop was repeated.
-        redesigns: How many retries and redesigns there were.
-        executed: How many steps succeeded, counting each repetition.
+        iterations: The number of times that each loop ran, by its number in the strategy.
+        looped: The number of repetitions of all loops together.
+        redesigns: The number of retries and redesigns.
+        executed: The number of steps that succeeded, counting each repetition.
         failed: The step that failed last.  Empty if the last step succeeded.
         error: The reason for the failure.
         loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.
-        waves: How many waves of steps ran.  Steps that run at once are one wave.
+        waves: The number of waves.  Steps that run at once are one wave.
         journal: The attempts at steps.
         begun: The number of attempts before this strategy.
-        seen: Pictures and documents of the task.
+        seen: The images and documents of the task.
 
     Examples:
         >>> Job("Write an article.").task
@@ -376,8 +376,8 @@ class _Caller(SyncVerbs):
 class OrchestrationResult(FlowResult[Job]):
     """The result of an orchestrator's run, also in `FlowFailed`.
 
-    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of your rows, or an end
-    that every flow has.
+    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end from your own rows, or an
+    end that every flow has.
 
     Examples:
         >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
@@ -421,12 +421,12 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def steps_executed(self) -> int:
-        """How many steps succeeded, counting each repetition."""
+        """The number of steps that succeeded, counting each repetition."""
         return self._job.executed
 
     @property
     def redesigns(self) -> int:
-        """How many retries and redesigns there were."""
+        """The number of retries and redesigns."""
         return self._job.redesigns
 
     @property
@@ -436,12 +436,12 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def strategy(self) -> Any:
-        """The present strategy."""
+        """The current strategy."""
         return self._job.strategy
 
     @property
     def context(self) -> Mapping[str, str]:
-        """The outputs as texts, by step and by output key."""
+        """The outputs as text, by step and by output key."""
         found = {name: output.text for name, output in self._job.outputs.items()}
         steps = self._job.strategy.steps if self._job.strategy else ()
         keys = {s.output_key: found[s.step_id] for s in steps if s.output_key and s.step_id in found}
@@ -529,7 +529,7 @@ class Team:
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
     def checked(self, plan: P, config: OrchestratorConfig) -> P:
-        """Return a plan, if this team can do it within the limits."""
+        """Return the plan if this team can do it within the limits."""
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
                 right = f"an agent ({self}), or '' for the one that fits best"

@@ -56,7 +56,7 @@ from fsm_agent.validation import require, safe_repr
 AnyJob: TypeAlias = str | Payload | Job
 
 VALIDATOR = "validator"
-STEPS = 100_000  # the most states of a run, far above what the limits of the orchestrator allow
+STEPS = 100_000  # the maximum number of states in a run, far above what the limits of the orchestrator allow
 
 
 class TeamState(CallState[StepWork, Any]):
@@ -80,7 +80,7 @@ class TeamState(CallState[StepWork, Any]):
 
 
 class _Outputs(AnswerTypes):
-    """The output types of a team.  They may look the same in JSON, because each output is kept with its agent."""
+    """The output types of a team.  They may look the same in JSON, because each output is stored with its agent."""
 
     @property
     def cases(self) -> tuple[Any, ...]:
@@ -177,7 +177,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
             or coroutine function of the task, a `Function` of one text, such as ``flow.as_function(…)``, or an object
             with an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Any other
             code is called again if the run is resumed before it has returned.
-        blueprint: A guide for the planner, as a text or `Blueprint`.
+        blueprint: A guide for the planner, as text or a `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.
         planner: Makes strategies and decisions; by default, an agent with the first model in the team.

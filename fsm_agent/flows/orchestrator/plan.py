@@ -73,7 +73,7 @@ class Step:
         expected_output: What the output should be.
         requires_validation: Whether the validator checks the output.  FAIL makes the step fail.
         requires_approval: Whether a person reviews the output.
-        output_key: Another name of the output.
+        output_key: Another name for the output.
         depends_on: The steps that must be done first, or None for all steps that are listed before this one.
         ends_if: A word that ends the whole task if the output says it, alone on the last line or as a field.
 
@@ -114,14 +114,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps that are repeated until the last step says a word.
+    """Steps that are repeated until the output of the last step says a word.
 
     Attributes:
         step_ids: The names of the steps.
-        max_iterations: The most repetitions.
-        until: The word, alone on the last line of the output or as a field.  If it has not come after the last
-            repetition, the last step has failed.  `Remedy.RETRY` then repeats the loop, and a person's `Supply` ends
-            it.  If empty, the loop is done exactly ``max_iterations`` times.
+        max_iterations: The maximum number of times that the loop runs.
+        until: The word, alone on the last line of the output or as a field.  If the last run of the loop does not say
+            it, the last step has failed.  `Remedy.RETRY` then repeats the loop, and a person's `Supply` ends it.  If
+            empty, the loop runs exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
@@ -311,13 +311,13 @@ class OrchestratorConfig:
         max_step_remediations: The maximum number of attempts at one step of a strategy, including the first.
         max_total_redesigns: The maximum number of retries and redesigns in a run, not counting the first strategy.
         max_loop_iterations: The maximum number of repetitions of all loops together.
-        parallel: How many steps run at once.
-        step_timeout_s: How long the agent of a step may take, in seconds, or None for no limit.  With a limit, no agent
-            may have a function that must not run twice.
+        parallel: The maximum number of steps that run at once.
+        step_timeout_s: The time limit of one step, in seconds, or None for no limit.  With a limit, no agent may have a
+            function that must not run twice.
         min_step_interval_s: The minimum time between two steps, in seconds.  If it is above 0, steps run one at a time.
-        deadline_s: How long the whole task may take, in seconds.
+        deadline_s: The time limit of the whole task, in seconds.
         unmatched: How to treat a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
-        llm_names: Whether the planner is first asked which step such a placeholder means.
+        llm_names: Whether the planner is first asked which step an unmatched placeholder means.
         llm_intents: Whether the planner words the task for an agent, from the filled intent.
         escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 
@@ -355,7 +355,7 @@ def placeholders(template: str) -> list[str]:
 
 
 def words(text: str) -> set[str]:
-    """Return the significant words of a text, in lower case."""
+    """Return the significant words of some text, in lower case."""
     return set(_WORD.findall(text.lower())) - _COMMON
 
 
@@ -402,7 +402,7 @@ class Earlier:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with values in place of names.  Placeholders inside values are not filled.
+    """Fill a template with values.  Placeholders inside values are not filled.
 
     Raises:
         TooLong: If the result would have more than `MOST_INTENT` characters.
@@ -440,7 +440,7 @@ class Output:
 
 
 def _texts_of(values: Iterable[Any]) -> list[str]:
-    """Return texts, numbers and truth values as texts, and skip all other values."""
+    """Return strings, numbers and booleans as text.  Skip all other values."""
     return [str(value) for value in values if isinstance(value, str | int | float)]
 
 
@@ -469,7 +469,7 @@ class StepWork:
     texts: Mapping[str, str]
     unmatched: str
     until: str = ""  # the word that ends a loop, if this is its last step
-    seen: Message | None = None  # pictures and documents of the task
+    seen: Message | None = None  # images and documents of the task
     matched: Mapping[str, str] | None = None  # steps by placeholder, from a model; None: not asked
     intent: str = ""
     output: Output | None = None

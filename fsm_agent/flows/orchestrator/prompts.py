@@ -143,12 +143,12 @@ class Requests:
 
 
 def with_pictures(text: str, seen: Message | None) -> Any:
-    """Return a request that quotes the task, with the pictures and documents of the task."""
+    """Return a request that quotes the task, with the images and documents of the task."""
     return text if seen is None else Payload((Text(text), *seen.parts))  # type: ignore[arg-type]
 
 
 def _seen_by_agent(w: StepWork) -> Message | None:
-    """Return the pictures of the task for the agent of a step, or None if the intent does not quote the task."""
+    """Return the images of the task for the agent of a step, or None if the intent does not quote the task."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
