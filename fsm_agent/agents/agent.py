@@ -446,8 +446,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     ) -> AgentCall[Any]:
         """Return a call of this agent from its `snapshot`.
 
-        Pass the prompt, ``args`` and key with which the call was made.  The snapshot contains ``parser_args`` and the
-        model name; values that you pass replace them.
+        Pass the original prompt, ``args`` and key.  The snapshot contains ``parser_args`` and the model name; values
+        that you pass replace them.
 
         If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or an error is raised
         with ``on_change="error"``.  Trust a document without a key only as far as you trust code; see

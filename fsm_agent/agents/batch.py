@@ -1,6 +1,6 @@
 """Runs many tasks with bounded concurrency.
 
-Results keep the order of the tasks, and a failure loses no other result.
+The results are in the order of the tasks.  A failed task does not affect the results of other tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fsm_agent.validation import require
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-Progress: TypeAlias = bool | Callable[[int, int | None], Any]  # of the finished tasks, and of all if known
+Progress: TypeAlias = bool | Callable[[int, int | None], Any]  # called with the numbers of finished and all tasks
 CONCURRENCY = 8  # tasks that run at a time
 LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
@@ -38,7 +38,7 @@ class TaskResult(Generic[Out]):
         task: The task.
         output: The output, or None if the task failed.
         error: The error, or None if the task succeeded.
-        result: The full result, which a failed task may also have, or None.
+        result: The full result, or None.  A failed task may have one, too.
 
     Examples:
         >>> item = Agent(Script("4")).map(["2 + 2?"])[0]

@@ -208,7 +208,7 @@ def resolve_task(agent: Agent[Any, Any], task: Any, options: Mapping[str, Any]) 
 
 
 def _put_in_words(agent: Agent[Any, Any], dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
-    """Return a dialog with a task that is text or a payload.  Images and documents follow the prompt."""
+    """Add a task that is text or a payload to a dialog.  Images and documents follow the prompt."""
     asked = task if isinstance(task, str) else _visible(agent, task, model)
     if agent.prompt.template != TASK.template:
         return dialog.put(Task(agent.prompt, {"task": asked}))

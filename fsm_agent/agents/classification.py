@@ -43,7 +43,7 @@ _BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # characters that ma
 _AFTER = _BEFORE + ".,;:!?)]}\u201d\u2019\u00bb"
 _END = re.compile("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wire formats end an answer
 _LEAST_REPORTED = 1e-9
-_UNSEEN = 0.25  # an upper bound for other classes than the one answer of a model without log probabilities
+_UNSEEN = 0.25  # without log probabilities, an upper bound for the classes that the model did not name
 _LEAST_CORRECTED = 1e-6  # the least probability: no provider reports less
 
 
@@ -517,7 +517,7 @@ class ClassificationRequest:
 
 
 def question_about(what: What, prompt: str | Prompt[Any] | None, question: str) -> str | Prompt[Any]:
-    """Return the prompt, or by default the template of a question, with a text that is classified before it."""
+    """Return the prompt, or the default question with the text to classify before it."""
     if prompt is not None:
         return prompt
     return f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question

@@ -91,11 +91,11 @@ class Runnable(ABC):
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        """Return the fingerprints of the runs that it can begin, with its own prompt or with one of these prompts."""
+        """Return the fingerprints of the runs that this runnable can begin, with its own or one of these prompts."""
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
-        """Refuse deps that cannot be used to drive its runs.
+        """Refuse deps that cannot be used to drive runs.
 
         A function that makes deps is not called here.
         """

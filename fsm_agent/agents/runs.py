@@ -56,8 +56,7 @@ class BoundRuns:
     def all(self) -> Runs:
         """All runs in the store, of every agent and flow.
 
-        You can list, answer, cancel, retry, export and delete
-        them.
+        You can list, answer, cancel, retry, export and delete them.
 
         Raises:
             UsageError: If the agent or flow has no store.
@@ -310,8 +309,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
-            args: The settings of the call.  For this and the following options, None keeps the value with which the run
-                began.
+            args: The settings of the call.  For this and the following options, None keeps the run's original value.
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
             model: See `Agent.call`.
