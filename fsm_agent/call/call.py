@@ -41,7 +41,7 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 
 class CallParts(TypedDict, total=False):
-    """The arguments of an `AgentCall` that no record holds."""
+    """The arguments of an `AgentCall` that are not stored in its record."""
 
     settings: Settings
     args: Mapping[str, Any]

@@ -46,7 +46,7 @@ _MOST_NAMED = 3  # effects in the message of an error
 _LATER = "; or keep its snapshot() and restore() it later"
 _MOST_SHOWN = 200  # characters of a function call in the message of an error
 MOST_SCHEMA = 16_384  # characters of the schema of an answer in a question
-_MOST_READ = 1000  # characters of arguments that are masked before the cut, so that a secret across it is recognized
+_MOST_READ = 1000  # characters of arguments that are masked before the cut, so that a secret at the cut is recognized
 
 
 class Request(Value, frozen=True, kw_only=True):

@@ -397,7 +397,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return what the model gets in place of a result, without the exception's message, which may quote it."""
+    """Return what the model gets in place of a result, without the exception's message, which may quote the result."""
     return f"its result could not be prepared ({type(error).__name__})"
 
 

@@ -98,7 +98,7 @@ class Beginning(Value, frozen=True):
 
 
 class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
-    """The outcome with which a failed run continues from an earlier entry, as if the later entries did not exist."""
+    """The outcome that makes a failed run continue from an earlier entry, as if the later entries did not exist."""
 
     step: int  # the number of the entry
     at_s: float
@@ -415,7 +415,7 @@ def _decode_line(data: bytes) -> _Signed:
 
 
 def retried_in(line: Line) -> Retried | None:
-    """Return the outcome with which a failed run continues, or None for other entries."""
+    """Return the outcome that makes a failed run continue, or None for other entries."""
     if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
         return None
     retried: Retried = from_json(outcome, Retried)

@@ -34,7 +34,7 @@ def _are_messages(value: Any) -> bool:
     return True
 
 
-_NEEDED = object()  # the default of a field that has none
+_NEEDED = object()  # stands for the default of a required field
 # By annotation: the right class or a check, and the words for a right value.
 _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "str": (str, "a string"),

@@ -1,4 +1,4 @@
-"""Prices of tokens: those that a program states, and the known prices of models from `genai-prices`."""
+"""Prices of tokens, from the program or from `genai-prices`."""
 
 from __future__ import annotations
 

@@ -531,7 +531,7 @@ class Process(ABC):
         return self.machine.rows
 
     def end_with(self, outcome: Any) -> None:
-        """Take the outcome that ends the outer process, and end."""
+        """End with the outcome that ends the outer process."""
         self.advance("", outcome)
 
     def cancel(self, reason: str = "") -> None:

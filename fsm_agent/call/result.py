@@ -329,7 +329,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each answered request showed the model: tokens, omissions, and whether it extends the request before.
+        """What each answered request showed the model: tokens, omissions, and whether it extends the previous request.
 
         If a request showed the whole dialog and its tokens were not counted, only the provider's counts are known.
         """

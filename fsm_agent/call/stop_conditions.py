@@ -92,7 +92,7 @@ def max_function_calls(most: int) -> StopWhen:
     Calls that do not run do not count: unknown names, invalid arguments, repetitions, denials.
 
     Raises:
-        UsageError: If ``most`` is not a number from 0 on.
+        UsageError: If ``most`` is not a number, or is negative.
 
     Examples:
         >>> Agent(Script("Hi."), stop_when=max_function_calls(10)).call("Hello").output
@@ -114,7 +114,7 @@ def max_tokens(most: int) -> StopWhen:
     with `Limits.rounds` or `max_function_calls`.
 
     Raises:
-        UsageError: If ``most`` is not a number from 0 on.
+        UsageError: If ``most`` is not a number, or is negative.
 
     Examples:
         >>> Agent(Script("Hi."), stop_when=max_tokens(20_000)).call("Hello").output
@@ -135,7 +135,7 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
     Unreported tokens are free; see `max_tokens`.
 
     Args:
-        most: The largest cost in US dollars.
+        most: The maximum cost in US dollars.
         price: The price of the model's tokens.
 
     Examples:
