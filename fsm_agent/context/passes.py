@@ -581,7 +581,7 @@ CONTEXT_RELEASE = (
 
 @cache
 def context_release() -> Function:
-    """Return a function with which the model releases results that it no longer needs; see `mask`.
+    """Return a function that lets the model release results that it no longer needs; see `mask`.
 
     Examples:
         >>> context_release().name

@@ -1,7 +1,7 @@
 """Summaries of the older part of a dialog.
 
 A pass cannot ask a model.  `summarize` says what should be summarized.  The call then makes an extra request, and keeps
-the answer in its record.  From then on, it replaces the beginning of the dialog.
+the summary in its record.  From then on, the summary replaces the beginning of the dialog.
 """
 
 from __future__ import annotations

@@ -33,15 +33,15 @@ class Delegate(Protocol):
 
     @property
     def is_handoff(self) -> bool:
-        """True if it takes over the dialog, so that its answer is the answer of the call."""
+        """True if the agent takes over the dialog, so that its answer is the answer of the call."""
 
     @property
     def environment(self) -> Any:
-        """The environment that performs the effects of its calls."""
+        """The environment that performs the effects of the agent's calls."""
 
     @property
     def hooks(self) -> Sequence[Any]:
-        """The objects that get the events of its calls."""
+        """The objects that get the events of the agent's calls."""
 
     @property
     def hears_inside(self) -> bool:
@@ -49,15 +49,15 @@ class Delegate(Protocol):
 
     @property
     def has_listener(self) -> bool:
-        """True if it, or an agent among its functions, has hooks."""
+        """True if the agent, or another agent among its functions, has hooks."""
 
     @property
     def agents(self) -> Sequence[Any]:
-        """The agents whose models it may call, not including the agents among their functions."""
+        """The agents whose models may be called, not including the agents among their functions."""
 
     @property
     def fingerprint(self) -> str:
-        """A string that changes with the code that decides the steps of its calls."""
+        """A string that changes with the code that decides the steps of calls."""
 
     @property
     def tables_json(self) -> bytes:
@@ -290,7 +290,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     @overload
     async def acall(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
     async def acall(self, agent: Any, task: Any, /, **options: Any) -> Any:
-        """`call` for asyncio."""
+        """The async version of `call`."""
         make: Any = _verb(agent, "acall", is_inside=self.around is not None)
         options = {"deps": Made(self.deps), **options}
         return await (make(task, **options) if self.around is None else make(task, options, self.around))

@@ -38,7 +38,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """When a function that raised is run again: how often, and after which delay.  The delay doubles each time.
+    """How often to retry a function that raised an exception, and how long to wait.  The wait doubles each time.
 
     Examples:
         >>> tries = []

@@ -38,7 +38,7 @@ class FunctionSource(Protocol[Deps]):
 
     @property
     def functions(self) -> tuple[Function[..., Any, Deps], ...]:
-        """The functions that it offers."""
+        """The functions on offer."""
 
 
 class AsFunction(Protocol[Deps]):
@@ -279,8 +279,7 @@ class Toolset(Generic[Deps]):
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
         """Return the functions with a filter.  A function is offered only if ``predicate(function, deps)`` is true.
 
-        The predicate sees the functions under their current names.  No function is offered without those that it
-        depends on.
+        The predicate sees the functions under their current names.  No function is offered without its dependencies.
         """
         if not is_plain(predicate):
             raise UsageError(f"a filter: expected a plain predicate of (function, deps), got {predicate!r:.80}")

@@ -63,7 +63,7 @@ class AskActivity(Activity):
         return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
 
     def _dated_outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer, with the present time if the answer has none."""
+        """Return the outcome for an answer.  An answer without a time gets the current time."""
         outcome = self.outcome_of(answer)
         return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.environment.clock.now())
 

@@ -79,7 +79,7 @@ class EffectSpan:
         self._activity = activity
         self._span = span
         self._facts = facts
-        self._here = trace.set_span_in_context(span)  # in the present context, which has the program's baggage
+        self._here = trace.set_span_in_context(span)  # in the current context, which has the program's baggage
         self._since_s = time.perf_counter()
 
     def enter(self) -> Any:
@@ -320,7 +320,7 @@ class DriveSpans:
             self._of.retries.add(1, {names.RETRY: _TRIED_AGAIN[step.trigger]})
 
     def _follow_flow(self, place: Place, path: str = "", taken: Sequence[Stepped] = ()) -> None:
-        """End the span of the state that a flow has left, and begin the span of its present state."""
+        """End the span of the state that a flow has left, and begin the span of its current state."""
         record = place.process.record
         steps = getattr(record, "steps", -1)
         if not hasattr(record, "here") or steps == place.steps:

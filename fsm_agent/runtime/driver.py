@@ -78,7 +78,7 @@ class Driver(ABC):
         UsageError: On entering, if the process has a driver already.
     """
 
-    _limit: Deadline | Activity | None = None  # the limit of the present wait
+    _limit: Deadline | Activity | None = None  # the limit of the current wait
     _reached_deadline: Deadline | None = None  # the deadline at which a wait ended
     _record: Any = None  # the record whose effects were read; None: read the effects again
     is_to_write: bool = False  # the next wait writes the journal
@@ -378,7 +378,7 @@ class Driver(ABC):
         self.waiting.append(activity)
 
     def _can_join(self) -> bool:
-        """Return whether a waiting activity may run beside the active ones, and move it to the front of the queue."""
+        """Return whether a waiting activity may join the active ones, and move it to the front of the queue."""
         waiting = self.waiting
         for index, activity in enumerate(waiting):
             if self._may_join(activity):

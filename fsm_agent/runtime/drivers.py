@@ -460,7 +460,7 @@ def run(
 async def arun(
     process: P, environment: Environment, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
 ) -> P:
-    """Async version of `run`.
+    """The async version of `run`.
 
     Examples:
         >>> import asyncio
@@ -496,7 +496,7 @@ def drive(process: Process, environment: Environment, *, recorder: Recorder | No
 
 
 async def adrive(process: Process, environment: Environment, *, recorder: Recorder | None = None) -> AsyncEvents:
-    """Async version of `drive`.  Coroutine functions run in tasks, plain ones in threads.
+    """The async version of `drive`.  Coroutine functions run in tasks, plain functions in threads.
 
     Examples:
         >>> import asyncio

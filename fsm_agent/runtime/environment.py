@@ -203,7 +203,7 @@ class Client(Protocol):
         """Close all connections."""
 
     async def aclose(self) -> None:
-        """Async version of `close`."""
+        """The async version of `close`."""
 
 
 class Clock(Protocol):

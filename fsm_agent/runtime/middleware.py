@@ -28,7 +28,7 @@ class Throttle:
     """Middleware that starts at most ``calls`` calls in any ``per_s`` seconds.  Other calls wait for their turn.
 
     Args:
-        calls: How many calls may start in any period of ``per_s`` seconds.
+        calls: The maximum number of calls that start in any period of ``per_s`` seconds.
         per_s: The length of the period, in seconds.
 
     Raises:
@@ -81,7 +81,7 @@ class Cache:
 
     Args:
         ttl_s: How long a result is valid, in seconds.
-        size: How many results are kept; the least recently used is dropped first.
+        size: The maximum number of results to keep; the least recently used is dropped first.
 
     Raises:
         UsageError: If an argument is not a number above 0.

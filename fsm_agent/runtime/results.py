@@ -56,7 +56,7 @@ class _Kept:
         return self.text[self.starts[first - 1] : end]
 
     def last_within(self, first: int, last: int, max_chars: int) -> int:
-        """Return the last line, at most ``last``, with which the lines from ``first`` fit in ``max_chars``."""
+        """Return the last line, up to ``last``, such that the lines from ``first`` on fit in ``max_chars``."""
         if len(self.lines(first, last)) <= max_chars:
             return last
         return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)
@@ -80,9 +80,9 @@ class ResultCache:
 
     Args:
         ttl_s: How long a result is kept, in seconds.
-        max_bytes: How many bytes of results are kept; the oldest result is dropped first.
-        preview_lines: How many lines the summary shows.
-        max_chars: The longest answer of the function.
+        max_bytes: The maximum number of bytes to keep; the oldest result is dropped first.
+        preview_lines: The number of lines that the summary shows.
+        max_chars: The maximum length of the function's answers, in characters.
         now: Returns the time in seconds, counted from any moment.
 
     Examples:
@@ -135,7 +135,7 @@ class ResultCache:
         return f"[{name} returned {note} It begins:]\n{preview}"
 
     def _keep(self, kept: _Kept) -> str | None:
-        """Keep a text and return its reference, or None if the text is larger than the whole cache."""
+        """Keep text and return its reference, or None if the text is larger than the whole cache."""
         if kept.size_bytes > self._max_bytes:
             return None
         with self._lock:

@@ -1,6 +1,6 @@
 """Delays between attempts, for requests and for functions.
 
-All but the provider's own are waits of `tenacity`, which is imported at the first failure.
+A provider may ask for a delay.  All other delays are waits of `tenacity`, which is imported at the first failure.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def is_in_doubt(process: Process) -> bool:
 class InnerCalls:
     """The agents and flows that one run of a function calls, over all of its attempts.
 
-    ``key`` identifies the function call and stays the same after a resume.  ``asks_for_them`` is True if the run of
-    ``outer`` asks the questions of the inner runs in their place.
+    ``key`` identifies the function call and stays the same after a resume.  ``asks_for_them`` is True if the outer run
+    asks the questions of the inner runs.
 
     Attributes:
         posts: The answers to questions of the inner runs, by the keys of the questions in the outer run.
