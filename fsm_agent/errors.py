@@ -287,7 +287,7 @@ class Retry(FsmAgentError):
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 
-_DETAILS = ("status", "code", "request_id", "retryable", "retry_after_s", "model")  # of every `ProviderError`
+_DETAILS = ("status", "code", "request_id", "retryable", "retry_after_s", "model")  # on every `ProviderError`
 
 
 class ErrorReport(Value, frozen=True, kw_only=True):
@@ -372,7 +372,7 @@ class ProviderError(FsmAgentError):
 
 
 class RateLimited(ProviderError):
-    """Too many requests or tokens for now (429).  It is not retryable if the account's quota is used up.
+    """The rate limit for requests or tokens was reached (429).  Not retryable if the account's quota is used up.
 
     Examples:
         >>> agent = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi."))     # its clock does not really wait

@@ -1,7 +1,7 @@
-"""Words of other libraries, their counterparts here, and the errors that suggest these counterparts.
+"""Names from other libraries and their counterparts here, for error messages that suggest the right name.
 
-`WORDS` is the only table.  It is used for unknown arguments and options of calls, unknown keys of configurations and
-messages, and unknown imports, so each entry must suit all of these.
+`WORDS` is the only table.  It is used for unknown arguments, call options, configuration keys, message keys and
+imports, so each entry must suit all of these.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for wo
 
 
 def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
-    """Return the end of a message about an unknown word.  It suggests the counterpart here, or a similar word."""
+    """Return a suggestion to append to a message about an unknown word: the counterpart here, or a similar word."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
 
@@ -90,8 +90,8 @@ def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS
 class KnownArguments:
     """A base class for dataclasses that suggest the right name for an unknown constructor argument.
 
-    This happens in ``__new__``.  A generated ``__init__`` cannot take unknown arguments, and a handwritten one would
-    repeat every field.
+    The check is in ``__new__``, because a generated ``__init__`` cannot take unknown arguments, and a handwritten one
+    would repeat every field.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

@@ -14,7 +14,7 @@ Rules: TypeAlias = tuple[
 ]  # for each field, a check and a description of valid values
 
 MAX_SHOWN_CHARS = 80
-MAX_DEPTH = 50  # of nested JSON
+MAX_DEPTH = 50  # levels of nested JSON
 
 
 def safe_repr(value: object) -> str:
@@ -40,7 +40,7 @@ def invalid(what: str, value: object, right: str, kind: type[UsageError] = Usage
 
 
 def require(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
-    """Raise the error of `invalid` unless the value is right."""
+    """Raise the error of `invalid` if the value is wrong."""
     if not is_right:
         raise invalid(what, value, right, kind)
 

@@ -29,7 +29,7 @@ _NAME = re.compile(
     r"|organi[sz]ation|project|account|header",  # --header, of a command line
     re.IGNORECASE,
 )
-_TOKEN_WORD = re.compile(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would mask plain words
+_TOKEN_WORD = re.compile(r"key|token|secret|pass", re.IGNORECASE)  # in a segment of a path; more would mask plain words
 _OPEN_QUERY = frozenset({"alt", "api-version", "version", "beta", "model", "region", "stream"})
 
 # A word begins here, also after an escape inside JSON or a URL: "\\nsk-…", "%20sk-…".
@@ -85,14 +85,14 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 def secrets_in_proxies() -> Iterator[str]:
     """Yield the secrets in the proxy URLs of the environment."""
-    from urllib.request import getproxies_environment  # brings an HTTP client
+    from urllib.request import getproxies_environment  # imports an HTTP client
 
     for url in getproxies_environment().values():
         yield from secrets_in_url(url)
 
 
 def path_tokens(url: str) -> Iterator[str]:
-    """Yield the steps of a URL's path that may be tokens: long, with a digit, mixed case, or a word such as ``key``."""
+    """Yield path segments of a URL that may be tokens: long, with a digit, mixed case, or a word such as ``key``."""
     for step in _path(url).split("/"):
         text = urllib.parse.unquote(step)
         is_mixed = len(text) >= 2 * MIN_ANYWHERE_CHARS and not (text.islower() or text.isupper() or text.istitle())
@@ -102,7 +102,7 @@ def path_tokens(url: str) -> Iterator[str]:
 
 
 def shown_url(url: str) -> str:
-    """Return a decoded URL without its user, its fragment, and the values of its query except harmless ones."""
+    """Return a decoded URL without its user and fragment, and with query values masked unless they are harmless."""
     scheme, separator, _ = url.partition("://")
     host, path = _authority(url).rpartition("@")[2], urllib.parse.unquote(_path(url))
     query = "&".join([f"{name}={value if name.lower() in _OPEN_QUERY else MASK}" for name, value in _query(url)])
@@ -198,7 +198,7 @@ _held: dict[str, None] = {}  # the keys of the clients in this OS process, the n
 
 
 def hold_key(key: str) -> None:
-    """Let `mask_keys` mask the key of a client, in any format.  Short keys are not held, because they may be words."""
+    """Make `mask_keys` mask the key of a client, whatever its format.  Short keys are ignored: they may be words."""
     if len(key) >= MIN_HELD_CHARS and key not in _held:
         _held[key] = None
         if len(_held) > MAX_HELD:
@@ -206,7 +206,7 @@ def hold_key(key: str) -> None:
 
 
 def mask_keys(text: str) -> str:
-    """Return a text with likely keys, and those of clients, masked except for their first characters."""
+    """Return text with likely keys, and the keys of clients, masked except for their first characters."""
     for key in tuple(_held):
         text = text.replace(key, f"{key[:4]}{MASK}")
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)

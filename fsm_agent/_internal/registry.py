@@ -68,7 +68,7 @@ class Registry(Mapping[str, T], Generic[T]):
         raise self._error(f"no {self.kind} {name!r:.80} is registered{self.hint(name)}")
 
     def hint(self, name: str) -> str:
-        """Return the end of a message about an unknown name."""
+        """Return a suggestion to append to a message about an unknown name."""
         meant = guess(name, self) or guess(name.strip().lower(), self)
         return f"{meant}; known are {', '.join(sorted(self)) or 'none'}"
 

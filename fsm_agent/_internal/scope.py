@@ -47,7 +47,7 @@ class ScopedValue(Generic[T]):
     """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
 
     Concurrent tasks and threads can set different values.  A thread without the context, such as a `threading.Thread`,
-    sees the value that was set last anywhere in the OS process.  Otherwise, a tool would miss the work of such threads.
+    sees the value that was set last anywhere in the OS process, so that a test's settings also apply to such threads.
     """
 
     def __init__(self, name: str, default: T) -> None:

@@ -1,6 +1,6 @@
 """Values: immutable data based on `msgspec`, which makes, compares, copies, writes and reads them in C.
 
-Pydantic is used for types of users: outputs, arguments of functions, configuration.
+Pydantic is used for users' types: outputs, function arguments, configuration.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ T = TypeVar("T")
 
 
 def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
-    """Return the schema of a field that holds an object, which ``write`` turns into JSON and ``read`` makes from JSON.
+    """Return the schema of a field that holds an object.  ``write`` turns the object into JSON, and ``read`` back.
 
-    If either raises a ValueError, it becomes a validation error.
+    A ValueError from either becomes a validation error.
     """
 
     def validated(value: Any) -> T:
@@ -146,7 +146,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return f"{type(self).__qualname__}({', '.join([f'{name}={value!r}' for name, value in self.__rich_repr__()])})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return the same fields for rich, which otherwise shows all of them."""
+        """Return the fields to show for rich, which would otherwise show all of them."""
         return [(name, value) for name, value in differing(self).items() if name not in self.hidden]
 
 

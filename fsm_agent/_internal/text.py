@@ -43,13 +43,13 @@ def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:
 
 
 def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
-    """Return the end of a message about an unknown word: the closest known word, or ``""``."""
+    """Return a suggestion to append to a message about an unknown word: the closest known word, or ``""``."""
     meant = nearest(word, words, near)
     return f": did you mean {meant!r}?" if meant else ""
 
 
 def hint(word: str, words: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the closest known word, or all known words."""
+    """Return a hint to append to a message about an unknown word: the closest known word, or all known words."""
     words = list(words)
     return guess(word, words) or f"; there are: {', '.join(words) or 'none'}"
 

@@ -85,9 +85,9 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
     """Return the arrows of a diagram, as pairs of source and target, and the lines on each.
 
     - ``rows``: every row.  A row that all states share is one arrow from `ANY`.
-    - ``overview``: every row, but without guards and without arrows from a state to itself, and with only the two
-      commonest triggers of an arrow.  A row that leads from most states to an end is one arrow from `ANY`.  If that end
-      is a failure, all rows to it join this arrow.
+    - ``overview``: every row, but without guards and without arrows from a state to itself.  An arrow shows its two
+      most common triggers.  A row that leads from most states to an end is one arrow from `ANY`.  If that end is a
+      failure, all rows to it join this arrow.
 
     Args:
         ways: The table.
@@ -127,7 +127,7 @@ def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:
-    """Remove the trigger "done" from states that are left only by their result."""
+    """Remove the trigger "done" from the arrows of states that have no other trigger of their own."""
     usual = ("done", "cancelled", "expired")  # the last two concern the whole flow
     others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
     return [
@@ -256,8 +256,8 @@ def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent c
 
     Each arrow that the run took shows the numbers of its steps: ``2, 4 functions_asked`` means the second and the
     fourth step.  States show visits, time spent, and the tokens (input + output) of the replies that arrived there.
-    The current or final state has a thick border, and what the run did not reach is gray.  If the run failed, the
-    caption shows why.
+    The current or final state has a thick border, and everything that the run did not reach is gray.  If the run
+    failed, the caption shows why.
 
     Args:
         trace: The steps in order.  The steps of several consecutive runs are added up.
@@ -336,7 +336,7 @@ def with_run(
     label: Callable[[Stepped], str],
     edge: Callable[[str, str, Sequence[str]], Edge] = lambda source, to, lines: Edge(source=source, target=to),
 ) -> Diagram:
-    """Return the diagram of a machine with a run on it: visits, times and tokens of its states, and numbered steps.
+    """Return the diagram of a machine with a run drawn on it: visits, times, tokens and numbered steps.
 
     Args:
         machine: The diagram.  The ids of states inside others have a slash, and their numbers are unknown.
@@ -344,7 +344,7 @@ def with_run(
         stays: What the run did in each state.
         current: The ids of the states that the run waits in.
         label: Returns the words on the arrow of a step.
-        edge: Makes an arrow that the run took and the machine does not show.
+        edge: Makes the edge for an arrow that the run took but the machine does not show.
     """
 
     def of_run(state: _N) -> _N:
@@ -367,7 +367,7 @@ def with_run(
 
 
 def is_entry(step: Stepped) -> bool:
-    """Return whether a step enters its state, perhaps again, and does not merely stay in it."""
+    """Return whether a step enters or re-enters its state, rather than staying in it."""
     if step.source != step.to:
         return True
     if step.trigger in ("cancelled", "expired"):

@@ -168,7 +168,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
 
     Args:
         diagram: The diagram.
-        format: ``mermaid`` and ``dot`` are texts.  ``svg`` and ``png`` need Graphviz's program `dot`.
+        format: ``mermaid``, ``dot``, ``svg`` or ``png``.  The last two need Graphviz's program `dot`.
 
     Raises:
         UsageError: If the format is unknown.
@@ -203,7 +203,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
     Raises:
         UsageError: If the suffix or format is unknown, the directory does not exist, or the file cannot be written.
-        ConfigError: If `dot` is needed and is not installed, or fails.
+        ConfigError: If `dot` is needed but is not installed, or if it fails.
 
     Examples:
         >>> write(call_diagram(), "lifecycle.mmd").name

@@ -1,7 +1,7 @@
 """Messages from dictionaries in the form of OpenAI's chat completions.
 
 The form is described at https://platform.openai.com/docs/api-reference/chat/create (read 2026-11).  Errors name the
-place of a mistake, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: a picture is an http(s) URL or a
+place of a mistake, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: an image is an http(s) URL or a
 base64 data URL.
 """
 

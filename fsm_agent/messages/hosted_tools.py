@@ -79,7 +79,7 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, keys and screenshots of a computer.
 
     Each request is a call of the function ``computer``.  The agent's function of that name performs it.  Without one,
-    the call waits until a person or a program provides the outcome.  A picture in the result is the new screen.
+    the call waits until a person or a program provides the outcome.  An image in the result is the new screen.
 
     OpenAI sends ``actions``, a list of ``{"type": "click", "x": 12, "y": 40, …}``; the model ``computer-use-preview``
     sends one ``action``.  Anthropic sends ``action``, such as ``"left_click"``, and its arguments: ``coordinate``,

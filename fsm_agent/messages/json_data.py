@@ -204,7 +204,7 @@ _DONE = _object(
         "function_calls": {"type": "array", "items": _object({"name": _TEXT, "result": {}, "error": {}})},
         "data": {},
     },
-    optional=("output", "text", "finish", "rounds", "function_calls", "data"),  # those of a call, or of a flow
+    optional=("output", "text", "finish", "rounds", "function_calls", "data"),  # for calls only, or for flows only
 )
 _OWN: dict[str, dict[str, Any]] = {  # of events whose data are not their fields
     "arguments_delta": _object({"index": _WHOLE, "id": _TEXT, "arguments_json": _TEXT}),

@@ -154,7 +154,7 @@ class _File(Tagged, frozen=True, kw_only=True):
 
 
 class Image(_File, frozen=True, kw_only=True, tag="image"):
-    """A picture: its bytes, or an address from which a provider can fetch it.
+    """An image: its bytes, or an address from which a provider can fetch it.
 
     `Image.of` makes one from any source.  The media type follows from the bytes.  It is None for a URL.
 
@@ -246,7 +246,7 @@ def _is_text(data: bytes) -> bool:
 def _image_type(data: bytes) -> str | None:
     """Return the media type of an image from its first bytes.
 
-    The signatures are those of the PNG, JFIF, GIF89a and RIFF/WebP specifications.
+    The signatures come from the PNG, JFIF, GIF89a and RIFF/WebP specifications.
     """
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
