@@ -287,7 +287,7 @@ def test_what_returns_raises_is_told():
         ({"retries": Retries()}, "retries"),
         ({"once": True}, "once"),
         ({"blocking": False}, "blocking"),
-        ({"on_error": "retry"}, "retried"),
+        ({"on_error": "retry"}, "on_error"),
         ({"returns": 17}, "returns"),
         ({"name": "a b"}, "'a b'"),
     ],
