@@ -18,7 +18,6 @@ import pydantic_core
 
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import types_of
-from fsm_agent.call.budget import Overrun, exceeded, has_budget
 from fsm_agent.call.effects import AskSummary
 from fsm_agent.call.outcomes import (
     Approved,
@@ -48,6 +47,7 @@ from fsm_agent.call.requests import (
     unblocked,
     used_up,
 )
+from fsm_agent.call.spending import Overrun, exceeded, has_budget
 from fsm_agent.call.stop_conditions import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function

@@ -58,7 +58,6 @@ from typing import Any
 
 from fsm_agent._internal.system import with_place
 from fsm_agent._internal.vector import Vector
-from fsm_agent.call.budget import Overrun, describe_overrun, reached
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, TableEvent, are_equal, error_text
 from fsm_agent.call.machine import Row, RowMachine, machine_of, take_row
@@ -100,6 +99,7 @@ from fsm_agent.call.record import (
     is_within,
 )
 from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
+from fsm_agent.call.spending import Overrun, describe_overrun, reached
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered

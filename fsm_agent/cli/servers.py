@@ -133,7 +133,7 @@ def inspect(
             import uvicorn  # noqa: F401  # the server imports it when it runs
 
             from fsm_agent.web.inspector import Inspector
-            from fsm_agent.web.server import InspectorServer
+            from fsm_agent.web.inspector_server import InspectorServer
         file = Path(store)
         inspector = Inspector(
             runs,

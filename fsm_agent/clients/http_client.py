@@ -69,7 +69,7 @@ class HttpClient(SyncVerbs):
         require(
             "network", network, isinstance(network, Network | None), "a Network such as Network(read_s=60)", ConfigError
         )
-        from fsm_agent.clients.connections import HttpxClients  # imports httpx
+        from fsm_agent.clients.httpx_clients import HttpxClients  # imports httpx
 
         self._network = network or Network()
         self._clients = HttpxClients(self._network)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from fsm_agent._internal.structs import from_json, quick_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.builder import resolve_task
-from fsm_agent.call.budget import with_limits_left
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
@@ -25,6 +24,7 @@ from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue, Process, prefix_of
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
+from fsm_agent.call.spending import with_limits_left
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import NO_AGENTS, Agents, once_of, refused
 from fsm_agent.flows.errors import FlowError

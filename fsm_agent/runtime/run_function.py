@@ -19,13 +19,13 @@ from functools import partial
 from itertools import count
 from typing import Any, NoReturn, TypeAlias, TypedDict
 
-from fsm_agent.call.budget import has_budget, with_limits_left
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import Reconcile, RunFunction
 from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
 from fsm_agent.call.outcomes import FunctionFailed, Returned
 from fsm_agent.call.process import SEPARATOR, EffectValue, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord, Limits
+from fsm_agent.call.spending import has_budget, with_limits_left
 from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text

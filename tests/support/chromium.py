@@ -41,7 +41,7 @@ def chromium() -> Iterator[Any]:
 @contextmanager
 def served(runs: Runs, **options: Any) -> Iterator[Any]:
     """The server of the command, in a thread."""
-    from fsm_agent.web import server as of_command
+    from fsm_agent.web import inspector_server as of_command
 
     server = of_command.InspectorServer(of_command.Inspector(runs, **options))
     thread = threading.Thread(target=server.run, daemon=True)
