@@ -543,7 +543,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
 
     Raises:
         ConfigError: If the name is taken and ``overwrite`` is False, or the name has characters other than lower-case
-            letters, digits, "-", "_" and ".".  Also if ``codec`` is not a codec, or both wires have the same name.
+            letters, digits, "-", "_" and ".".  Also if ``codec`` is not a `Codec`, or if both wires have the same name.
 
     Examples:
         >>> from fsm_agent.clients import client_for

@@ -68,7 +68,7 @@ def file_name(document: Document) -> str:
 
 
 def in_words(document: Document) -> str | None:
-    """Return a text document as a text with its name and content, or None for other documents."""
+    """Return the name and content of a text document as one text, or None for other documents."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
@@ -254,7 +254,7 @@ class CallIds:
 
 
 def _keys(part: FunctionCall | FunctionResult) -> list[tuple[str, str]]:
-    """Return the keys that match a call and its result, the surest first."""
+    """Return the keys that match a call and its result, the most reliable first."""
     shared = call_id(part)
     return [(shared, part.id), (shared, ""), ("", part.id)] if part.id else [(shared, "")]
 

@@ -31,7 +31,7 @@ class Decoder(ABC):
         usage: The usage reported so far.
         model: The model's name, as reported.
         response_id: The provider's id of the response.
-        is_ended: True once the received part says that the reply is complete.  Only the usage may still be missing.
+        is_ended: True once the provider has reported that the reply is complete.  Only the usage may still be missing.
         is_over: True once nothing can follow, even if the connection stays open.
 
     Examples:

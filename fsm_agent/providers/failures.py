@@ -2,8 +2,8 @@
 
 The meanings of codes come from `ResponseError` in OpenAI's SDK and
 https://developers.openai.com/api/docs/guides/error-codes, from https://platform.claude.com/docs/en/api/errors for
-Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  The rest are from
-recorded replies.
+Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  All other meanings come
+from recorded replies.
 
 The header ``Retry-After`` is read here, as `ProviderError.retry_after_s`; `fsm_agent.runtime.retry_delay` applies it.
 """
@@ -195,7 +195,7 @@ def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> B
 
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
-    """Return the typed error.  It reports ``status``, the received one, and is classified by ``meant``."""
+    """Return the typed error.  It reports the received ``status``, and ``meant`` determines its type."""
     message = report.message[: 4 * MAX_MESSAGE]
     meaning = judged(report.codes)
     matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))

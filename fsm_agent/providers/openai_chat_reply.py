@@ -200,7 +200,7 @@ class ArrivingCalls:
         return deltas
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
-        """Return the call that a piece belongs to: by index, else by id, else the last one.
+        """Return the call that a piece belongs to, found by index or id.  Otherwise return the last call.
 
         Some services give all parallel calls the same index, so a new name or id, or a second complete set of
         arguments, also begins a call.  Others repeat name and id with every piece.

@@ -385,7 +385,7 @@ class ResponsesDecoder(Decoder):
         self._emit(item, piece, text_of_part.add(text_of_part.rest(text) if is_done else text))
 
     def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
-        """Return the item that an event is about: by index, else by id, else the newest item."""
+        """Return the item of an event, found by index or id.  Otherwise return the newest item."""
         keys = [key for key in (index, id) if type(key) is int or (type(key) is str and key)]
         match = self._by_key.get(keys[0]) if keys else self._items[-1] if self._items else None
         if match is None or match.kind != kind or (is_new and match.is_done):
@@ -438,7 +438,7 @@ class ResponsesDecoder(Decoder):
 
 
 def _is_error(document: Mapping[str, Any], kind: str) -> bool:
-    """Return whether an event of this type, or a whole body (""), is an error."""
+    """Return whether the document is an error.  ``kind`` is the type of an event, or "" for a whole body."""
     if kind:
         return kind.endswith("error") or (not kind.startswith("response.") and bool(document.get("error")))
     is_flat = document.get("object") == "error" or "message" in document or "detail" in document

@@ -119,7 +119,7 @@ class ClosedSchema(NamedTuple):
 
 
 class SchemaLimits:
-    """How much is left of the schema limits of one request to Claude."""
+    """The remaining schema limits of one request to Claude."""
 
     def __init__(self) -> None:
         self._functions = _MAX_STRICT_FUNCTIONS
