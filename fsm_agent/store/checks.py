@@ -1,7 +1,7 @@
-"""Checks of the arguments of stores and of answers before they are posted, and the errors that all stores share.
+"""Checks of store arguments and of answers, and the errors that all stores share.
 
-Each check raises `UsageError` if the value cannot be stored.  Answers are checked early because the person who posts an
-answer cannot see whether the driver later refuses it.
+Each check raises `UsageError` if the value cannot be stored.  Answers are checked before they are posted, because the
+person who posts an answer cannot see whether the driver later refuses it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 Only the holder of a run's lease drives it.  `Claims.begin` claims a new run, `Claims.resume` a run by name, and
 `Claims.claim_due` the next due run for a worker.
 
-`replay_run` makes the process of a run from its journal.  `Claims.load_claimed` refuses a run that the code as it is
-now cannot continue: the run is given back with a question about it.  The `ProcessFactory` of an agent makes a process
-from a header.
+`replay_run` makes the process of a run from its journal.  `Claims.load_claimed` refuses a run that the current code
+cannot continue, and gives it back with a question.  The `ProcessFactory` of an agent makes a process from a header.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class ProcessFactory(NamedTuple):
     # Takes a header, the document from `save` or None, and the messages of earlier turns if there are any.
     make: Callable[..., Any]
     save: Callable[[Any], str]
-    new_id: Callable[[], str]  # returns a name for a run without one
+    new_id: Callable[[], str]  # returns a name for a run that has none
     # Returns the arguments that differ between two headers, as words for an error.  A change of code is ignored.
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
     clock: Clock = SystemClock()  # the drivers' clock, if the store does not outlive them; see `Claims.clock_of`
@@ -77,7 +76,7 @@ class ProcessFactory(NamedTuple):
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
-        """Return the process of a run, from its snapshot or, without one, from its beginning."""
+        """Return the process of a run, from its snapshot, or from its beginning if it has no snapshot."""
         if header.agent != self.agent:
             raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
         try:
@@ -206,7 +205,7 @@ class Claims:
         return lease or None
 
     def _check_same(self, run: str, header: str, factory: ProcessFactory) -> None:
-        """Refuse a run that was begun with other arguments.  A change of code alone is no difference."""
+        """Refuse a run that was begun with other arguments.  A change of code alone does not count."""
         there = header_of(self.store.load(run, after=None).header)
         if differs := factory.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None

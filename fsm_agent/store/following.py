@@ -130,7 +130,7 @@ class Follower:
         """Return the last event of a run that has ended or rests.
 
         Raises:
-            ReplayError: If the code has changed and takes other steps than the journal has since the last rest.
+            ReplayError: If the code has changed, and no longer takes the steps in the journal since the last rest.
         """
         if self.problem is not None:
             raise self.problem

@@ -116,13 +116,13 @@ class HistoryEntry(NamedTuple):
 
 
 class ProcessView(NamedTuple):
-    """A process in a run: the run itself, or a process inside it."""
+    """A process in a run: the run itself, or a nested process."""
 
     path: str
     kind: Kind
     name: str  # the name of its agent or flow; empty: unknown
     task: str  # what it began with, shortened; empty: unknown, or the dialog of the enclosing process
-    n: int  # the number of the entry with which it began
+    n: int  # the number of the entry at which it began
     moves: tuple[Move, ...]
 
     @property
@@ -222,7 +222,7 @@ class RunHistory(NamedTuple):
         if self.is_over(process.path, last.step.to) or (around and self.is_over(process.around, around[-1].step.to)):
             return True
         later = [move.step for move in around if move.n > first.n]
-        if self.processes[process.around].kind != "flow":  # the result of a process inside is a step with its name
+        if self.processes[process.around].kind != "flow":  # the result of a nested process is a step with its name
             name = process.path.rpartition(SEPARATOR)[2]
             return any(step.key == name for step in later)
         return any(step.trigger.partition(" ")[0] not in _STAYS for step in later)
@@ -393,7 +393,7 @@ def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
         else:
             reached = [one for one in reached if one[0] <= undone.get(move.n, move.n)]
             if source == reached[-1][1]:
-                continue  # a process inside that did not move
+                continue  # a nested process that did not move
         yield move._replace(step=step.changed(source=source, to=reached[-1][1]))
 
 

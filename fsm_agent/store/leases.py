@@ -124,7 +124,7 @@ class LeaseRenewer:
                 idle = 0
 
     def _wait(self, until_s: float) -> None:
-        """Wait until ``until_s`` or the earliest renewal, including those of leases added meanwhile."""
+        """Wait until ``until_s`` or the earliest renewal, including renewals of leases added meanwhile."""
         with self._changed:
             while True:
                 self._beats_at_s = min([until_s, *self._renewals.values()])

@@ -1,7 +1,8 @@
 """Pages of runs, and news of runs that others drive.
 
-A *group* is the runs of one agent that share a state and the kinds of their open questions.  Even many runs form few
-groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of groups.
+A *group* consists of the runs of one agent that share a state and the kinds of their open questions.  Even many runs
+form few groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of
+groups.
 
 One thread of the OS process watches runs for all waiting callers.  It looks when the store says that a run was given
 back.  Stores do not report new entries, so the thread also looks often at first, and later every `LOOK_S` seconds.

@@ -432,7 +432,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the enclosing run, which removes the signal itself."""
+        """Give the driver an outcome that was posted to the enclosing run.  That run removes the signal."""
         self._seen.add(post.id)
         self.signals.append(post)
 

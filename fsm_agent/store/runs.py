@@ -89,7 +89,7 @@ class Runs:
         Raises:
             RunUnknown: If the run does not exist.
             JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed and takes other steps than the journal.
+            ReplayError: If the code has changed, and no longer takes the steps in the journal.
         """
         return replay_run(self.journals, self.store.load(run, after=None), factory)
 
@@ -99,7 +99,7 @@ class Runs:
         Raises:
             RunUnknown: If the run does not exist.
             JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed and takes other steps than the journal.
+            ReplayError: If the code has changed, and no longer takes the steps in the journal.
         """
         loaded = self.store.load(run, after=0)
         return replay_run(self.journals, loaded.changed(snapshot=None), factory)
@@ -120,7 +120,7 @@ class Runs:
             RunUnknown: If the run does not exist.
             UsageError: If the run has no such entry.
             JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed and takes other steps than the journal up to this entry.
+            ReplayError: If the code has changed, and no longer takes the steps in the journal up to this entry.
         """
         return past_of(self.journals, run, step, factory)
 
@@ -154,7 +154,7 @@ class Runs:
             RunExists: If another run has the name of the fork.
             UsageError: If the run has no such entry, or is in the middle of a function that must not run twice.
             JournalError: If the journal is damaged.
-            ReplayError: If the code has changed and takes other steps than the journal up to this entry.
+            ReplayError: If the code has changed, and no longer takes the steps in the journal up to this entry.
         """
         return fork(self.claims, run, step, name, factory, by=by, edit=edit)
 
@@ -310,7 +310,7 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run due before its start, so that a driver ends it.  The signal alone does not."""
+        """Make a run due before its start, so that a driver ends it.  The signal alone does not make it due."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone

@@ -309,8 +309,8 @@ class Store(Protocol):
                 holder.
 
         Returns:
-            The lease, or True without a holder.  False if the run already exists with the same header.  Then nothing
-            changes.
+            The lease, or True without a holder.  False if the run already exists with the same header, and nothing was
+            changed.
 
         Raises:
             RunExists: If the run exists with another header.
@@ -526,5 +526,5 @@ class Store(Protocol):
         """Close files and connections, after submitted work is finished.  Safe to repeat.
 
         Methods that read or write raise a `StoreError` from then on, unless the store is volatile.  Leases of this
-        store expire at their time, or at once if other stores can tell that it closed.
+        store expire normally, or at once if other stores can tell that it closed.
         """

@@ -1,6 +1,6 @@
 """Jobs for an engine, written in the transaction that makes a run due.
 
-A job holds only the name of a run, and is a hint.  A surplus job finds nothing to do, and `PostgresStore.remind` makes
+A job is a hint that holds only the name of a run.  A surplus job finds nothing to do, and `PostgresStore.remind` makes
 a new job for a run whose job was lost.  The hooks are SQL, so a client that begins or answers a run needs no package of
 the engine.
 """

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import psycopg
     import tenacity
 
-CONNECTIONS = 10  # at most, besides the one of the session
+CONNECTIONS = 10  # at most, not counting the connection of the session
 PATIENCE_S = 30.0  # how long to wait for a server that is down
 GRACE_S = 5.0  # after a restart of the server, the time in which sessions may reconnect
 _CLOCKS_S = 5.0  # a difference between the clocks of hosts that needs no warning
@@ -53,7 +53,7 @@ _IDLE_S = 5  # after this time, the server ends the transaction of a frozen or d
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED"  # independent of the role's default: see `statements`
 _MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
-_UNDONE = ("25P03", "40001", "40P01")  # those of them after which no commit can have happened
+_UNDONE = ("25P03", "40001", "40P01")  # the ones after which nothing can have been committed
 # A failure to connect has no SQLSTATE, only a message of libpq or the server.
 _LASTS = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist|permission denied"

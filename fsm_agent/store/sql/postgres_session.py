@@ -4,7 +4,7 @@ The session is a connection that listens for changes.  When it ends, the leases 
 lock, which Postgres frees when the session ends, however the OS process dies.  Both only make things faster.
 
 Behind a transaction pooler, no store has a session.  The lock would belong to a connection that the pooler may close,
-which would end the leases of a living process.  So leases end at their time there, and a waiting thread polls every
+which would end the leases of a live process.  So there, leases expire normally, and a waiting thread polls every
 `POLL_S` seconds.
 """
 
@@ -61,7 +61,7 @@ class Address(NamedTuple):
         conninfo: The connection string for libpq, which may hold a password.
         schema: The schema of the tables.
         is_pooled: Whether the store is behind a transaction pooler and therefore cannot have a session.
-        engine: The engine that is told which runs are due, "dbos" or "temporal".  Empty if workers claim them.
+        engine: The engine that gets a job for each due run, "dbos" or "temporal".  Empty if workers claim them.
         name: Host, port, database and schema, for messages and logs.
     """
 

@@ -127,7 +127,7 @@ class SqliteStore(SqlStore):
         self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
 
     def _prepare(self) -> None:
-        """Create the file, or migrate it to the newest version, readable by its owner only.  Not thread-safe."""
+        """Create the file, readable by its owner only, or migrate it to the newest version.  Not thread-safe."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
         try:
@@ -255,7 +255,7 @@ class SqliteStore(SqlStore):
         """Copy the store to a new file while others may write, and return the size of the copy in bytes.
 
         The copy shows the store at one moment, and is readable by its owner only.  It also contains the leases, which
-        end at their time, or when the first worker opens the copy.
+        expire normally or when the first worker opens the copy.
 
         Args:
             path: The file, which must not exist.
@@ -288,7 +288,7 @@ class SqliteStore(SqlStore):
             connections.after_fork()
 
     def _after_fork_in_child(self) -> None:
-        """Make new connections, locks and threads, since a forked process cannot use those of its parent."""
+        """Make new connections, locks and threads, since a forked process cannot use its parent's."""
         is_closed = self._connections.is_closed
         self._lease_locks.abandon()
         self._open()
@@ -410,7 +410,7 @@ class Connections:
             self._take_back(connection)
 
     def close(self) -> None:
-        """Close all connections; those in use are closed when they are returned.  Safe to repeat."""
+        """Close all connections.  A connection in use is closed when it is returned.  Safe to repeat."""
         with self._changed:
             self.is_closed = True
             _close_all(self._idle)

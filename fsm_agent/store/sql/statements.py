@@ -242,7 +242,7 @@ def delete(c: Sql, key: int) -> None:
 
 
 def find(c: Sql, wanted: ClaimFilter) -> int | None:
-    """Lock the run to claim and return its key, or None if no unlocked run is due."""
+    """Lock the run that the claim gets, and return its key.  Return None if no unlocked run is due."""
     chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
     if wanted.fingerprints is not None:
         if not wanted.fingerprints:
@@ -263,7 +263,7 @@ def find(c: Sql, wanted: ClaimFilter) -> int | None:
 
 
 def _agents(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the first part of a statement over these agents, or over all, and its values."""
+    """Return the beginning of a statement about these agents, or about all agents, and its values."""
     if not names:
         return _AGENTS, {}
     values = {f"agent{number}": name for number, name in enumerate(dict.fromkeys(names))}
