@@ -206,7 +206,7 @@ def repaired(document: str, looks: list[int]) -> str:
     """Return the document repaired by json_repair, or "" if that fails or takes more than ``looks`` reads.
 
     json_repair looks ahead and starts over, so hostile text takes more than quadratic time (12 s for 3,000 characters).
-    It also fails with arbitrary exceptions.
+    It may also raise any exception.
     """
     import json_repair
 

@@ -260,7 +260,7 @@ class _Reader:
 
 
 class _Walk:
-    """Rewrites a core schema so that its unions are told apart.
+    """Rewrites a core schema so that the members of its unions are told apart.
 
     The purpose of the result is reading, describing values, or describing everything that is read.
     """
@@ -274,7 +274,7 @@ class _Walk:
                 self._definitions.setdefault(node["ref"], node)
 
     def of(self, core: Core) -> Core:
-        """Return a schema with its unions told apart, or the same object if nothing changes."""
+        """Return a schema in which the members of unions are told apart, or the same object if nothing changes."""
         if isinstance(core, list | tuple):
             items = [self.of(item) for item in core]
             return core if all(map(is_, items, core)) else type(core)(items)
