@@ -260,7 +260,7 @@ def _answers(
 
 
 def _find_question(run: Run, state: str) -> str:
-    """Return the key of the question that ``state`` names, as a state or as the key itself."""
+    """Return the key of a question, given its state or the key itself."""
     keys = [question.key for question in run.waits]
     found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
     if len(found) != 1:

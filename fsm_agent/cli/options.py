@@ -83,9 +83,9 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
     Args:
         store: Its path, its Postgres URL, or the ``module:name`` of a `Store`, of `Runs`, or of a function that returns
             one.
-        must_exist: Refuse to create a missing store.
+        must_exist: Whether to refuse to create a missing store.
         makes: The option that makes the command create a missing store.
-        read_only: Open the store for reading only, unless code creates it.
+        read_only: Whether to open the store for reading only, unless code creates it.
     """
     is_there = "://" in store or Path(store).exists()
     found: Any = store

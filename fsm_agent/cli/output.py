@@ -319,7 +319,7 @@ def _shorten(message: str) -> str:
 
 
 def _line_of_user(error: BaseException) -> str:
-    """Return the innermost line of the user's own code in a traceback, or "" without one."""
+    """Return the innermost line of the user's own code in a traceback, or "" if there is none."""
     ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
     is_called, found = False, ""
     for frame in traceback.extract_tb(error.__traceback__):

@@ -326,7 +326,7 @@ class ResponseReader:
 
     @property
     def has_failed(self) -> bool:
-        """True if the stream is invalid.  Then `finish` will raise an error."""
+        """True if the stream is invalid, so that `finish` will raise an error."""
         return self._excess is not None or (self._decoder is not None and self._decoder.has_failed)
 
     def feed(self, data: bytes) -> list[Delta]:

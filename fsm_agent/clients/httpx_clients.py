@@ -46,7 +46,7 @@ class _NoCookies(httpx.Cookies):
 
 
 class _Client(httpx.AsyncClient):
-    """A client of this package, over ``connections`` of aiohttp or by default over httpx's own."""
+    """An httpx client that uses ``connections`` of aiohttp, or by default httpx's own."""
 
     cookies = _NoCookies()  # type: ignore[override]
 
@@ -345,7 +345,7 @@ def _context_for(verify: bool | str, source: str) -> ssl.SSLContext:
 
 
 class _Open(NamedTuple):
-    """A client, the generator that keeps it open, and the finalizer that makes its loop close it."""
+    """A client, the generator that keeps it open, and the finalizer that has the event loop close the client."""
 
     client: LoopClient
     keeper: AsyncGenerator[None]

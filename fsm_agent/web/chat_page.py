@@ -65,8 +65,8 @@ def serve(
     The page has conversations, approvals, forms and pictures.  Users see only their own conversations, and their
     answers are recorded under their names.  ``POST agui`` speaks AG-UI.
 
-    Without ``user`` there is one user, and the application responds only under names of this machine.  Do not let other
-    machines connect then.
+    Without ``user`` there is one user, and the application responds only under names of this machine.  In that case, do
+    not let other machines connect.
 
     Args:
         runnable: The agent or flow.  With a store, conversations survive restarts.

@@ -425,7 +425,7 @@ class _Kept:
     """The sizes of the conversations in memory.  The conversation that has rested longest comes first."""
 
     def __init__(self) -> None:
-        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation or, without one, by run
+        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation, or by run if it has no conversation
         self._of: dict[str, str] = {}  # conversations by run
 
     def note(self, run: str, conversation: str, size: int) -> None:

@@ -82,8 +82,8 @@ class Worker:
         keep: How many ended runs stay in the store, or None for all.  Older runs are deleted each hour; see
             `Runs.prune`.
         max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
-        only_known: Whether to claim only runs that began under this code, judged by its fingerprint.  Then two versions
-            can run side by side.
+        only_known: Whether to claim only runs that began under this code, judged by its fingerprint.  This lets two
+            versions run side by side.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -301,7 +301,7 @@ class Worker:
                 error.
             UsageError: If the worker does not have the agent of the run.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
-            ReplayError: If the code has changed and takes other steps than the journal, and ``on_change="stop"``.
+            ReplayError: If the code no longer takes the steps in the journal, and ``on_change="stop"``.
         """
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 

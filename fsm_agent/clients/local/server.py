@@ -6,7 +6,7 @@ child per model:
 - It serves OpenAI's API on loopback and requires a random key, which it reads from its stdin.
 - It ends with its stdin, which is closed by `close`, at exit, or by the system when this process dies.
 - It has its own session, so Ctrl-C in a terminal reaches only this process.
-- A forked process owns no server: inherited servers are closed there, and `local_server` starts a new server.
+- A forked process owns no server: inherited servers are closed, and `local_server` starts a new server.
 - A child that died is replaced at the next call of `local_server`, so call it whenever you need the server.
 """
 

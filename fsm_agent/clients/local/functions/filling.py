@@ -41,7 +41,7 @@ class Reading:
                 self.used.append(item if isinstance(item, str) else quoted(item))
 
     def states(self, field: Field, others: Sequence[Field]) -> bool:
-        """Return True if the question states this optional argument in addition to the ones filled in."""
+        """Return True if the question states this optional argument in addition to the arguments filled in."""
         if field.enum:
             return any(value != field.schema.get("default") for value in self._question.mentioned(field.enum))
         match field.kind:
