@@ -87,7 +87,7 @@ def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, i
     Args:
         functions: The functions.
         seen: Agents whose functions are already being visited.
-        is_late: Whether every agent that a function names is known already.
+        is_late: Whether all agents that functions refer to are known already.
     """
     for function in functions:
         if isinstance(function, Toolset):
@@ -202,7 +202,7 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
 
 
 def _is_same(one: State[Any], other: State[Any]) -> bool:
-    """Return whether two states are the same.  Two ends with equal fields are."""
+    """Return whether two states are the same object, or ends with equal fields."""
     return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 

@@ -402,7 +402,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             in `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make
             rows for every state.
         limits: Limits on the number of states that a run enters, and on its time.
-        version: The version of the table and the data.  ``upgrades`` brings waiting runs of older versions up to it.
+        version: The version of the table and the data.  ``upgrades`` converts waiting runs of older versions.
         upgrades: Functions by version.  The function for n turns the JSON record of a run of version n into a record of
             version n+1.  `renamed` and `reshaped` make these functions.  The functions of a list are applied in order.
         store: The store that keeps the runs; see `Agent`.

@@ -477,7 +477,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
 
 
 def in_doubt(record: FlowProcessRecord) -> str:
-    """Return, in words, the functions that must not run twice and have begun but not ended."""
+    """Describe the functions that must not run twice, and have begun but not ended."""
     begun = sorted(_in_doubt(record, ""))
     return f"{', '.join(begun)} {UNHEARD}" if begun else ""
 

@@ -389,7 +389,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> str:
-        """Make another run that continues from a step of a stored run, and return its name.
+        """Create a new run that continues from a step of a stored run, and return the new run's name.
 
         The fork waits for what the run waited for at this step.  ``resume(name)`` continues it, or a worker does once a
         question is answered or a timer ends.  Earlier steps are not repeated.  Later steps run again, with other
@@ -399,7 +399,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             run_id: The name of the run, which stays unchanged.
             step: The step; see `at`.
             data: New data, or None to keep the data.  With new data, the state is entered again; see `FlowRun.forked`.
-            new_run_id: The name of the fork, or None for a new name.  Making the same fork again changes nothing.
+            new_run_id: The name of the fork, or None for a new name.  Creating the same fork again has no effect.
             by: The person who forks the run and changes the data; shown to people.
             deps: See `Flow.call`.
             clients: See `Flow.call`.

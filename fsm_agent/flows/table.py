@@ -215,7 +215,7 @@ def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 class AnyState(Generic[D]):
-    """Several states together.  Each method returns one row for each of the states."""
+    """A group of states.  Each method returns one row for each of them."""
 
     def __init__(self, *states: LiveState[D, Any]) -> None:
         self.states = states

@@ -200,7 +200,7 @@ def _known(what: str, name: str, ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Matches:
-    """The step whose output each placeholder means, or None for no step."""
+    """The step that each placeholder refers to, or None."""
 
     steps: Mapping[str, str | None]
 
@@ -317,7 +317,7 @@ class OrchestratorConfig:
         min_step_interval_s: The minimum time between two steps, in seconds.  If it is above 0, steps run one at a time.
         deadline_s: The time limit of the whole task, in seconds.
         unmatched: How to treat a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
-        llm_names: Whether the planner is first asked which step an unmatched placeholder means.
+        llm_names: Whether the planner is first asked which step an unmatched placeholder refers to.
         llm_intents: Whether the planner words the task for an agent, from the filled intent.
         escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 
@@ -380,7 +380,7 @@ class Texts:
 
 
 class Earlier:
-    """Finds the earlier steps whose outputs the placeholders of a step mean."""
+    """Finds the earlier steps that the placeholders of a step refer to."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._by_name: dict[str, str] = {}
@@ -392,11 +392,11 @@ class Earlier:
         self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
 
     def source_of(self, name: str) -> str | None:
-        """Return the step whose output a placeholder means, by name or by common words."""
+        """Return the step that a placeholder refers to, by name or by common words."""
         return self._by_name.get(name) or self._texts.best(name)
 
     def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Return the steps whose outputs the placeholders of a template mean, and the names that match none."""
+        """Return the steps that the placeholders of a template refer to, and the names that match no step."""
         found = {name: self.source_of(name) for name in placeholders(template) if name not in known}
         return {n: step for n, step in found.items() if step is not None}, [n for n in found if found[n] is None]
 
@@ -494,7 +494,7 @@ def is_refused(w: StepWork, verdict: Verdict) -> bool:
 
 
 def intent_of(w: StepWork) -> Intent:
-    """Return the intent of a step, filled with the outputs that its placeholders mean."""
+    """Return the intent of a step, filled with the outputs that its placeholders refer to."""
     known = {**w.texts, "task": w.task}
     meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
     by_model = w.matched or {}

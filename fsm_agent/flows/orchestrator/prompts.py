@@ -99,7 +99,7 @@ class Requests:
         return self._of_job("redesigning", j, **_failure(j), **known)
 
     def matching(self, w: StepWork) -> str:
-        """Return the request to find the outputs that unmatched placeholders mean."""
+        """Return the request to find the outputs that unmatched placeholders refer to."""
         steps = [(s.step_id, "; ".join(filter(None, [s.description, s.expected_output]))) for s in w.earlier]
         request = _quoted(w.step.intent_template, _MOST_OF_ONE)
         return self._text("matching", names=", ".join(intent_of(w).unmatched), steps=_listed(steps), request=request)
