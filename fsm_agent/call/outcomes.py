@@ -55,7 +55,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 
 @cache
 def _rules_of(cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
-    """Return for each field of an outcome: its name, default, class or check, and words for a valid value."""
+    """Return the name, default, class or check, and description of each field of an outcome."""
     annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
     defaults = defaults_of(cls)
     return tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in cls.__struct_fields__])
@@ -207,7 +207,7 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
-    """The function raised, and its `Function.on_error` makes the call fail.
+    """The function raised an exception, and its `Function.on_error` makes the call fail.
 
     Examples:
         >>> @function(on_error="fail")

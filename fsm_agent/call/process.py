@@ -1,4 +1,4 @@
-"""Processes: everything that a driver can move, such as an agent call or a flow.
+"""Processes: everything that a driver can drive, such as an agent call or a flow.
 
 The effects that a process waits for follow from its state alone.  A driver reads its `effects`, performs them, and
 passes each outcome to `advance`.

@@ -38,7 +38,7 @@ class Limits(Value, frozen=True, kw_only=True):
     a finalizer.  Each of them may need a request for a summary first.
 
     Args:
-        rounds: The number of replies whose functions run; 0 allows no functions.
+        rounds: The maximum number of replies whose functions run; 0 allows no functions.
         on_limit: What happens when the rounds are used up.  ``"final_prompt"`` tells the model to finish, ``"stop"``
             completes the call without an output, and ``"fail"`` makes it fail.
         parse_retries: How many answers the parser or the check may refuse before the call fails.
@@ -47,18 +47,19 @@ class Limits(Value, frozen=True, kw_only=True):
         recalls: How many failed requests to the model are repeated.
         depth: The number of nested levels of agent calls; 1 allows no agent call inside a function.
         handoffs: How often agents may hand the dialog over before one of them answers.
-        tokens: The tokens of all replies together, including the replies to inner agents.
-        cost_usd: The cost of these replies in dollars.  The price of each model must be known or in ``prices``.
-        deadline_s: Seconds from the start to the end of the call.
-        request_s: Seconds for one request to the model.  A longer request fails, and may be repeated.
-        check_s: Seconds for one check of an answer.  A longer check makes the call fail.
+        tokens: The maximum number of tokens in all replies together, including the replies to inner agents.
+        cost_usd: The maximum cost of these replies in dollars.  The price of each model must be known or in ``prices``.
+        deadline_s: The maximum time from the start to the end of the call, in seconds.
+        request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
+            repeated.
+        check_s: The maximum duration of one check of an answer, in seconds.  A longer check makes the call fail.
         wait_s: The longest wait before a recall, in seconds.  The call ends if a provider asks for a longer wait.
         identical_rounds: How many rounds in a row with the same function calls count as a loop; 2 or more.
         on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of
             `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
         loop_role: The role of the message that tells the model about the loop.
         failures_per_function: The number of failures after which the model is no longer offered a function.
-        parallel: How many functions of one round may run at once; 1 runs them one after another.
+        parallel: The maximum number of functions of one round that run at once; 1 runs them one after another.
 
     Examples:
         >>> limits = Limits(rounds=8, tokens=20_000, deadline_s=60)
@@ -199,7 +200,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # said of a function that mus
 
 
 class OnceRun(Value, frozen=True):
-    """How far a pending function call that must not run twice has come."""
+    """The progress of a pending function call that must not run twice."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again
