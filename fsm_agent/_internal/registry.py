@@ -1,6 +1,6 @@
 """The registry: named entries of one kind, such as providers or classes of agents.
 
-Classes of agents register in `AGENTS` of `fsm_agent.agents.agent_base`, when they are defined with an ``agent_type``.
+Agent classes with an ``agent_type`` are registered in `AGENTS` of `fsm_agent.agents.agent_base` when they are defined.
 """
 
 from __future__ import annotations

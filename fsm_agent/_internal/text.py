@@ -103,7 +103,7 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
     """Return the text with its references to environment variables replaced by their values.
 
     ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the default if the variable
-    is missing or empty.  Messages call the text ``label``.
+    is missing or empty.  Error messages call the text ``label``.
 
     Raises:
         ValueError: If a reference is malformed, or its variable is missing.  The message holds no values.

@@ -205,10 +205,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 return self.agents["editor"].call(f"Shorten: {forecast}").output
 
     The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, and its
-    annotation is the output type.  If it raises, the call fails.  The call's usage includes the tokens of the
-    sub-agents.  The method is plain Python: after a crash it starts again, and it cannot wait for a person.  If you
-    need either, write a flow with the same agents: ``flow.bound(team.agents)``.  A ``call`` method, as other libraries
-    require, also works and becomes ``answer``.
+    return annotation is the output type.  An exception fails the call.  The call's usage includes the tokens of the
+    sub-agents.  The method is plain Python: after a crash it starts again, and it cannot wait for a person.  To survive
+    a crash or wait for a person, write a flow with the same agents: ``flow.bound(team.agents)``.  A ``call`` method, as
+    other libraries require, also works and becomes ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.

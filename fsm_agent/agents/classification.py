@@ -238,7 +238,7 @@ class Scores(Value, frozen=True, kw_only=True):
 class ClassNames:
     """Finds class names in a model's answer.
 
-    Case matters only if two names differ in nothing else.
+    Case is ignored unless two names differ only in case.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

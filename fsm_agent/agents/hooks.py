@@ -210,7 +210,7 @@ _LOCK = Lock()  # events arrive from every thread that uses the agent
 
 @dataclass(slots=True)
 class FunctionMetrics:
-    """The number of runs of a function, its failures, and its total time."""
+    """Counts for one function: its runs, its failures, and its total time."""
 
     runs: int = 0
     failures: int = 0

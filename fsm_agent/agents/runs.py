@@ -93,7 +93,7 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how to rebuild processes from the store to read them, which needs no deps."""
+        """Return how to rebuild processes from the store for reading, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(

@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
 
 
 def estimated_tokens(text: str) -> int:
-    """Estimate the number of tokens in text roughly, as a quarter of its characters."""
+    """Roughly estimate the number of tokens in text, as a quarter of its characters."""
     return -(-len(text) // 4)
 
 

@@ -52,7 +52,7 @@ class Function(Policy, Generic[P, R, Deps]):
     suspends the call until a person or a program gives the outcome, unless `link` adds a callable.
 
     The model gets a string unchanged, an empty string as ``{}``, and any other result as JSON.  A function that calls
-    ``sys.exit()`` fails like a function that raises.
+    ``sys.exit()`` fails like any function that raises an exception.
 
     A recursive union among the parameters needs a ``Field(discriminator=…)``.  Without one, pydantic tries every member
     at every level, and deeply nested arguments take exponential time.
@@ -316,7 +316,7 @@ def _home(call: Any) -> tuple[str, str]:
 
 
 def _held(call: Any) -> Any:
-    """Return the object at the place that a callable states, if it is the callable or a `Function` of it."""
+    """Return the object under a callable's module and name, if it is the callable or a `Function` of it."""
     module, path = _home(call)
     found: Any = sys.modules.get(module)
     for name in path.split("."):

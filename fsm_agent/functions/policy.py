@@ -22,7 +22,7 @@ _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}")
 
 
 class Default(Value, frozen=True):
-    """The result to use when a function raises.
+    """The result to use when a function raises an exception.
 
     Examples:
         >>> @function(on_error=Default(0))
@@ -117,7 +117,7 @@ def check_policy(policy: Policy, owner: str) -> None:
 
 
 def check_names(policy: Iterable[str]) -> None:
-    """Refuse names that are not policies, with a hint at the closest policy."""
+    """Refuse names that are not policies, and suggest the closest policy."""
     names = [item.name for item in fields(Policy)]
     for name in policy:
         if name not in names:

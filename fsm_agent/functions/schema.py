@@ -68,7 +68,7 @@ def refused(error: Exception) -> ParseError:
 
 
 def described_errors(error: ValidationError) -> str:
-    """Describe a validation error in one line for each field: where, what is wrong, and what was given."""
+    """Describe a validation error, one line per field: where it is, what is wrong, and what was given."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
@@ -291,7 +291,7 @@ def _either(kinds: list[Core], types: list[Any]) -> Core:
 def _cost(regex: str) -> float:
     """Return an upper estimate of the cost of compiling a pattern.
 
-    A class of Unicode costs 1, which is up to half a millisecond.
+    A Unicode character class costs 1, which is up to half a millisecond.
     """
     size, times = len(regex), 1
     for match in _REPEAT.finditer(regex):

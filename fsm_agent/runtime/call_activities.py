@@ -103,7 +103,7 @@ async def stream_model(
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
     """Send the request, and yield the deltas of the reply and then the outcome.
 
-    ``message`` is the index of the coming message in the dialog, which the ids of its function calls contain.
+    ``message`` is the index that the reply will have in the dialog.  The ids of its function calls contain it.
     """
     reply: Reply | None = None
     calls = _Calls(message)
@@ -122,7 +122,7 @@ async def stream_model(
 
 
 class _Calls:
-    """The function calls of an arriving reply.  Their ids contain the index of the coming message."""
+    """The function calls of an arriving reply.  Their ids contain the index that its message will have."""
 
     def __init__(self, message: int) -> None:
         self._message = message
@@ -174,7 +174,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
-    """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt would not cure.
+    """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt would not fix.
 
     A custom client may raise the errors of its library: `OSError` or `httpx.TransportError`.  Both count as retryable.
     """

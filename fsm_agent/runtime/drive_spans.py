@@ -91,7 +91,7 @@ class EffectSpan:
         contexts.detach(token)
 
     def end(self, outcome: Any, /) -> None:
-        """Record the end of the effect, in any thread, once.
+        """Record the end of the effect.  Call it once, from any thread.
 
         ``outcome`` may also be None, an exception, `ABANDONED` or `TIMED_OUT`.
         """

@@ -72,7 +72,7 @@ class Driver(ABC):
     """One drive of one process.
 
     Without a listener, no events are made.  Only a streamed drive makes events before an outcome, such as the deltas of
-    a reply.  A nested process may have another environment than ``environment``.
+    a reply.  A nested process may have a different environment.
 
     Raises:
         UsageError: On entering, if the process has a driver already.
