@@ -323,7 +323,10 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.funcName != "log_steps":
-            self._screen.tell(self.format(record))
+            try:
+                self._screen.tell(self.format(record))
+            except Exception:  # as handlers do: who logs is not at fault
+                self.handleError(record)
 
 
 @contextmanager

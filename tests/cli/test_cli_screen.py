@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import shlex
@@ -121,6 +122,24 @@ def test_a_warning_of_the_library_stands_above_the_line_and_is_plain(model: Call
     model(warned)
     assert ask("--quiet").stderr == ""
     assert not logging.getLogger("fsm_agent").handlers
+
+
+def test_a_warning_that_cannot_be_written_is_no_error_of_a_run(
+    model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("TTY_COMPATIBLE")
+
+    def full(_: str) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    def warned(_: object) -> str:
+        with monkeypatch.context() as disk:
+            disk.setattr(sys.stderr, "write", full)
+            WARNS.warning("it takes long")
+        return "Hi."
+
+    model(warned)
+    assert ask().stdout == "Hi.\n"
 
 
 @pytest.mark.parametrize("columns", [20, 160])
