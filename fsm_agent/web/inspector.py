@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -47,8 +48,8 @@ from fsm_agent.functions.context import LATER
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunHistory, read
 from fsm_agent.store.listing import watched_run
-from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Run, RunCount
+from fsm_agent.store.runs import Runs, opened
+from fsm_agent.store.store import Run, RunCount, Store
 from fsm_agent.web import run_list
 from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
 from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read_past, tell_entries, timeline
@@ -450,7 +451,7 @@ def _templates() -> Environment:
 
 
 def inspector_app(
-    runs: Runs,
+    runs: Runs | Store | str | os.PathLike[str],
     *,
     name: str = "runs",
     agents: Sequence[Any] = (),
@@ -464,7 +465,7 @@ def inspector_app(
     It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a token.
 
     Args:
-        runs: The runs to show.
+        runs: The runs to show: a store, its file or address, or the runs of an agent.
         name: The name of the store, for display.
         agents: Agents and flows whose code replays their runs, to show the dialog and data at each step.
         read_only: Whether to refuse every action that writes.
@@ -477,7 +478,7 @@ def inspector_app(
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
         >>> app = inspector_app(agent.runs.all, agents=[agent])        # Mount("/runs", app) behind a login of one's own
     """
-    inspector = Inspector(runs, name=name, agents=agents, is_read_only=read_only, user=user, origins=origins)
+    inspector = Inspector(opened(runs), name=name, agents=agents, is_read_only=read_only, user=user, origins=origins)
     return inspector.app
 
 

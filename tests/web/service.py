@@ -119,7 +119,10 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
         await slow.followed.wait()
         return JSONResponse({})
 
-    async def cancelled(request: Request) -> Response:
+    async def cancel(request: Request) -> Response:
+        run = await plain.newest(request.path_params["thread"])
+        assert run is not None
+        await plain.cancel(run, by="tester")
         await slow.cancelled.wait()
         return JSONResponse(True)
 
@@ -144,7 +147,7 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
         Route("/began", began),
         Route("/followed", followed),
         Route("/go", go),
-        Route("/cancelled", cancelled),
+        Route("/plain/{thread}/cancel", cancel),
         Route("/all/{kind}", every),
     ]
     return Starlette(routes=routes, lifespan=lifespan)

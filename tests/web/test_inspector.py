@@ -58,6 +58,14 @@ def listed(page: Markup) -> list[str]:
     return [row["data-id"] for row in page.all("tr") if "data-id" in row]
 
 
+def test_the_runs_are_named_as_for_a_worker(tmp_path: Path):
+    """By their `Runs`, those of an agent, a store, or its file."""
+    agent = Agent(Script("Hi."), name="host", store=str(tmp_path / "runs.db"))
+    agent.call("Hello", run_id="r1")
+    for named in (agent.runs.all, agent.runs, agent.runs.all.store, tmp_path / "runs.db"):
+        assert listed(Pages(inspector_app(named)).page("/")) == ["r1"]
+
+
 def grouped(pages: Pages, **query: str) -> dict[str, list[str]]:
     """The names of the runs in the list, by the title of their table."""
     tables = pages.get("/", **query).text.split('<table class="runs"')[1:]

@@ -56,14 +56,14 @@ for (const path of ["/agui", "/plain"]) {
   const answers = { [asked[0].id]: { status: "resolved", payload: "fine" } };
   seen.letter = (await run(one, { resume: buildResumeArray(asked, answers) })).at(-1);
 }
-{  // the client goes away: without a store that cancels the run
+{  // the client goes away: the run goes on, also without a store, until the service cancels it
   const one = agent("/plain", "away");
   one.addMessage({ id: "u", role: "user", content: "slow" });
   const running = run(one);
   await fetch(`${base}/began`);
   one.abortRun();
   await running;
-  seen.cancelled = await (await fetch(`${base}/cancelled`)).json();
+  seen.cancelled = await (await fetch(`${base}/plain/away/cancel`)).json();
 }
 {  // a connection that breaks in the middle: with a store the run goes on, and is shown again from its beginning
   const breaking = new AbortController();
