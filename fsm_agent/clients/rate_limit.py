@@ -1,6 +1,6 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
-pyrate-limiter does not fit: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
+pyrate-limiter is not suitable: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
 large requests from another loop, refuses requests above a minute's tokens, and accepts no other clock.
 """
 

@@ -56,7 +56,7 @@ _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cac
 class ThinkTags:
     """Splits an arriving text into reasoning and answer.  The reasoning is in think tags at the beginning.
 
-    Ollama, vLLM and other servers pass on such tags from DeepSeek-R1, QwQ and similar models, unless a reasoning parser
+    Ollama, vLLM and other servers pass on these tags from DeepSeek-R1, QwQ and similar models, unless a reasoning parser
     is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
     """
 
@@ -242,8 +242,7 @@ class ChatDecoder(Decoder):
     """Decodes a complete response, or the chunks of a stream.
 
     Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
-    It is also complete at a finish reason, because then only the usage can be missing, and a retry would be paid for
-    again.
+    It is also complete at a finish reason, because at most the usage is missing, and a retry would cost as much again.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:

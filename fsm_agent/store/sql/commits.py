@@ -2,8 +2,8 @@
 
 In a group commit, one thread writes the work of many threads in one transaction.  A commit waits for the disk, which
 takes as long for two hundred appends as for one.  So work that arrives during a commit waits for its end, and becomes
-the next commit.  If no commit is in progress, a thread that may block commits its own work, since handing it to another
-thread and back can take as long as the disk.
+the next commit.  If no commit is in progress, a thread that may block commits its own work, since handing the work to
+another thread can take as long as writing to the disk.
 """
 
 from __future__ import annotations

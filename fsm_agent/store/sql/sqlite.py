@@ -1,7 +1,7 @@
 """Stores in SQLite: in a file that OS processes on one machine share, or in memory.
 
 Reads of a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
-to a log, so it survives a crash of the OS process, and synced to the disk, so it survives a crash of the machine.  A
+to a log and synced to the disk, so it survives a crash of the OS process or of the machine.  A
 claim alone is not synced, because a crash of the machine ends its holder too.  The first entry of the holder syncs
 both.  A store can be used from many threads, and from both processes after a fork.
 
