@@ -100,7 +100,7 @@ _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 
 
 def handler_file(file: Path, kind: str) -> Path | None:
-    """Return the file of a prompt's handler of this kind, or None if there is no such file.
+    """Return the file that holds this handler of a prompt, or None if there is no such file.
 
     Raises:
         PromptError: If there are several such files.

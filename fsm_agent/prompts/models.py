@@ -128,7 +128,7 @@ class TypeMarked(pydantic.BaseModel):
 
 
 class _Intent:
-    """What `intent` adds to an enumeration.  Pyright needs a separate class to keep the types of its variables."""
+    """The names that `intent` adds to an enumeration.  Pyright needs another class for the types of its variables."""
 
     if TYPE_CHECKING:
         prompt: ClassVar[Prompt[Self]]

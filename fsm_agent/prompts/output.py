@@ -498,7 +498,7 @@ def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | 
 
 
 def _quoted(output: Output, text: str) -> Iterator[str]:
-    """Yield a bare date, or other text that prose cannot be taken for, as JSON."""
+    """Yield the text as JSON if it is a bare date, or has another format that prose never has."""
     if output.bare_schema.get("format") in _WITHOUT_PROSE:
         yield to_json(text.strip()).decode()
 

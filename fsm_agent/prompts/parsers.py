@@ -64,7 +64,7 @@ class ParsingStrategy(Parser[T_co]):
     """A way to find an answer in text.  Use it as a parser of its first candidate, or pass several to `first_of`.
 
     Attributes:
-        name: What it looks for, in the words of error messages.
+        name: The name in error messages, which says what the strategy looks for.
         is_json: Whether candidates are JSON and the value is their data.  Otherwise, the value is the text.
         opening: A regular expression for the text before the JSON, so that a reply can be read as it arrives.  Without
             it, the answer is known only when the reply is complete.

@@ -1,7 +1,8 @@
 """Unions whose members JSON alone does not identify.  They are shown with tags, and are never read by guessing.
 
 pydantic takes the first member that fits a document, which may be the wrong one.  For example, a refusal without its
-reason is read as an approval, and every document fits a member without fields.  Therefore these rules apply to objects and lists:
+reason is read as an approval, and every document fits a member without fields.  Therefore these rules apply to objects
+and lists:
 
 - If documents of the members always differ, the union is shown without tags.  Two members differ if each has a required
   field that the other lacks, or if a field of both has different constants.
