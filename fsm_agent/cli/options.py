@@ -104,7 +104,7 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return a context manager for the runs of a store, or for None without a name.  A missing store is created."""
+    """Return a context manager for the runs of a store, or for None without a store.  A missing store is created."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 

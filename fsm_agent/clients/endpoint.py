@@ -94,7 +94,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
 
 class Access(Value, frozen=True, kw_only=True, dict=True):
-    """The settings that a caller gave for reaching a model.  Everything else is looked up for each request.
+    """A caller's settings for reaching a model.  Everything else is looked up for each request.
 
     Raises:
         ConfigError: If a setting is invalid.

@@ -214,7 +214,7 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 class _Refused(Exception):
-    """A request that ends without a result of the function.  The client gets the message."""
+    """A request that ends without a function result.  The client gets the message."""
 
 
 def current_user() -> str:

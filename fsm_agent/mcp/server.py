@@ -52,7 +52,7 @@ class ForcedCallModel(SyncVerbs):
 
 
 def why_not_served(function: Function) -> str:
-    """Return the reason why a function cannot be served and what to do.  "" if it can be served."""
+    """Return why a function cannot be served and what to do about it, or "" if it can be served."""
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)

@@ -360,7 +360,7 @@ def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
 def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
     """Return the response to a computer action: a JSON object unchanged, or the text.
 
-    Actions that `is_flagged` were confirmed by a person, which the response says.
+    If the action `is_flagged`, a person has confirmed it, and the response says so.
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026)
     """
     try:
@@ -385,7 +385,7 @@ def _hosted_tools(
 def _with_computer_calls(reply: Reply, request: Request) -> Reply:
     """Return the reply with computer actions as calls of `COMPUTER`, each after an opaque part that marks it.
 
-    Gemini sends actions as calls of functions that no request declares (``click_at``), and each model adds some:
+    Gemini sends actions as calls of functions that no request declares (``click_at``), and each model adds more:
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026).
     """
     if not any(isinstance(tool, ComputerUse) for tool in request.settings.hosted_tools):

@@ -114,7 +114,7 @@ def _has_step(container: Any, step: Any) -> bool:
 
 
 def _descend(container: Any, step: Any, empty: Any) -> Any:
-    """Return the value at the step, and set it to ``empty`` if it is missing."""
+    """Return the value at the step.  A missing value is first set to ``empty``."""
     if isinstance(container, dict):
         return container.setdefault(step, empty)
     if step == len(container):

@@ -56,8 +56,8 @@ _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cac
 class ThinkTags:
     """Splits an arriving text into reasoning and answer.  The reasoning is in think tags at the beginning.
 
-    Ollama, vLLM and other servers pass on these tags from DeepSeek-R1, QwQ and similar models, unless a reasoning parser
-    is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
+    Ollama, vLLM and other servers pass on these tags from DeepSeek-R1, QwQ and similar models, unless a reasoning
+    parser is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
     """
 
     def __init__(self) -> None:

@@ -222,7 +222,7 @@ class RunWatcher:
             return seen
 
     def _look(self, watches: Sequence[Watch]) -> bool:
-        """Look at each run once and report its news to the callers.  Return whether there was any."""
+        """Look at each run once and report its news to the callers.  Return whether there was any news."""
         has_news = False
         found: dict[str, Any] = {}
         for watch in watches:

@@ -1,4 +1,4 @@
-"""Checks that functions are pure: called twice, they return equal values and change no variable that they use."""
+"""Checks that functions are pure: two calls return equal values and change no variable outside the function."""
 
 from __future__ import annotations
 

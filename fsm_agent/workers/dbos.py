@@ -24,7 +24,7 @@ TIDY_S, MOST_TIDIED = 60.0, 1000
 class DbosEngine(Engine):
     """Drives the runs that DBOS has jobs for.
 
-    An OS process has a single DBOS.  Its tables are in a schema next to the store's.
+    Each OS process has a single DBOS instance.  Its tables are in a schema next to the store's.
     """
 
     _tidied_s = 0.0  # monotonic

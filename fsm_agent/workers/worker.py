@@ -502,7 +502,7 @@ class Worker:
     def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
         """Log why a run could not be driven, and give it back.
 
-        ``is_in_vain`` is True if the run was driven and failed.  After enough failures it is stuck.
+        ``is_in_vain`` is True if the run was driven and failed.  After enough failures, the run is stuck.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.heartbeat.count("lost_leases" if is_lost else "failed_drives", lease.agent)

@@ -1,7 +1,7 @@
 """How a store connects to Postgres: the address, the encoding of texts, and the session.
 
 The session is a connection that listens for changes.  When it ends, the leases of the store end.  It holds an advisory
-lock, which Postgres frees when the session ends, however the OS process dies.  Both only make things faster.
+lock, which Postgres frees when the session ends, however the OS process dies.  Both only reduce delays.
 
 Behind a transaction pooler, no store has a session.  The lock would belong to a connection that the pooler may close,
 which would end the leases of a live process.  So there, leases expire normally, and a waiting thread polls every

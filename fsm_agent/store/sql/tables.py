@@ -1,4 +1,4 @@
-"""The tables of a store, in words that SQLite and Postgres share, and the migrations between their versions."""
+"""The tables of a store, in SQL that SQLite and Postgres share, and the migrations between their versions."""
 
 from __future__ import annotations
 

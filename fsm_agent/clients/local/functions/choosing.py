@@ -41,7 +41,7 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
-    """Return how much likelier the description of each function makes the question than a neutral description, in nats.
+    """Return, in nats, how much likelier each function's description makes the question than a neutral one does.
 
     Only ASCII letters are scored, because the server cannot report tokens that are parts of other letters.  The list is
     empty for a question that consists mostly of other letters.
