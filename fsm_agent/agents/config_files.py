@@ -27,8 +27,7 @@ def read_file(file: Path) -> Any:
     what = f"the configuration file {str(file)!r}"
     if file.suffix not in SUFFIXES:
         raise ConfigError(
-            f"{what}: expected '.toml', '.yaml', '.yml' or '.json'; rename it, or read it yourself and pass the"
-            " mapping, as build_agent(read(text))"
+            f"{what}: expected '.toml', '.yaml', '.yml' or '.json'; rename it, or read it yourself and pass the mapping"
         )
     readers: Mapping[str, Callable[[str], Any]] = {".toml": _read_toml, ".json": from_json}
     read = readers.get(file.suffix, _read_yaml)

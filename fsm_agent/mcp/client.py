@@ -516,7 +516,8 @@ def _problem(error: ValidationError, kind: str) -> str:
     unknown = [str(one["loc"][0]) for one in problems if one["type"] == "extra_forbidden"]
     if unknown:
         return f"the type {kind!r} has no key {unknown[0]!r}{guess(unknown[0], known)}; known: {', '.join(known)}"
-    return f"{problems[0]['loc'][0]!r} of the type {kind!r}: {problems[0]['msg']}"
+    place = ".".join(map(str, problems[0]["loc"]))
+    return f"{place!r} of the type {kind!r}: {problems[0]['msg']}"
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:

@@ -149,7 +149,7 @@ class Loading:
         except PromptFileError:
             raise
         except UsageError as error:
-            raise problem(file, f"{key}: {error}", line) from error
+            raise problem(file, _told(key, error), line) from error
         self.values[key] = made
 
     def _take_handler_beside(self, kind: str) -> None:
@@ -243,7 +243,7 @@ class Loading:
                 from_data({name: item}, Settings)
             except ValueError as error:
                 line = self._line(name, start) or self._line("settings")
-                raise problem(self.file, f"settings: {error}", line) from None
+                raise problem(self.file, _told("settings", error), line) from None
         made = from_data(value, Settings)  # with tuples
         return {name: getattr(made, name) if isinstance(item, list) else item for name, item in value.items()}
 
@@ -254,6 +254,11 @@ class Loading:
         if not isinstance(value, dict) or list(value) != ["function"]:
             raise PromptError(f"expected text or {{function = 'module:name'}}, got {safe_repr(value)}")
         return self.names.object(value["function"])
+
+
+def _told(key: str, error: Exception) -> str:
+    text = str(error)
+    return text if text.startswith(key) else f"{key}: {text}"
 
 
 def _listed(value: Any) -> list[Any]:

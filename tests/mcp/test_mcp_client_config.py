@@ -75,7 +75,7 @@ def test_variables_are_filled_in_from_the_environment(text, filled_in):
         ({"type": "stdio", "url": "https://h"}, "MCP server 'a': .*'stdio' .*'url'"),
         ({"type": "htp", "url": "https://h"}, "MCP server 'a': .*'type' 'htp': did you mean 'http'"),
         ({"command": "x", "args": "${TOKEN}"}, "MCP server 'a': 'args'"),
-        ({"url": "https://h", "headers": {"A": ["${TOKEN}"]}}, "MCP server 'a': 'headers'"),
+        ({"url": "https://h", "headers": {"A": ["${TOKEN}"]}}, "MCP server 'a': 'headers.A'"),
         ({"command": "x", "disabled": "maybe"}, "'disabled' of MCP server 'a'"),
         ({}, "MCP server 'a': 'command'"),
         ([], "MCP server 'a': .*JSON object"),

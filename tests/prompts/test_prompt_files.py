@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Literal
@@ -192,6 +193,7 @@ class TestProblems:
         found = caught.value.problem
         assert (found.file, found.line) == (str(folder / "shop/count.jinja"), line)
         assert name in found.text
+        assert not re.match(r"(\w+): \1\b", found.text), "a key is named once"
         assert str(caught.value).endswith(f"line {line}: {found.text}")
 
     def test_secrets_are_not_told(self, folder):
