@@ -2,7 +2,7 @@
 
 The JSON of pydantic alone loses the bound of a `deque` and the name of a time zone.  Here they are written as
 ``{"maxlen": 3, "items": […]}`` and ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are not UTF-8 text, such
-as a picture, are written as ``{"base64": "iVBO…"}``.
+as an image, are written as ``{"base64": "iVBO…"}``.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class RunOnData(RunFunction, frozen=True, kw_only=True):
 
 
 class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
-    """A person's change of the data, in a fork.  Pass it under the key ``""``, because it answers no effect."""
+    """A person's change to the data, in a fork.  Pass it under the key ``""``, because it answers no effect."""
 
     data: msgspec.Raw
     by: str = ""  # who changed them, for people

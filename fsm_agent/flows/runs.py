@@ -357,9 +357,9 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
     ) -> FlowRun[D]:
         """Return a stored run as it was after a step, to read its ``data``, ``state``, ``record`` or ``result_so_far``.
 
-        Another process may drive the run meanwhile.  The returned run takes no steps.  To continue from it, use `fork`
-        (in the store) or `FlowRun.forked` (without a store).  A `MemoryStore` receives several entries at once, so a
-        run that is being driven may be further on.
+        Another process may drive the run at the same time.  The returned run takes no steps.  To continue from it, use
+        `fork` (in the store) or `FlowRun.forked` (without a store).  A `MemoryStore` receives several entries at once,
+        so a run that is being driven may be ahead of its store.
 
         Args:
             run_id: The name of the run.

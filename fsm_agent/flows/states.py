@@ -50,8 +50,8 @@ class TimeOptions(TypedDict, Generic[D], total=False):
         within_s: The time that the state may take: seconds, a timedelta, or a pure function of the data that returns
             either; None for no limit.  The time is fixed when the state is entered.
         until: The moment at which the time of the state ends, in place of ``within_s``: a datetime with a time zone,
-            Unix seconds, or a pure function of the data that returns either; None for no limit.  With a past moment,
-            the time ends at once.
+            Unix seconds, or a pure function of the data that returns either; None for no limit.  If the moment is in
+            the past, the time ends at once.
         restart: Whether the time starts again each time the state is entered.  With False, the time that was fixed at
             the first entry holds for the whole run.
     """

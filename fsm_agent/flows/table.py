@@ -1,7 +1,7 @@
 """The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation or the deadline ends a run unless a row of the user takes it, which happens once for each.  The flow adds
-a guard, the ``rule``, to these rows:
+A cancellation or the deadline ends a run unless one of the user's rows takes it.  This can happen once for each.  The
+flow adds a guard, the ``rule``, to these rows:
 
 - ``first_time``: The user's row.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
@@ -267,7 +267,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
 
     Raises:
         FlowError: If no state is given, or if one is not a state or is an end.
-        AttributeError: Raised by a method if a state cannot make the row; the message names the first one.
+        AttributeError: From a method of the object, if a state cannot make the row.  The message names the state.
 
     Examples:
         >>> @execute

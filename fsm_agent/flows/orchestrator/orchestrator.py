@@ -174,9 +174,9 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
 
     Args:
         agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
-            or coroutine function of the task, a `Function` of one text, such as ``flow.as_function(…)``, or an object
-            with an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.  Any other
-            code is called again if the run is resumed before it has returned.
+            or coroutine function of the task, a `Function` that takes one string, such as ``flow.as_function(…)``, or
+            an object with an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.
+            Any other code is called again if the run is resumed before it has returned.
         blueprint: A guide for the planner, as text or a `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.

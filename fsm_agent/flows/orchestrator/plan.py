@@ -66,8 +66,8 @@ class Step:
         step_id: The name of the step.
         description: The purpose of the step.
         intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
-            ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name means the earlier step
-            that shares the most words with it, or the latest of several.
+            ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name refers to the earlier
+            step that shares the most words with it.  If several do, the latest counts.
         assigned_agent: The name of an agent.  If empty, the agent whose description shares the most words with the
             step.
         expected_output: What the output should be.
