@@ -464,9 +464,9 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
-        ``resume(name)`` drives the fork, also from another agent with the same name but another model or other
-        functions.  Earlier steps are not repeated; later steps are.  The fork of a turn does not belong to a
-        conversation.
+        ``resume(name)`` drives the fork.  The agent that resumes it needs the same name, but may have another model or
+        other functions.  Earlier steps are not repeated; later steps run again.  The fork of a turn does not belong to
+        a conversation.
 
         ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` is the person who forks the
         run.  For ``step``, see `at`, and for the other options `resume`.

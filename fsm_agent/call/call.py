@@ -79,7 +79,7 @@ class AgentCall(Process, Generic[Out]):
             it.
 
     Attributes:
-        problem: The exception that the parser or check raised for the latest reply, or that a function raised and that
+        problem: The exception that the parser or check raised for the latest reply, or the exception of a function that
             made the call fail, or None.  The record holds only the type and text of the exception.
         prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
         client: The client of the model in the record.  If it is None, the driver finds a client by the model's name, or
@@ -356,7 +356,7 @@ class AgentCall(Process, Generic[Out]):
         """Redo the step that was undone last.
 
         Raises:
-            UsageError: If there is no step to redo, or in the cases of `undo`.
+            UsageError: If the call has no journal or no step to redo, is being driven, or is in a store.
         """
         self.return_to(self._kept("redo").redo())
 

@@ -4,8 +4,8 @@ A journal is a header and one entry per `Process.advance`.  An entry holds the k
 that were taken, who answered, and the fence of the holder that wrote it.  Each line ends with a digest of itself and
 the previous digest.
 
-Without a signing key, the digests reveal damage, but not a forger who recomputes them.  With a key they are HMACs.  A
-journal whose end was cut off is a valid earlier journal.
+Without a signing key, the digests reveal damage, but not forgery, because anyone can recompute them.  With a key they
+are HMACs.  A journal whose end was cut off is a valid earlier journal.
 
 An entry does not hold the records after its steps.  `replay` takes the same steps, or raises a `ReplayError` because
 the code has changed.  For readers without the code, an entry also holds the states after the steps, the inner processes

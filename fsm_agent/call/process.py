@@ -379,7 +379,7 @@ class Process(ABC):
     def renew(self, at_s: float) -> None:
         """Restart the deadlines of the process and its inner processes at ``at_s``.
 
-        A retry does this, so that a past deadline does not end the run at once.  It is not a step.
+        A retry does this, so that a past deadline does not end the run at once.  No step is taken.
         """
         children = {}
         for name in self.record.children:
@@ -438,8 +438,8 @@ class Process(ABC):
             key: The effect's key, or ``""`` for an outcome that answers no effect, such as a cancellation.  The path
                 ``"warm/"`` stands for the ``""`` of the child ``warm``.  If the key is the name of a child, the child
                 is discarded, and the outcome replaces its end.
-            outcome: The outcome.  Its ``kind`` is the trigger.  If it has no ``at_s``, it gets the time of the last
-                step, which may leave later states of a flow no time.  `FlowRun.give` uses the current time.
+            outcome: The outcome.  Its ``kind`` is the trigger.  An outcome without ``at_s`` gets the time of the last
+                step, so that later states of a flow may have no time left.  `FlowRun.give` uses the current time.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.
