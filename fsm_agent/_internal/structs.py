@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 
 def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
-    """Return the schema of a field that holds an object.  ``write`` turns the object into JSON, and ``read`` back.
+    """Return the schema of a field whose object ``write`` turns into JSON and ``read`` makes from JSON.
 
     A ValueError from either becomes a validation error.
     """

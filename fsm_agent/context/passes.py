@@ -100,7 +100,8 @@ def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None
     """Apply a pass to messages, and return the messages to show.
 
     Raises:
-        UsageError: If the pass raised, returned something else, split a round, or lost the system prompt or the task.
+        UsageError: If the pass raised an exception, did not return messages, split a round, or lost the system prompt
+            or the task.
     """
     try:
         if isinstance(one, Pass):
@@ -385,7 +386,7 @@ def truncated(text: str, characters: int) -> str:
 
 
 def once() -> Pass:
-    """Return a pass that shows equal results of a function once.  A note replaces each later one.
+    """Return a pass that shows repeated results of a function only once.  A note replaces each repetition.
 
     Results that are shorter than the note, or have attachments, are not replaced.
 

@@ -71,7 +71,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
     """Return the functions in a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: If an item is something else, or a toolset whose functions depend on the agent call.
+        UsageError: If an item is of another kind, or is a toolset whose functions depend on the agent call.
     """
     functions: list[Function] = []
     for item in _flat(items):
@@ -288,12 +288,12 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions with one of them routed: each agent call gets one of its versions, chosen by share.
+        """Return the functions, with the versions of one of them routed: each agent call gets one version, by share.
 
         Args:
             name: The function's name.
             shares: The share of each version; their sum is 1.  A version without a share is never chosen.
-            choose: Returns a number from 0 to below 1 for each agent call, such as ``Random(7).random``.
+            choose: Returns a number for each agent call, at least 0 and below 1, such as ``Random(7).random``.
 
         Raises:
             UsageError: If there is no such function or version, or the shares are invalid.
@@ -314,7 +314,7 @@ class Toolset(Generic[Deps]):
         """Return the functions offered to one agent call, after filters and shares.
 
         Raises:
-            UsageError: If a filter did not return a bool, or ``choose`` did not return a number from 0 to below 1.
+            UsageError: If a filter did not return a bool, or ``choose`` returned no number, or a number out of range.
         """
         picked = {}
         for name, versions in self._by_name().items():
@@ -432,7 +432,7 @@ def _check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str
 
 
 def _chosen_point(name: str, choose: Callable[[], float]) -> float:
-    """Return a number from 0 to below 1."""
+    """Return a number of at least 0 and below 1, after checking it."""
     point = choose()
     if not is_finite(point) or not 0 <= point < 1:
         raise UsageError(f"choose of function {name!r}: expected a number from 0 to below 1, got {point!r:.80}")

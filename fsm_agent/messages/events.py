@@ -171,7 +171,7 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model.  ``number`` counts the requests of this call, ``messages`` its messages.
+    """A request is sent to the model.  ``number`` counts the call's requests, ``messages`` the request's messages.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")

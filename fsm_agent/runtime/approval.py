@@ -171,7 +171,7 @@ class CheckActivity(Activity):
         self.driver.report(self.key, FunctionProgress(self.effect.key, self.name, data))
 
     def _verdict(self, proposal: Proposal, value: Any) -> Checked:
-        """Return the outcome of a check that did not raise; raise `UsageError` if its result is not an output."""
+        """Return the outcome of a check that returned a value.  Raise `UsageError` if the value is not an output."""
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)
         ended = self.ended = Checked(output_json=changed, at_s=self.environment.clock.now())

@@ -147,7 +147,7 @@ class Driver(ABC):
         """Put an event of an activity into the inbox, from any thread."""
 
     def inside(self, activity: Activity) -> AbstractContextManager[None]:
-        """Return a block in which the activity is measured, also by the tasks that begin in it."""
+        """Return a context in which the activity is measured, including the tasks that begin there."""
         return nullcontext() if self.probe is None else self.probe.inside(activity)
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
@@ -280,7 +280,7 @@ class Driver(ABC):
     def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
         """Advance the process by a posted outcome, or refuse the post if it does not fit.
 
-        If a guard or an action raises, the drive ends, and the post stays for a driver whose code is fixed.
+        If a guard or an action raises an exception, the drive ends, and the post stays for a driver with fixed code.
         """
         assert self.recorder is not None
         self._asked.discard(post.key)  # if it is refused, the question is asked again

@@ -22,8 +22,8 @@ def request_delay_s(
 ) -> float:
     """Return the delay before the next request, after an attempt (the first is 1) failed with ``error``.
 
-    The provider's own delay comes first.  `fsm_agent.providers.failures` reads it from the header ``Retry-After`` or
-    the body of the error.
+    A delay that the provider asks for takes precedence.  `fsm_agent.providers.failures` reads it from the header
+    ``Retry-After`` or the body of the error.
     """
     if error.retry_after_s is not None:
         return error.retry_after_s
