@@ -300,7 +300,7 @@ class StoreRecorder:
         return None if follow_up is None else ThreadTask[None](lambda _: follow_up()).start().future
 
     def _complete(self, batch: _Batch, result: Callable[[], int]) -> Callable[[], None] | None:
-        """Note the result of a write, and return the function that must be called next, which blocks, if any."""
+        """Note the result of a write.  Return the blocking function that must be called next, or None."""
         try:
             left = result()
         except LeaseLost as error:
@@ -374,8 +374,8 @@ class StoreRecorder:
     def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
         """Return a suspension that lets the store wait as long as this driver would.
 
-        A store whose clock is ahead finds the run due too early.  Given back with the same due time, the run would be
-        claimed and given back in a busy loop.
+        A store whose clock is ahead finds the run due too early.  If the run kept this due time, it would be claimed
+        and given back in a busy loop.
         """
         is_as_it_was = self._chain.n == self.lease.n and not self._took
         if suspension.due_s and suspension.due_s <= self.lease.since_s and is_as_it_was:

@@ -339,9 +339,10 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the runs that are due, held, stuck or waiting for an answer, and time the wait of the oldest due run.
+        """Count the runs that are due, held, stuck or waiting for an answer.
 
-        If a run has been due for a long time, probably no running worker has its agent.
+        The result also says how long the oldest due run has waited.  If a run has been due for a long time, probably no
+        running worker has its agent.
 
         Raises:
             StoreError: If the store failed.

@@ -381,8 +381,8 @@ class Store(Protocol):
         A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it is due at
         once or ``is_in_vain``.
 
-        Repeating an append changes nothing if no other claim came in between.  The repetition has the same lease, ``n``
-        and lines, and a suspension if the first append had one.
+        Repeating an append changes nothing if no other claim came in between.  The repetition must have the same lease,
+        ``n`` and lines, and a suspension if the first append had one.
 
         Args:
             lease: The lease.

@@ -131,7 +131,7 @@ def _decoded(value: Any) -> Any:
 
 
 class PostgresStore(SqlStore):
-    """A store in a schema of a database, which is created if it does not exist; see `Store` for its methods.
+    """A store in a schema of a Postgres database.  The schema is created if needed.  See `Store` for the methods.
 
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password comes from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.

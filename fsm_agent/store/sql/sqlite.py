@@ -481,7 +481,7 @@ def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> 
 def _is_immutable(path: Path) -> bool:
     """Return whether a file is complete and on a read-only disk, where SQLite cannot create files next to it.
 
-    With a write-ahead log, the file alone is not the whole store, or another machine writes to it.
+    If there is a write-ahead log, the file alone is not the whole store, or another machine writes to it.
     """
     if not hasattr(os, "statvfs"):  # on Windows
         return False
