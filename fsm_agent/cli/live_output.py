@@ -59,7 +59,7 @@ class LiveOutput:
 
 
 def overview(result: Any) -> Iterator[str]:
-    """Yield short lines about a call or a flow that has ended: a call's rounds and functions, then tokens, cost."""
+    """Yield short lines about a call or a flow that has ended: a call's rounds and functions, then tokens and cost."""
     usage = result.usage
     if isinstance(result, CallResult):
         calls = Counter([call.name for call in result.function_calls])

@@ -162,7 +162,7 @@ def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, with a leading space, to show it in a command.  "" without a name."""
+    """Return the option that names the deps, with a leading space, to show it in a command.  Return "" without deps."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 

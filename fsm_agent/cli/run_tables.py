@@ -371,7 +371,7 @@ def _outcome_text(entry: HistoryEntry) -> str:
 
 
 class _Lanes:
-    """A lane for each state of a run: in the order of a call's lifecycle, or as a flow reached them."""
+    """A lane for each state of a run, in the order of a call's lifecycle or of a flow's path."""
 
     def __init__(self, reading: RunHistory) -> None:
         moves = reading.process.moves
