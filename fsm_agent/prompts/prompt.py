@@ -107,8 +107,8 @@ class Prompt(KnownArguments, Generic[Out]):
         parser: A pure function that makes the output from the answer's text.  A `Parser` gets the whole reply instead
             (`ParserInput`).  Both may return a `Parsed` to report repairs.  If the parser raises, the model tries
             again.  The model sees the message of a `ParseError` or other `ValueError`, and for other exceptions also
-            the type.  The parser decides about an answer that was cut off.  If possible, the schema of ``output`` is
-            still sent.
+            the type.  The parser decides whether to accept an answer that was cut off.  If possible, the schema of
+            ``output`` is still sent.
         on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: The text of each function result.  Variables: ``call_results`` (required), ``name``,
             ``arguments``.

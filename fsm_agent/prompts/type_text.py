@@ -186,7 +186,7 @@ class _Schema:
         return joined
 
     def variant(self, kind: Any, tag: str | None) -> str | Lines:
-        """Return a union member with its name and docstring.  A member with a tag is inside its tag."""
+        """Return a union member with its name and docstring.  A member with a tag is printed inside the tag."""
         printed = self.typed(kind)
         doc = docstring_of(kind).partition("\n\n")[0] if is_record(kind) else ""
         lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]

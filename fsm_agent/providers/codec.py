@@ -48,7 +48,7 @@ def _is_foreign(part: Part, provider: str) -> bool:
 
 
 def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
-    """Return ``make(owner, *key)``, cached on ``owner``, which is a function or an output.  Do not modify it."""
+    """Return ``make(owner, *key)``, cached on ``owner``, a function or an output.  Do not modify the result."""
     memo: dict[Hashable, T] | None = vars(owner).get("memo")
     if memo is None:
         memo = vars(owner)["memo"] = {}

@@ -328,6 +328,6 @@ def _shorten_message(text: str) -> str:
 
 
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
-    """Return the error for a reply that is a picture without text.  A retry would pay for another picture."""
+    """Return the error for a reply that is a picture without text.  A retry would cost another picture."""
     problem = "expected text, got only an image; use a model that answers with text"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

@@ -168,7 +168,7 @@ def _is_inner(state: LiveState[Any, Any]) -> bool:
 
 
 def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]]:
-    """Yield the states of a flow, and the states inside each one that has no answers itself."""
+    """Yield the states of a flow, and the states inside each state without answers."""
 
     def inside(state: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
         yield state

@@ -241,7 +241,7 @@ class RunFollower:
             RunUnknown: If no run has this name.
             ReplayError: If the code has changed since the run last rested, and now takes different steps.  Raised at
                 the end.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or from another run.
         """
         place = _Cursor(await self._past(run), after, to_end)
         while not self._is_closed and not place.is_over:

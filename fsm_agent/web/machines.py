@@ -1,4 +1,4 @@
-"""Pictures of the machines in a run: the placed states, and each transition that the run took or may take.
+"""Pictures of the machines in a run: the states in their places, and the transitions that the run took or may take.
 
 The layer of a state is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the
 median heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states.  Arrows

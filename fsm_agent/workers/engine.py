@@ -1,4 +1,4 @@
-"""The common part of the engines: jobs are hints, and runs whose jobs were lost are searched for."""
+"""The common part of the engines.  Jobs are hints: an engine also searches for runs whose jobs were lost."""
 
 from __future__ import annotations
 

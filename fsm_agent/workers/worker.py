@@ -77,8 +77,8 @@ class Worker:
         drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds.
             After that they are interrupted and given back.  None for no limit.
         on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the
-            current code, and logs changed prompts.  "rest" asks a person first (`stuck`).  "stop" ends the worker with
-            the error and leaves the run to others; use it for the first worker of a new version.
+            current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" ends the
+            worker with the error and leaves the run to others; use it for the first worker of a new version.
         keep: How many ended runs stay in the store, or None for all.  Older runs are deleted each hour; see
             `Runs.prune`.
         max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
