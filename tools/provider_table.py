@@ -9,7 +9,7 @@ from fsm_agent.providers import Provider, providers
 
 PAGE = Path(__file__).parents[1] / "docs" / "providers.md"
 
-COLUMNS = ("provider", "wire", "key", "schema for answers", "with functions", "images", "log probabilities")
+COLUMNS = ("provider", "wire", "key", "typed answers", "images", "log probabilities")
 
 
 def row(entry: Provider) -> tuple[str, ...]:
@@ -17,22 +17,25 @@ def row(entry: Provider) -> tuple[str, ...]:
     key = " or ".join(f"`{variable}`" for variable in entry.key_variables) or "none"
     says = {True: "yes", False: "no"}
     schema = "natively" if profile.native_schema else "in words"
-    combined = "natively" if profile.native_schema and profile.schema_with_functions else "in words"
-    has_choice = entry.other_wire is not None and not entry.is_wire_fixed
-    wires = f"{entry.codec.name} or {entry.other_wire.codec.name}" if has_choice else entry.codec.name
+    if profile.native_schema and not profile.schema_with_functions:
+        schema += "; in words with functions"
+    wires = entry.codec.name if entry.other_wire is None else f"{entry.codec.name} or {entry.other_wire.codec.name}"
     facts = (says[profile.images], says[profile.logprobs])
     return (
         f"`{entry.name}`",
         wires,
         f"{key}{' (optional)' * entry.key_is_optional}",
         schema,
-        combined,
         *facts,
     )
 
 
 def table() -> str:
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *[row(entry) for _, entry in sorted(providers().items())]]
+    rows = [
+        COLUMNS,
+        ("---",) * len(COLUMNS),
+        *[row(entry) for _, entry in sorted(providers().items()) if not entry.is_wire_fixed],
+    ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 

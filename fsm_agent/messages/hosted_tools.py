@@ -90,8 +90,12 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     ``needs_approval=False``.
 
     Examples:
-        >>> ComputerUse(width=1024, height=768).environment
-        'browser'
+        >>> def perform(**action):
+        ...     # move, click or type here; then return the address and a picture of the screen
+        ...     return {"url": "https://shop.example"}, Image.of("https://shop.example/screen.png")
+        >>> computer = Function(name="computer", parameters={"type": "object"}, call=perform)
+        >>> settings = Settings(hosted_tools=(ComputerUse(width=1024, height=768),))
+        >>> agent = Agent(Script("Done."), functions=[computer], settings=settings)
     """
 
     width: int = 1280  # pixels
