@@ -187,6 +187,11 @@ def instrument(
     ``with instrument(tracer_provider=provider): …``.  Recording does not change runs or results.  Exceptions of
     providers and exporters are logged.
 
+    Besides OpenTelemetry's attributes, a span may have ``fsm_agent.call.id``, ``.run.id``, ``.state``, ``.path`` (of an
+    inner call), ``.key`` (of an effect), ``.attempt`` (of a request), ``.attempts`` (of a function), ``.purpose``
+    (``"summary"``), ``.verdict`` (of an answer, such as ``"approved"``), ``.step`` (of a flow, such as ``"review#3"``)
+    and ``.trigger``.  ``fsm_agent.usage.input_tokens`` and ``.output_tokens`` are the totals of a call.
+
     Args:
         tracer_provider: The provider that makes the spans; by default, the program's provider.
         meter_provider: The provider that makes the metrics; by default, the program's provider.
