@@ -146,7 +146,7 @@ def test_the_states_are_those_of_the_machine():
 
 
 def states_table():
-    return TEXTS["docs/design.md"].partition("| state | waits for |")[2].partition("\n\n")[0]
+    return TEXTS["docs/concepts.md"].partition("| state | the call waits for |")[2].partition("\n\n")[0]
 
 
 def test_every_limit_policy_and_reason_is_named():
