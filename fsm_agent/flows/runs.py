@@ -466,6 +466,8 @@ def outcomes_of(
             continue
         if isinstance(whom, State):
             own = [key for key in keys if state_at(flow, key)[0] is whom]
+            if not own and isinstance(whom, WaitState):
+                own = made().keys_of(whom)  # of an answer that is not taken yet; the store says whose it is
             if len(own) != 1:
                 asked_now = ", ".join(map(repr, own or keys)) or "nothing"
                 what = f"several; answer by key: {asked_now}" if own else f"none (asked now: {asked_now})"

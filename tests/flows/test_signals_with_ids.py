@@ -14,7 +14,7 @@ import pytest
 from fsm_agent import Agent, Approved, CallSuspended, Denied, MemoryStore, UsageError, function
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
-from fsm_agent.store import RunBusy, SignalExists
+from fsm_agent.store import AlreadyAnswered, RunBusy, SignalExists
 from fsm_agent.testing import Script, function_call
 
 
@@ -140,3 +140,11 @@ def test_a_run_that_is_busy_takes_an_answer_once(tmp_path: Path) -> None:
         flow.call(Account(), run_id="r")
     assert flow.runs.at("r").data == Account(30)
     flow.runs.all.close()
+
+
+def test_who_answers_second_hears_who_was_first() -> None:
+    flow = account()
+    flow.runs.get("r").answer({opening: 1}, by="ann")  # not taken yet
+    for whom in (opening, "answer:opening#1"):
+        with pytest.raises(AlreadyAnswered, match="ann"):
+            flow.runs.get("r").answer({whom: 2}, by="bob")
