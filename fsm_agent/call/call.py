@@ -75,7 +75,7 @@ class AgentCall(Process, Generic[Out]):
         check: A function that judges each answer before it becomes the output; see `Agent`.
         view: Selects the part of the dialog that the model sees; by default, all of it.
         deps: The dependencies of functions, for their `Context`.
-        has_approver: Whether the driver has an approver, who is asked about every function whose policy does not exempt
+        has_approver: Whether the driver has an approver, which is asked about every function unless its policy exempts
             it.
 
     Attributes:

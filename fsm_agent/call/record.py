@@ -402,7 +402,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def in_doubt(self) -> tuple[FunctionCall, ...]:
-        """The pending calls of functions that were started and must not run twice."""
+        """The pending calls that were started and must not run twice."""
         begun = {id for id, run in self.once.items() if run.phase != "cleared"}
         return tuple([f for f in self.round if f.id in begun and not f.is_settled])
 

@@ -327,7 +327,7 @@ class View:
     # Counting
 
     def _factor(self, record: CallRecord, budget: Budget) -> float:
-        """Return the correction of an estimate, from the provider's report on the last counted request."""
+        """Return the factor that corrects an estimate, from the provider's report on the last counted request."""
         if budget.tokenizer is not None:
             return 1.0
         for use in reversed(record.requests):

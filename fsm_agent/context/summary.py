@@ -75,8 +75,9 @@ class Summarize(Value, frozen=True, kw_only=True):
     def messages_due(self, record: CallRecord, keep: int | None = None) -> int | None:
         """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
-        ``keep`` is the number of rounds to leave if the next request is too long.  A summary is then due if there are
-        more rounds.  By default, the pass leaves its own number of rounds, and a summary is due after ``step`` more.
+        ``keep`` is the number of newest rounds to leave out of the summary if the next request is too long.  A summary
+        is then due if there are more rounds.  By default, the number is the pass's own ``keep``, and a summary is due
+        after ``step`` more rounds.
         """
         # The messages before the call were considered before its first request.
         if self.is_of_earlier and record.replies:

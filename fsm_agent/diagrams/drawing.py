@@ -365,7 +365,7 @@ def _mermaid_label(lines: Iterable[str]) -> str:
 
 
 def _entities(text: str) -> str:
-    """Return ``text`` with ASCII that is special in Mermaid or in Markdown as ``#code;``."""
+    """Return ``text`` with the special ASCII characters of Mermaid and Markdown written as ``#code;``."""
     return _SPECIAL.sub(lambda c: "#36;#8203;" if c[0] == "$" else f"#{ord(c[0])};", text)  # $$: a formula
 
 
@@ -488,7 +488,7 @@ def _dot_label(lines: Iterable[str]) -> str:
 
 
 def _dot_text(lines: Iterable[str], end: str) -> str:
-    """Return lines with their ends, escaped so that dot does not read them as HTML or entities."""
+    """Return lines, each with a line end, escaped so that dot does not read them as HTML or entities."""
     from graphviz import escape
 
     return "".join([escape(line).replace("&", "&amp;") + end for line in lines])

@@ -372,7 +372,7 @@ def _check_member(here: str, member: LiveState[Any, Any]) -> None:
 
 
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
-    """Check how many members run at once, and how many are enough."""
+    """Check the number of members that run at once, and the number that is enough."""
     if not (state.parallel is None or is_whole(state.parallel, 1)):
         right = "a whole number from 1 on, or None for all"
         raise FlowError(f"{here}: parallel: expected {right}, got {safe_repr(state.parallel)}")

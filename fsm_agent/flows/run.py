@@ -406,7 +406,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return str(outcome.kind)
 
     def _react(self, r: FlowRecord, at_s: float, steps: list[Event]) -> FlowRecord:
-        """Take the row for a cancellation or the deadline that waited for a result, and return the record."""
+        """Take the row for a cancellation or deadline, which waited for a result, and return the record."""
         assert r.reaction is not None
         trigger, detail = r.reaction
         # The waiting row has noted the trigger as taken, but only the next row takes it.

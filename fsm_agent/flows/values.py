@@ -356,7 +356,7 @@ def _is_checkable(kind: Any) -> bool:
 
 
 def _classes(kind: Any) -> frozenset[Any]:
-    """Return the classes of a type's values, or an empty set if classes do not suffice to recognise them."""
+    """Return the classes of a type's values, or an empty set if classes do not suffice to recognize them."""
     if _results(kind) is not None:
         return frozenset()
     kind = without_notes(kind)

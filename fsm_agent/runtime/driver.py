@@ -280,7 +280,7 @@ class Driver(ABC):
     def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
         """Advance the process by a posted outcome, or refuse the post if it does not fit.
 
-        If a guard or an action raises an exception, the drive ends, and the post stays for a driver with fixed code.
+        If a guard or an action raises an exception, the drive ends, and the post stays for a later driver.
         """
         assert self.recorder is not None
         self._asked.discard(post.key)  # if it is refused, the question is asked again

@@ -25,10 +25,11 @@ FAILED = 2  # status
 def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
     """Return the spans of a call as dicts, in the JSON form of the OpenTelemetry protocol.
 
-    The first span is the call's.  It contains a span for each model request, function call, approval, retry delay, and
-    agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for generative AI where
-    possible.  Spans contain no texts or arguments.  Their ids are derived from the id of the call, so the same call has
-    the same spans.  A collector accepts this document: ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
+    The first span represents the call.  It contains a span for each model request, function call, approval, retry
+    delay, and agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for generative
+    AI where possible.  Spans contain no texts or arguments.  Their ids are derived from the id of the call, so the same
+    call has the same spans.  A collector accepts this document:
+    ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
 
     Args:
         record: The record of the call: ``result.record``.

@@ -452,7 +452,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return found
 
     def _states_by_agent(self) -> dict[str, list[State[Any]]]:
-        """Return the states that ask an agent, by its name.  The planner or validator may belong to the team."""
+        """Return the states that ask each agent, by the agent's name.  The planner or validator may be in the team."""
         found: dict[str, list[State[Any]]] = {}
         for state in (*self._step.live, *self.flow.live):
             agent = getattr(state, "agent", None)
