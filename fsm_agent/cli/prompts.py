@@ -103,7 +103,7 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 
 def _signature(prompts: Prompts, name: str) -> str | None:
-    """Return the signature of a prompt.  None if the prompt is invalid."""
+    """Return the signature of a prompt, or None if the prompt is invalid."""
     try:
         return _format_signature(_describe_prompt(prompts(name), None))
     except UsageError:

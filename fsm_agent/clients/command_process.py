@@ -154,7 +154,7 @@ class CommandRun:
 
 
 async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
-    """Wait until some of these descriptors are readable or writable, and return those."""
+    """Wait until some of these descriptors are readable or writable, and return them."""
     loop, ready = asyncio.get_running_loop(), set[int]()
     woken = loop.create_future()
 

@@ -263,7 +263,7 @@ class _Reader:
 class _Walk:
     """Rewrites a core schema so that the members of its unions are told apart.
 
-    The purpose of the result is reading, describing values, or describing everything that is read.
+    The result serves to read values, to describe them, or to describe everything that is read.
     """
 
     def __init__(self, root: Core, purpose: Purpose = "shown") -> None:

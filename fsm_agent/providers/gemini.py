@@ -403,8 +403,8 @@ def _with_computer_calls(reply: Reply, request: Request) -> Reply:
 def _check_name(function: Function) -> None:
     """Check that the name of a function begins with a letter or an underscore.
 
-    Gemini requires that (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11), with some models only since
-    Gemini 3.
+    Gemini requires this (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11).  Some models enforce it only
+    since Gemini 3.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(

@@ -280,7 +280,7 @@ class _InputItems:
         return [self._media(part)]
 
     def _media(self, part: Image | Document) -> dict[str, Any]:
-        """Encode an image or a file, by https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
+        """Encode an image or a file as in https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
         check_visible(part, self._model, images=self._profile.images)
         if isinstance(part, Image):
             return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}

@@ -39,7 +39,7 @@ _NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome
 
 
 def keeps_real_time(store: Store) -> bool:
-    """Return whether runs outlive the OS process and use the real time."""
+    """Return whether runs outlive the OS process and use real time."""
     return not store.is_volatile and not getattr(store, "has_own_clock", False)
 
 

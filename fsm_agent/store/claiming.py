@@ -503,7 +503,7 @@ def replay_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> A
 
 
 def is_of_code(error: BaseException) -> bool:
-    """Return whether an error means that the present code cannot drive the run."""
+    """Return whether an error means that the current code cannot drive the run."""
     return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 

@@ -86,7 +86,7 @@ class _Batch(NamedTuple):
 
 
 class _Kind(msgspec.Struct):
-    """The part of an outcome that tells what it is."""
+    """The part of an outcome that names its kind."""
 
     kind: str = ""
     is_error: bool = False

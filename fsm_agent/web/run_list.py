@@ -52,7 +52,7 @@ class Filters(NamedTuple):
 
     @property
     def which(self) -> RunFilter:
-        """The filters as a store takes them."""
+        """The filters in the form that `Store.list` takes."""
         found = RunFilter(text=self.words)
         if self.agent:
             found["agent"] = self.agent

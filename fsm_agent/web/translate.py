@@ -54,7 +54,7 @@ _OF_REPLIES = TextDelta | ReasoningDelta | FunctionCallStarted | ReplyCompleted
 
 
 class _Inside:
-    """What the client knows about one process: the run itself, or an inner process."""
+    """What the client knows about one process: the run itself, or a nested process."""
 
     def __init__(self) -> None:
         self.number = 0  # of messages so far
@@ -118,7 +118,7 @@ class JsonEvents(EventTranslator):
 
 
 class ProtocolTranslator(EventTranslator):
-    """The base class of translators into protocols."""
+    """The base class of translators for protocols such as AG-UI."""
 
     def __init__(self, *, tells_again: bool = False) -> None:
         self._inside: dict[str, _Inside] = {"": _Inside()}
