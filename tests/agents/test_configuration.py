@@ -147,6 +147,12 @@ def test_all_mistakes_are_named_at_once():
         assert f"\n  {key}:" in str(caught.value)
 
 
+def test_a_mistake_of_two_keys_names_both():
+    with pytest.raises(ConfigError, match=r"\n  \w.*system_path") as caught:
+        AgentConfig.of({"system": "You write.", "system_path": "paper/system"})
+    assert len(str(caught.value).splitlines()) == 2
+
+
 @pytest.mark.parametrize("key", ["agent_type", "model"])
 def test_what_is_needed_is_named(paper, key):
     lines = [line for line in WHOLE.splitlines() if not line.startswith(f"{key} =")]
