@@ -81,9 +81,9 @@ class AnthropicProfile(Profile, frozen=True, kw_only=True):
     """
 
     default_max_tokens: int = 16_000  # the API requires a limit; longer replies need a stream
-    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how to set the effort; None: it does not reason
-    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: impossible
-    temperature_with_top_p: bool = False  # False: top_p is omitted if the temperature is set
+    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how to set the effort; None without reasoning
+    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None if impossible
+    temperature_with_top_p: bool = False  # takes both at once; otherwise top_p is omitted if the temperature is set
     system_in_dialog: bool = False  # takes system messages after other messages
 
 

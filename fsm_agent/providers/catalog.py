@@ -54,7 +54,7 @@ class Provider(Value, frozen=True, kw_only=True):
 
     name: str
     codec: Codec
-    base_url: str | None = None  # None: the caller or an environment variable provides it
+    base_url: str | None = None  # None if the caller or an environment variable provides it
     base_url_variable: str | None = None
     base_path: str = ""  # appended to a caller's base URL without a path
     base_path_always: bool = False  # appended to every URL that does not end in a version, as the provider's SDK does

@@ -104,10 +104,10 @@ class Profile(Value, frozen=True, kw_only=True):
     images: bool = True  # and PDFs
     logprobs: bool = True
     stream_usage: bool = True  # accepts `stream_options: {include_usage: true}`
-    named_tool_choice: bool = True  # False: offer the named function alone, and require a call
-    required_tool_choice: bool = True  # False: fall back to "auto"
+    named_tool_choice: bool = True  # otherwise the named function alone is offered, and a call is required
+    required_tool_choice: bool = True  # otherwise "auto" is used
     user_after_results: bool = True  # takes a user message directly after function results
-    call_id_chars: int | None = None  # exact length of call ids, in letters and digits; None: any id is valid
+    call_id_chars: int | None = None  # exact length of call ids, in letters and digits; None if any id is valid
     # "guided": the model cannot call functions alone; the client has it choose one and fill it in, step by step.
     function_calls: Literal["native", "guided"] = "native"
     # The provider's tools that the model can use: their types on the wire, by kind.
@@ -139,7 +139,7 @@ class RequestForm(NamedTuple):
     """
 
     request: Request
-    mode: OutputMode | None = None  # None: the output is text
+    mode: OutputMode | None = None  # None if the output is text
     words: str | None = None  # instructions for the system prompt, in the mode "prompted"
     notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for, in words
 

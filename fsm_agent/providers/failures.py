@@ -46,8 +46,8 @@ class Meaning(NamedTuple):
     """The meaning of an error code, and the status that goes with it."""
 
     status: int
-    error: type[ProviderError] | None = None  # None: the rest of the error decides
-    retryable: bool | None = None  # None: the type or the status decides
+    error: type[ProviderError] | None = None  # None if the rest of the error decides
+    retryable: bool | None = None  # None if the type or the status decides
 
 
 _CALLER = Meaning(400)
@@ -115,7 +115,7 @@ class Rule(NamedTuple):
     """The error to raise for failures with certain statuses or words."""
 
     error: type[ProviderError]
-    retryable: bool | None = None  # None: the server, the class or the status decides
+    retryable: bool | None = None  # None if the server, the class or the status decides
     statuses: frozenset[int] = frozenset()
     words: re.Pattern[str] | None = None  # searched for in the message
 

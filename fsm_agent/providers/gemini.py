@@ -85,11 +85,11 @@ class GeminiProfile(Profile, frozen=True, kw_only=True):
         True
     """
 
-    reasoning: Literal["level", "budget"] | None = "level"  # how to set the effort; None: it does not reason
+    reasoning: Literal["level", "budget"] | None = "level"  # how to set the effort; None without reasoning
     reasoning_off: bool = False  # reasoning can be switched off
     media_in_results: bool = True  # takes images and documents inside function results, not only after them
     blocked_domains: bool = False  # web search takes blocked domains
-    # How to combine hosted tools with functions: "announced" by a field, or "plain" without one.  None: impossible.
+    # How to combine hosted tools with functions: "announced" by a field, or "plain" without one.  None if impossible.
     hosted_with_functions: Literal["announced", "plain"] | None = None
 
 

@@ -56,7 +56,7 @@ class Stuck(Value, frozen=True):
     """The subject of the question about a stuck run."""
 
     problem: str
-    fingerprint: str = ""  # of the code that could not drive the run; empty: unknown
+    fingerprint: str = ""  # of the code that could not drive the run; empty if unknown
 
 
 class ProcessFactory(NamedTuple):
@@ -72,7 +72,7 @@ class ProcessFactory(NamedTuple):
     clock: Clock = SystemClock()  # the drivers' clock, if the store does not outlive them; see `Claims.clock_of`
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
     # Takes a process, all entries of its journal and the name of a step.  Returns the number of the entry that led to
-    # the step.  None: steps have no names.
+    # the step.  None if steps have no names.
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
@@ -85,7 +85,7 @@ class ProcessFactory(NamedTuple):
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
 
-Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
+Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None if the run has ended
 Taken = TypeVar("Taken", bound=Claimed | None)
 
 

@@ -58,9 +58,9 @@ class HistoryEntry(NamedTuple):
 
     line: Line
     data: Any  # the outcome as JSON data
-    outcome: Outcome | None  # None: a kind of outcome that agent calls do not have
+    outcome: Outcome | None  # None for a kind of outcome that agent calls do not have
     moves: tuple[Move, ...]  # the steps that it caused
-    since_s: float  # Unix time when the process began to wait for it; 0.0: unknown
+    since_s: float  # Unix time when the process began to wait for it; 0.0 if unknown
 
     @property
     def n(self) -> int:
@@ -120,8 +120,8 @@ class ProcessView(NamedTuple):
 
     path: str
     kind: Kind
-    name: str  # the name of its agent or flow; empty: unknown
-    task: str  # what it began with, shortened; empty: unknown, or the dialog of the enclosing process
+    name: str  # the name of its agent or flow; empty if unknown
+    task: str  # what it began with, shortened; empty if unknown, or if it began with the enclosing process's dialog
     n: int  # the number of the entry at which it began
     moves: tuple[Move, ...]
 
@@ -145,7 +145,7 @@ class Moment(NamedTuple):
     """A run as it was after an entry."""
 
     n: int
-    at_s: float  # Unix time of the entry; 0.0: unknown
+    at_s: float  # Unix time of the entry; 0.0 if unknown
     states: Mapping[str, str]  # the states of the processes in progress, by path
     usage: Usage  # the tokens of all replies so far
 
@@ -401,7 +401,7 @@ class Divergence(NamedTuple):
     """The place where two runs diverge."""
 
     beginning: list[Difference]  # in their headers
-    n: int | None  # the number of the first entry that differs; None: all are equal
+    n: int | None  # the number of the first entry that differs; None if all are equal
     entry: list[Difference]  # in that entry
 
 

@@ -70,8 +70,8 @@ class Saved(Value, frozen=True):
     start: str  # the digest of the header of its journal
     digest: str  # the digest of the entry
     document: str
-    before: Before | None = None  # where a retry of a failed process continues; None: it cannot be retried
-    fingerprint: str = ""  # the fingerprint of the code that saved it; empty: the same as in the header
+    before: Before | None = None  # where a retry of a failed process continues; None if it cannot be retried
+    fingerprint: str = ""  # the fingerprint of the code that saved it; empty if it is the same as in the header
 
 
 class _Batch(NamedTuple):
@@ -165,7 +165,7 @@ class StoreRecorder:
         self._created: _Batch | None = None  # the batch that created the run
         self._creating = threading.Lock()
         self._is_urgent = create is not None  # the next write cannot wait for more entries
-        self._is_stopped: bool | None = None  # None: the driver is still driving
+        self._is_stopped: bool | None = None  # None while the driver drives the run
         self._is_back = False  # the run was given back
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
         self._is_reported = False  # the driver was told that the run is lost

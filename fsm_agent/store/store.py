@@ -74,11 +74,11 @@ class Suspension(Value, frozen=True, kw_only=True):
     """
 
     state: str
-    due_s: float | None = None  # Unix time when the run is due; 0.0 or less: at once; None: only after a signal
+    due_s: float | None = None  # Unix time when the run is due; 0.0 or less means at once, None only after a signal
     is_ended: bool = False
     is_failed: bool = False  # the run has ended in a failure
     questions: tuple[Question, ...] = ()  # all open questions
-    wakes_on: str | None = None  # only an answer to the question with this key makes the run due; None: any signal
+    wakes_on: str | None = None  # only an answer to the question with this key makes the run due; None for any signal
     is_in_vain: bool = False  # the driver failed, so `Lease.tries` is not reset
 
 
@@ -92,7 +92,7 @@ class Start(Value, frozen=True, kw_only=True):
         ()
     """
 
-    due_s: float = 0.0  # Unix time; 0.0 or less: at once
+    due_s: float = 0.0  # Unix time; 0.0 or less means at once
     after: tuple[str, ...] = ()  # runs of this store that must have ended, or been deleted, before this one is due
     service: str = ""  # the name of the `RunFollower` that picks the run up if its caller is gone, for `list`
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
@@ -146,13 +146,13 @@ class Run(Value, frozen=True, kw_only=True):
     state: str  # at the last suspension; "" before the first
     is_ended: bool
     due_s: float | None  # as in `Suspension`, but 0.0 while it has a holder or a pending signal that wakes it
-    holder: str | None  # None: no lease, or an expired one
+    holder: str | None  # None without a lease, or with an expired one
     created_s: float
     updated_s: float  # the time of the last entry or suspension
     waits: tuple[Question, ...]  # open questions, by key
     priority: int = 0  # as in `Start`
     service: str = ""  # as in `Start`
-    title: str = ""  # a few words about the run; empty: unknown
+    title: str = ""  # a few words about the run; empty if unknown
     is_failed: bool = False  # the run has ended in a failure
 
 

@@ -37,7 +37,7 @@ class StoredTurn(NamedTuple):
     row: Run
     header: Header
     seed: Seed
-    record: CallRecord | None  # without the messages of earlier turns; None: the turn has not ended
+    record: CallRecord | None  # without the messages of earlier turns; None if the turn has not ended
 
     @property
     def is_over(self) -> bool:

@@ -67,7 +67,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._beat_s: float | None = None  # monotonic; None: not running
+        self._beat_s: float | None = None  # monotonic; None if not running
         self.is_store_away = False
         self.last_step_s: float | None = None
         self.counts = {what: Counter[str]() for what in COUNTED}  # by agent
@@ -248,7 +248,7 @@ class RunsCollector:
         self._runs = runs
         self._reading = threading.Lock()
         self._read_at_s = -READING_S  # monotonic
-        self._last: RunsHealth | None = None  # None: the store does not answer, or has not answered yet
+        self._last: RunsHealth | None = None  # None if the store does not answer, or has not answered yet
 
     def describe(self) -> tuple[()]:
         return ()

@@ -36,7 +36,7 @@ class StorePatience:
     def __init__(self, worker: Worker) -> None:
         self._limit_s = worker.store_patience_s
         self._heartbeat = worker.heartbeat
-        self._failing_since_s: float | None = None  # monotonic; None: the store works
+        self._failing_since_s: float | None = None  # monotonic; None if the store works
         self._failures = 0  # in a row
 
     def note_success(self) -> None:

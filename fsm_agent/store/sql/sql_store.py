@@ -30,7 +30,7 @@ class _Vain(NamedTuple):
 
     changes: int  # the count before the claim
     agents: Sequence[str]
-    due_s: float | None  # Unix time at which runs had to be due, by the claimer's clock; None: by the store's clock
+    due_s: float | None  # Unix time at which runs had to be due, by the claimer's clock, or None for the store's clock
     looked_s: float  # Unix time of the claim, by the store's clock
 
 

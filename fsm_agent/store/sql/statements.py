@@ -121,14 +121,14 @@ class Taker(NamedTuple):
 
     holder: str
     for_s: float
-    instance: str  # the instance whose death ends the lease; empty: none
+    instance: str  # the instance whose death ends the lease; empty if there is none
 
 
 class ClaimFilter(NamedTuple):
     """The due runs that a claim may take."""
 
-    agents: Sequence[str]  # the agents of the runs; empty: all
-    fingerprints: Sequence[str] | None  # the fingerprints of the code that began the runs; None: any
+    agents: Sequence[str]  # the agents of the runs; empty for all
+    fingerprints: Sequence[str] | None  # the fingerprints of the code that began the runs; None for any
     due_s: float  # Unix time at which runs without a holder must be due
 
 
