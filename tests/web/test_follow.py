@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from served import Letter, desk, letters, refund, sums, weather
 
 from fsm_agent import Agent, Approved, Context, MemoryStore, SqliteStore, UsageError, Worker, function
+from fsm_agent.call import Returned
 from fsm_agent.errors import ReplayError
-from fsm_agent.flows import Flow, end, pause, wait
+from fsm_agent.flows import Flow, FlowSuspended, end, execute, pause, wait
 from fsm_agent.messages import (
     Done,
     Event,
@@ -528,7 +530,7 @@ def test_unknown_runs_and_objects_are_named() -> None:
     asyncio.run(main())
 
 
-def test_a_bug_in_what_drives_a_run_reaches_its_listeners() -> None:
+def test_a_bug_in_what_drives_a_run_reaches_its_listeners_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
     class Buggy(Script):
         async def acomplete(self, request: Any, timeout_s: float | None = None) -> Any:
             raise ZeroDivisionError("a bug")
@@ -540,8 +542,52 @@ def test_a_bug_in_what_drives_a_run_reaches_its_listeners() -> None:
     async def main() -> None:
         client: Any = Buggy()
         async with RunFollower(Agent(client, name="desk", store=MemoryStore())) as live:
+            run = await live.begin("x")
             with pytest.raises(ZeroDivisionError):
-                await heard(live, await live.begin("x"))
+                await heard(live, run)
+        assert [record.args for record in caplog.records] == [(run,)]
+
+    asyncio.run(main())
+
+
+def test_a_store_that_cannot_list_its_runs_is_told_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    class Away(MemoryStore):
+        def list(self, *args: Any, **options: Any) -> Any:
+            is_asked.set()
+            raise ConnectionError("no route")
+
+    is_asked = threading.Event()
+
+    async def main() -> None:
+        async with RunFollower(Agent(Script("Done."), name="desk", store=Away())) as live:
+            await asyncio.to_thread(is_asked.wait, 20)
+            assert isinstance(last(await heard(live, await live.begin("x"))), Done)
+
+    asyncio.run(main())
+    (record,) = caplog.records
+    assert "desk" in record.getMessage()
+
+
+def test_a_stuck_run_is_told_as_an_error_and_not_as_a_rest(store: Any) -> None:
+    @wait(bool)
+    def ok(n: int) -> str:
+        return "Well?"
+
+    @execute
+    def book(n: int) -> int:
+        return n
+
+    asked = Flow("asked", int, start=ok, rows=[ok.done(end("over"))], store=store)
+    with pytest.raises(FlowSuspended):
+        asked.call(1, run_id="r")
+    Runs(store).answer("r", {"": Returned(text="true")})
+    changed = Flow("asked", int, start=book, rows=[book.done(end("over"))], store=store)
+    Worker([changed], store).run(once=True)
+
+    async def main() -> None:
+        async with RunFollower(asked) as live:
+            with pytest.raises(ReplayError, match="'r'"):
+                await heard(live, "r")
 
     asyncio.run(main())
 

@@ -13,12 +13,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from support.inspected_runs import fill, forecaster, letters, shop, suspended
+from support.inspected_runs import Letter, fill, forecaster, letters, shop, suspended
 from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Approved, CallFailed, Limits, Retry, function
+from fsm_agent import Agent, Approved, CallFailed, Denied, Image, Limits, Retry, function
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.messages import Reply, Usage
@@ -110,7 +110,7 @@ def test_a_run_waits_for_a_driver_since_it_was_due():
 @pytest.mark.parametrize(
     ("ago_s", "pico_usd", "texts"),
     [
-        (0.5, 0, ("now", "$0.0000")),
+        (0.5, 0, ("now", "$0.0000", "0 ms")),
         (1, 12_000_000, ("1 s ago", "$0.000012")),
         (59, 100_000_000, ("59 s ago", "$0.0001")),
         (60, 120_000_000, ("1 min ago", "$0.0001")),
@@ -119,7 +119,7 @@ def test_a_run_waits_for_a_driver_since_it_was_due():
     ],
 )
 def test_times_and_costs_are_told_in_words(
-    ago_s: float, pico_usd: int, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    ago_s: float, pico_usd: int, texts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
     now_s = 1_700_000_000.0
     runs = Runs(MemoryStore(clock=lambda: now_s - ago_s))
@@ -197,6 +197,32 @@ def test_filters_stand_in_the_address(pages, query, right):
     assert ("no such runs" in page.text) == (not right)
 
 
+def test_an_age_is_since_the_last_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, moment = 1_700_000_000.0, [0.0]
+    store = MemoryStore(clock=lambda: moment[0])
+    for name, age_s in {"new": 60, "old": 2 * 3600, "older": 2 * 86_400, "oldest": 8 * 86_400}.items():
+        moment[0] = now_s - age_s
+        store.create(name, "{}", agent="host")
+    pages = Pages(inspector_app(Runs(store)))
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now_s)
+        found = {age: {*listed(pages.page("/", age=age))} for age in ("hour", "day", "week", "")}
+    assert found == {
+        "hour": {"new"}, "day": {"new", "old"}, "week": {"new", "old", "older"}, "": {"new", "old", "older", "oldest"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("only", "count", "has_more"), [("", 11, True), ("", 10, False), ("failed", 11, False)])
+def test_a_list_says_whether_more_runs_ask(only: str, count: int, has_more: bool) -> None:
+    runs = Runs(MemoryStore())
+    for n in range(count):
+        suspended(lambda name=f"r{n}": letters(runs).call(Letter("Hello"), run_id=name))
+    with suppress(CallFailed):
+        forecaster(runs, "warm", limits=Limits(parse_retries=0)).call("How warm?", run_id="failed")
+    page = Pages(inspector_app(runs)).page("/", only=only)
+    assert ("All that wait for an answer" in page.text) is has_more
+
+
 def test_a_run_is_shown_whole(pages):
     page = pages.page("/run", id="order-17")
     text = " ".join(page.text.split())
@@ -208,6 +234,10 @@ def test_a_run_is_shown_whole(pages):
         "functions asked → ToolInterrupt", "answered → Completed",
     ):  # fmt: skip
         assert said in text, said
+    line = json.loads(page.all("div", data_page="run")[0]["data-timeline"])
+    spent = [sum(column) for column in zip(*line["spent"], strict=True)][1:]
+    assert spent[:2] == [960, 120]
+    assert spent[2] > 0
     assert page.all("svg", role="img")
     assert {"Seeded", "Calling", "ToolInterrupt", "Completed", "Failed"} <= {g.get("data-state") for g in page.all("g")}
 
@@ -296,6 +326,13 @@ def test_ways_lead_from_state_to_state_and_neither_through_a_third_nor_on_each_o
     assert seen > 100
 
 
+def test_a_flow_leads_from_its_start_down_to_its_ends(pages):
+    boxes = boxes_in(drawn(pages, "ticket-8"))
+    tops = {state: top for state, (_, top, _, _) in boxes.items()}
+    assert tops["sent"] == tops["rejected"] == max(tops.values())
+    assert min(tops.values()) < tops["triage"] < tops["research"] < tops["drafting"] < tops["review"] < tops["sent"]
+
+
 def test_what_failed_says_what_was_tried(pages):
     page = pages.page("/run", id="degrees-paris")
     text = " ".join(page.text.split())
@@ -304,6 +341,32 @@ def test_what_failed_says_what_was_tried(pages):
     assert text.count("again after") == 2  # not after the last
     assert page.all("button", id="retry")
     assert not pages.page("/run", id="degrees-rome").all("button", id="retry")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "is_bad"),
+    [(Approved(), "approves", False), (Denied(reason="too much"), "denies", True), (None, "cancels", True)],
+)
+def test_a_person_is_told_with_the_verdict(outcome: Any, verdict: str, is_bad: bool) -> None:
+    runs = Runs(MemoryStore())
+    agent = shop(runs)
+    suspended(lambda: agent.call("Where is my parcel?", run_id="r"))
+    if outcome is None:
+        runs.cancel("r", "too late", by="ann")
+    else:
+        runs.answer("r", {runs.only_question("r"): outcome}, by="ann")
+    suspended(lambda: agent.runs.resume("r"))
+    html = Pages(inspector_app(runs)).get("/run", id="r").text
+    assert re.findall(r'<b>ann</b> <span class="verdict( no)?">([^<]*)<', html) == [(" no" if is_bad else "", verdict)]
+
+
+def test_a_picture_from_elsewhere_is_told_by_its_address_and_not_loaded() -> None:
+    runs, url = Runs(MemoryStore()), "https://pictures.example/cat.png"
+    agent = Agent(Script("A cat."), name="host", store=runs)
+    agent.call(agent.init_dialog().put("What is it?", Image(url=url)), run_id="r")
+    page = Pages(inspector_app(runs)).page("/run", id="r")
+    assert f"[image] {url}" in page.text
+    assert not page.all("img")
 
 
 def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_call_failed():
@@ -379,8 +442,8 @@ def test_agents_and_members_inside_are_unfolded(pages):
     assert {"triage", "research", "customer", "drafting", "review", "sent", "rejected"} <= flow
 
 
-def test_a_retry_undoes_what_is_shown(tmp_path: Path):
-    with closing(fill(SqliteStore(tmp_path / "runs.db", clock=OWN_CLOCK))) as runs:
+def test_a_retry_undoes_what_is_shown_in_a_page_and_in_news():
+    with closing(fill(MemoryStore())) as runs:
         step = runs.retry("degrees-paris", by="bob")
         pages = Pages(inspector_app(runs))
         page = pages.page("/run", id="degrees-paris")
@@ -393,15 +456,8 @@ def test_a_retry_undoes_what_is_shown(tmp_path: Path):
         assert "bob retries" in " ".join(page.text.split())
         line = json.loads(page.all("div", data_page="run")[0]["data-timeline"])
         assert [(move[0], move[1]) for move in line["processes"][""] if move[3]] == [(7, "Failed")]
-
-
-def test_news_of_a_retry_have_what_it_undoes(tmp_path: Path):
-    with closing(fill(SqliteStore(tmp_path / "runs.db", clock=OWN_CLOCK))) as runs:
-        pages = Pages(inspector_app(runs))
-        step = runs.retry("degrees-paris")
         items = Markup(pages.get("/news", id="degrees-paris", after="6").json()["items"]).all("article")
-        undone = [item["data-n"] for item in items if "undone" in item["class"].split()]
-        assert undone == [str(n) for n in range(step + 1, 7)]
+        assert [item["data-n"] for item in items if "undone" in item["class"].split()] == undone
         assert items[-1]["data-n"] == "7"
 
 
@@ -414,6 +470,7 @@ def test_a_moment_is_read_without_code_and_folded_with_it(pages, runs):
     told = " ".join(known.page("/moment", id="order-17", n="3").text.split())
     assert "waits for model:1" in told
     assert "You help the customers of a shop." in told
+    assert "earlier messages" not in told
     assert "The money is on its way" not in told
     assert "The money is on its way" in known.page("/moment", id="order-17", n="7").text
     letter = known.page("/moment", id="letter-9", n="1")
