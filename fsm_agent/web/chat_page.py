@@ -63,7 +63,7 @@ def serve(
     """Return an application with a chat page for an agent or a flow.
 
     The page has conversations, approvals, forms and pictures.  Users see only their own conversations, and their
-    answers are recorded under their names.  ``POST agui`` speaks AG-UI.
+    answers are recorded under their names.  ``POST agui`` serves AG-UI clients.
 
     Without ``user`` there is one user, and the application responds only under names of this machine.  In that case, do
     not let other machines connect.

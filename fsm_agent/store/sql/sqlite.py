@@ -2,8 +2,8 @@
 
 Reads of a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
 to a log and synced to the disk, so it survives a crash of the OS process or of the machine.  A claim alone is not
-synced, because a crash of the machine ends its holder too.  The first entry of the holder syncs both.  A store can be
-used from many threads, and from both processes after a fork.
+synced, because a crash of the machine ends its holder too.  The holder's first entry syncs the claim too.  A store can
+be used from many threads, and from both processes after a fork.
 
 The file, SQLite's files next to it and the folder of locks are readable by their owner only.
 """

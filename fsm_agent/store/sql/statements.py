@@ -80,7 +80,7 @@ class Sql(Protocol):
         now_s: Unix time at the beginning of the transaction, by the clock of the store.
         types: The SQL for types and kinds of tables.
         for_update: The clause that locks the rows that a statement reads.
-        skip_locked: The same clause, but skipping rows that others have locked.
+        skip_locked: The same clause, which also skips rows that others have locked.
         is_store: A statement that returns a row if the tables of a store exist.
         is_taken: A statement that returns a row if other tables exist.
     """
