@@ -22,6 +22,7 @@ from functools import cache, partial
 from itertools import count
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.header import earlier_messages, request_differences
@@ -305,7 +306,7 @@ class Claims:
             # may succeed, so the run is not stuck yet.
             self.give_back(lease, loaded)
         else:
-            stuck = Stuck(str(error), self.fingerprint(loaded.header, factory))
+            stuck = Stuck(mask_keys(str(error)), self.fingerprint(loaded.header, factory))
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
@@ -546,6 +547,6 @@ def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | No
 
 
 def typed(error: BaseException) -> str:
-    """Return the type and message of an exception, as text that every store can hold."""
-    text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS]
+    """Return the type and message of an exception, without keys, as text that every store can hold."""
+    text = mask_keys(f"{type(error).__name__}: {error}")[:MAX_PROBLEM_CHARS]
     return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")

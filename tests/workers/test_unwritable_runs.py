@@ -24,7 +24,7 @@ class Refusing(MemoryStore):
 
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **more: Any) -> int:
         if self.word and any(self.word in line for line in lines):
-            raise ValueError(f"the database has no {self.word!r} \u2603")
+            raise ValueError(f"the database has no {self.word!r} \u2603 for sk-abcdefghijklmnopqrstuvwxyz")
         return super().append(lease, n, lines, rest, **more)
 
 
@@ -53,7 +53,9 @@ def test_it_is_stuck_with_the_reason_after_its_tries(by_asyncio: bool) -> None:
     assert (asked.count("bad"), asked.count("good")) == (TRIES, 1)
     row = store.get("bad")
     assert (row.due_s, row.holder, [question.kind for question in row.waits]) == (None, None, ["stuck"])
-    assert r"the database has no 'smile' \u2603" in json.loads(row.waits[0].about)["problem"], "any database holds it"
+    problem = json.loads(row.waits[0].about)["problem"]
+    assert r"the database has no 'smile' \u2603" in problem, "any database holds it"
+    assert "abcdefgh" not in problem, "all who see the question may see it"
     store.word = ""
     agent.runs.all.answer("bad", {"stuck": RunAgain()})
     advanced(worker, by_asyncio)
