@@ -243,7 +243,7 @@ def _reporting(tasks: object, concurrency: object, progress: Progress) -> Iterat
     """Refuse wrong arguments.  Yield a function that reports the number of finished tasks."""
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
-    require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number from 1 on")
+    require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number of at least 1")
     is_known = isinstance(progress, bool) or callable(progress)
     require("progress", progress, is_known, "True, False, or a function of (done, total)")
     total = len(tasks) if isinstance(tasks, Sized) else None

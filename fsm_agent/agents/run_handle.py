@@ -278,7 +278,7 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
 def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str) -> Start:
     """Return when and where a run starts."""
     if not is_amount(delay_s):
-        raise invalid("delay_s", delay_s, "a number of seconds from 0 on")
+        raise invalid("delay_s", delay_s, "at least 0 seconds")
     if time.time() + delay_s > MAX_TIME_S:
         raise UsageError(f"delay_s: expected a delay that ends by the year 9999, got {delay_s!r}")
     return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)

@@ -43,7 +43,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "float": (is_finite, "a finite number"),
     "Reply": (Reply, "a Reply"),
     "ErrorReport": (ErrorReport, "an ErrorReport"),
-    "Usage": (lambda value: isinstance(value, Usage) and value.problem() is None, "a Usage of counts from 0 on"),
+    "Usage": (lambda value: isinstance(value, Usage) and value.problem() is None, "a Usage with counts of at least 0"),
     "tuple[Attachment, ...]": (
         _each(lambda item: isinstance(item, Image | Document)),
         "a tuple of Images and Documents",

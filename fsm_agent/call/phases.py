@@ -54,7 +54,10 @@ class PhaseRule(Value, frozen=True):
         require(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, such as ('edit',)")
         is_count = self.min_count is None or (type(self.min_count) is int and self.min_count > 0)
         require(
-            f"min_count of the rule for {self.phase!r}", self.min_count, is_count, "a whole number from 1 on, or None"
+            f"min_count of the rule for {self.phase!r}",
+            self.min_count,
+            is_count,
+            "a whole number of at least 1, or None",
         )
 
     def fits(self, call: FunctionCall) -> bool:
@@ -110,7 +113,7 @@ class PhaseDetector(Value, frozen=True):
             "window of a PhaseDetector",
             self.window,
             type(self.window) is int and self.window > 0,
-            "a whole number from 1 on",
+            "a whole number of at least 1",
         )
         known = {self.default, *[rule.phase for rule in self.rules]}
         for rule in self.rules:

@@ -60,7 +60,7 @@ class Price(Value, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             is_right = is_whole(value, 0) or (value is None and name == "cached_micro_usd")
-            right = "a whole number from 0 on, in millionths of a dollar for a million tokens"
+            right = "a whole number of at least 0, in millionths of a dollar for a million tokens"
             require(f"{name} of Price", value, is_right, right)
 
     def cost_pico_usd(self, usage: Usage) -> int:

@@ -175,4 +175,4 @@ def any_of(*conditions: StopWhen) -> StopWhen:
 
 
 def _check(name: str, most: float) -> None:
-    require(name, most, is_amount(most), "a number from 0 on")
+    require(name, most, is_amount(most), "a number of at least 0")

@@ -85,7 +85,7 @@ class Network(Value, frozen=True, kw_only=True):
                 ConfigError,
             )
         for name in ("max_reply_bytes", "max_connections"):
-            require(name, value := getattr(self, name), is_whole(value, 1), "a whole number from 1 on", ConfigError)
+            require(name, value := getattr(self, name), is_whole(value, 1), "a whole number of at least 1", ConfigError)
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
             raise ConfigError(
                 f"verify: expected a file or folder of certificates, got {self.verify!r}, which is missing"

@@ -80,7 +80,7 @@ class RateLimit:
             raise ConfigError(f"RateLimit: expected {' or '.join(limits)}, got none of them; pass one")
         for what, limit in self._limits.items():
             if not is_whole(limit, 1):
-                raise ConfigError(f"{what} of RateLimit: expected a whole number from 1 on, got {limit!r:.80}")
+                raise ConfigError(f"{what} of RateLimit: expected a whole number of at least 1, got {limit!r:.80}")
         self._clock = clock or SteadyClock()
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
         self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None

@@ -163,7 +163,7 @@ def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 _RIGHTS: Rules = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
-    ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
+    ("version", lambda v: is_whole(v, 1), "a whole number of at least 1"),
     (
         "upgrades",
         _are_upgrades,
@@ -374,7 +374,7 @@ def _check_member(here: str, member: LiveState[Any, Any]) -> None:
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
     """Check the number of members that run at once, and the number that is enough."""
     if not (state.parallel is None or is_whole(state.parallel, 1)):
-        right = "a whole number from 1 on, or None for all"
+        right = "a whole number of at least 1, or None for all"
         raise FlowError(f"{here}: parallel: expected {right}, got {safe_repr(state.parallel)}")
     if (enough := state.enough) is None:
         return
@@ -384,7 +384,7 @@ def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
     is_share = isinstance(enough, float) and 0 < enough <= 1
     most = len(state.members) if isinstance(state, GatherState) else enough
     if not is_share and not (is_whole(enough, 1) and enough <= most):
-        count = f"a whole number from 1 to {most}" if isinstance(state, GatherState) else "a whole number from 1 on"
+        count = f"a whole number from 1 to {most}" if isinstance(state, GatherState) else "a whole number of at least 1"
         raise FlowError(f"{here}: enough: expected {count}, or a share such as 0.5, got {safe_repr(enough)}")
 
 

@@ -88,7 +88,7 @@ def flow_diagram(
         True
     """
     require("the flow", flow, isinstance(flow, Flow), "a Flow")
-    require("depth", depth, depth is None or is_whole(depth, 0), "a whole number from 0 on, or None for all")
+    require("depth", depth, depth is None or is_whole(depth, 0), "a whole number of at least 0, or None for all")
     level_for(level, 0)  # checks it
     drawing = _Drawing(level, depth)
     _draw(flow, drawing, "", "")

@@ -94,7 +94,9 @@ class FlowLimits(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("steps", "inbox"):
-            require(f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number from 1 on")
+            require(
+                f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number of at least 1"
+            )
         is_right = self.deadline_s is None or is_amount(self.deadline_s)
         require("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None")
         if self.deadline_s is not None:  # the type that JSON gives back

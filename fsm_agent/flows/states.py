@@ -603,9 +603,7 @@ def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> 
     if due is not None:
         return due
     name = "until" if is_moment else state.seconds_option
-    right = (
-        "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on, or a timedelta"
-    )
+    right = "a datetime with a time zone, or Unix seconds" if is_moment else "at least 0 seconds, or a timedelta"
     if not isinstance(state, PauseState):
         right += ", or None"
     by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""

@@ -148,9 +148,9 @@ def _are_callables(value: Any) -> bool:
 
 
 _RETRIES = (
-    ("attempts", _is_count, "a whole number from 1 on, which counts the first attempt"),
-    ("delay_s", is_amount, "a number of seconds from 0 on"),
-    ("max_delay_s", is_amount, "a number of seconds from 0 on"),
+    ("attempts", _is_count, "a whole number of at least 1, which counts the first attempt"),
+    ("delay_s", is_amount, "at least 0 seconds"),
+    ("max_delay_s", is_amount, "at least 0 seconds"),
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
     (
         "retry_if",
@@ -173,8 +173,8 @@ _POLICY = (
         "a string such as '2' or '1.4.0' (40 letters, digits and '._+-' at most)",
     ),
     ("deprecated", lambda value: isinstance(value, str), "text that says what to use instead"),
-    ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number from 1 on"),
-    ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number from 1 on"),
+    ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
+    ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
     ("depends_on", _are_names, "a tuple of function names, such as ('login',)"),
     (
         "timeout_s",

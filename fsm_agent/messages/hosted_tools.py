@@ -220,7 +220,7 @@ def _texts(tool: Any, name: str) -> tuple[str, ...]:
 def _is_count(tool: Any, name: str, *, may_be_none: bool = False) -> None:
     value = getattr(tool, name)
     if not (type(value) is int and value > 0) and not (may_be_none and value is None):
-        raise _wrong(tool, name, value, "a number from 1 on")
+        raise _wrong(tool, name, value, "a number of at least 1")
 
 
 def _is_one_of(tool: Any, name: str, choices: Sequence[str]) -> None:

@@ -117,7 +117,10 @@ class _FirstOf(Parser[T_co]):
         is_right = not isinstance(repairs, str) and set(repairs) <= {*get_args(Repair)}
         require("the repairs of first_of", repairs, is_right, "a tuple of 'json' and 'names', or of one of them, or ()")
         require(
-            "max_length of first_of", max_length, type(max_length) is int and max_length > 0, "a whole number from 1 on"
+            "max_length of first_of",
+            max_length,
+            type(max_length) is int and max_length > 0,
+            "a whole number of at least 1",
         )
         self.strategies = tuple([one if isinstance(one, ParsingStrategy) else _Own(one) for one in strategies])
         self.repairs, self.max_length = frozenset(repairs), max_length

@@ -210,7 +210,7 @@ class Prompt(KnownArguments, Generic[Out]):
         modes = f"{', '.join(map(repr, get_args(Mode)))}, or None"
         require("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
         is_right = type(self.max_length) is int and self.max_length > 0
-        require("max_length of a prompt", self.max_length, is_right, "a number of characters from 1 on")
+        require("max_length of a prompt", self.max_length, is_right, "at least 1 character")
         self._check_requests()
         listed = sources(self.functions)
         asked = [item for item in listed if is_asked_per_call(item)]

@@ -321,7 +321,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
             require(f"{name} of a ResultPipeline", step, step is None or callable(step), "a function, or None")
         for name in ("extraction_threshold", "inline_threshold"):
             tokens = getattr(self, name)
-            right = "a whole number of tokens from 0 on"
+            right = "at least 0 tokens"
             require(f"{name} of a ResultPipeline", tokens, is_whole(tokens, 0), right)
 
     async def aapply(
@@ -361,7 +361,7 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
     require(f"the return value of the {kind} for {name}", result, isinstance(new.text, str), "a string or None")
     for count in new[1:]:
         is_count = count is None or is_whole(count, 0)
-        require(f"the tokens that the {kind} counted for {name}", count, is_count, "a whole number from 0 on")
+        require(f"the tokens that the {kind} counted for {name}", count, is_count, "a whole number of at least 0")
     return new._replace(text=result_text(new.text))
 
 

@@ -160,7 +160,7 @@ def check_run(run: str) -> None:
 def check_after(after: int | None) -> None:
     """Check that ``after`` is None or the number of an entry."""
     is_right = after is None or (isinstance(after, int) and after >= 0)
-    require("after", after, is_right, "a whole number from 0 on, or None")
+    require("after", after, is_right, "a whole number of at least 0, or None")
 
 
 def check_conversation(name: str) -> None:

@@ -373,7 +373,7 @@ class Runs:
         if max_age_s is None and keep is None:
             raise UsageError("prune: expected max_age_s or keep, got neither; pass max_age_s=30 * 86400 or keep=1000")
         for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
-            require(name, value, value is None or is_amount(value), "a number from 0 on")
+            require(name, value, value is None or is_amount(value), "a number of at least 0")
         before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
         ended = self.store.list(ended=True, limit=ALL)  # the newest first
         old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]

@@ -85,7 +85,7 @@ def serve(
         >>> [route.path for route in app.routes][:2]
         ['/', '/static']
     """
-    require("at_once", at_once, is_whole(at_once, 1), "a whole number from 1 on")
+    require("at_once", at_once, is_whole(at_once, 1), "a whole number of at least 1")
     live = RunFollower(runnable, deps=deps, **options)
     pages = _Pages(live, user, task, at_once)
     known = LOOPBACK if hosts is None and user is None else hosts

@@ -81,7 +81,7 @@ class Engine(ABC):
         Raises:
             Exception: If the engine cannot be reached, or the store has failed for too long.
         """
-        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
+        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number of at least 1")
         interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
         try:
             with self.serving(threads):

@@ -136,7 +136,7 @@ class Worker:
         require("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
             agent._check_deps(deps)
-        require("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
+        require("keep", keep, keep is None or is_whole(keep, 0), "a whole number of at least 0, or None")
         require("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
         self._keep, self._max_age_s = keep, max_age_s
         self._prompts = {prompt.path: prompt for prompt in prompts}
@@ -197,7 +197,7 @@ class Worker:
         Raises:
             Exception: If the store has failed for too long, or the code cannot drive a run and ``on_change="stop"``.
         """
-        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
+        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number of at least 1")
         end_pruning = self._begin_pruning()
         try:
             return self._unless_failed(portal.call(self._pool(self._drive_in_thread, threads, once)))
@@ -217,7 +217,7 @@ class Worker:
         Raises:
             Exception: If the store has failed for too long, or the code cannot drive a run and ``on_change="stop"``.
         """
-        require("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number from 1 on")
+        require("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number of at least 1")
         end_pruning = self._begin_pruning()
         try:
             return self._unless_failed(await self._pool(self.adrive_claimed, tasks, once))

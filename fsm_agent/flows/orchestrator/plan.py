@@ -138,7 +138,7 @@ class Loop:
     def __post_init__(self) -> None:
         _keep_tuple(self, "step_ids", str, "names of steps")
         times, until = self.max_iterations, self.until
-        require("max_iterations of a loop", times, is_whole(times, 1), "a whole number from 1 on", FlowError)
+        require("max_iterations of a loop", times, is_whole(times, 1), "a whole number of at least 1", FlowError)
         require("until of a loop", until, isinstance(until, str), "a word", FlowError)
 
 
@@ -289,13 +289,13 @@ def _is_time(value: Any) -> bool:
 
 _TIME, _BOOL = "a number of seconds above 0, or None", "True or False"
 _LIMITS: Rules = (
-    ("max_step_remediations", lambda v: is_whole(v, 1), "a whole number from 1 on"),
-    ("max_total_redesigns", lambda v: is_whole(v, 0), "a whole number from 0 on"),
-    ("max_loop_iterations", lambda v: is_whole(v, 0), "a whole number from 0 on"),
-    ("parallel", lambda v: is_whole(v, 1), "a whole number from 1 on"),
+    ("max_step_remediations", lambda v: is_whole(v, 1), "a whole number of at least 1"),
+    ("max_total_redesigns", lambda v: is_whole(v, 0), "a whole number of at least 0"),
+    ("max_loop_iterations", lambda v: is_whole(v, 0), "a whole number of at least 0"),
+    ("parallel", lambda v: is_whole(v, 1), "a whole number of at least 1"),
     ("step_timeout_s", _is_time, _TIME),
     ("deadline_s", _is_time, _TIME),
-    ("min_step_interval_s", is_amount, "a number of seconds from 0 on"),
+    ("min_step_interval_s", is_amount, "at least 0 seconds"),
     ("llm_names", lambda v: isinstance(v, bool), _BOOL),
     ("llm_intents", lambda v: isinstance(v, bool), _BOOL),
     ("escalate", lambda v: isinstance(v, bool), _BOOL),
