@@ -99,7 +99,7 @@ def list_runs(
     older_than: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Only runs unchanged for 90s, 12h, 30d …")
     ] = None,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this in name or task.")] = "",
+    text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this text in their name or task.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most this many.")] = 100,
     after: Annotated[str | None, typer.Option(metavar="PLACE", help="Show the next page.")] = None,
     as_json: Json = False,

@@ -72,10 +72,12 @@ def worker(
     create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
     only_known: Annotated[bool, typer.Option("--only-known", help="Leave runs of other code alone.")] = False,
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Ended runs to keep.")] = None,
-    max_age: Annotated[str | None, typer.Option(metavar="SPAN", help="How long to keep them: 30d.")] = None,
+    max_age: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="How long to keep ended runs, such as 30d.")
+    ] = None,
     drain_s: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="How long a stop waits for steps."),
+        typer.Option(min=0.0, metavar="SECONDS", help="How long to wait for running steps when the worker stops."),
     ] = DRAIN_S,
     on_change: Annotated[
         Change, typer.Option(metavar="HOW", help="If its code changed: report, rest or stop.")
@@ -169,7 +171,7 @@ def submit(
     task: Annotated[
         str | None, typer.Argument(help="The task, after piped input; for a flow, its data as JSON.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent that does it.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent that does the task.")] = None,
     run_id: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="The name of the run; an existing name is the same run."),
