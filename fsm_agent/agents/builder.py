@@ -21,6 +21,7 @@ from fsm_agent.messages.message import (
     FunctionResult,
     HistorySummary,
     Message,
+    Text,
 )
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog, task_message
@@ -198,13 +199,17 @@ def resolve_task(agent: Agent[Any, Any], task: Any, options: Mapping[str, Any]) 
         case _:
             right = "text, a Payload such as Payload.text('…').with_image('cat.png'), a Prompt, a Message or a Dialog"
             raise UsageError(f"the task: expected {right}, got {task!r:.60}")
-    asked = call_without_result(dialog)
-    if dialog.tail is None or asked is not None:
-        what = f"one that still waits for the result of {asked}" if dialog.tail else "an empty one"
+    newest, asked = dialog.tail, call_without_result(dialog)
+    if newest is None or asked is not None or _is_blank(newest):
+        what = f"one that still waits for the result of {asked}" if asked is not None else "an empty task"
         raise UsageError(f"the dialog: expected one that ends with a task, got {what}")
     is_late = system_prompt.is_late(dialog)
     dialog = system_prompt.before(dialog)
     return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
+
+
+def _is_blank(message: Message) -> bool:
+    return message.role == "user" and not any(not isinstance(p, Text) or p.text.strip() for p in message.parts)
 
 
 def _put_in_words(agent: Agent[Any, Any], dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:

@@ -7,8 +7,9 @@ import logging
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, FallbackClient, MemoryStore, Payload, Prompt
+from fsm_agent import Agent, AgentBase, Dialog, FallbackClient, MemoryStore, Message, Payload, Prompt
 from fsm_agent.clients import RateLimit, RateLimitedClient, client_for
+from fsm_agent.errors import UsageError
 from fsm_agent.messages import Text
 from fsm_agent.testing import Script
 
@@ -44,6 +45,26 @@ def test_a_text_and_a_payload_of_it_are_one_task():
     agent.call("{{ x }}")
     agent.call(Payload.text("{{ x }}"))
     assert script.requests[0].messages == script.requests[1].messages
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        " \n",
+        Payload.text(" "),
+        Prompt("{{ x }}")(x=""),
+        Message.of("user", " "),
+        [{"role": "user", "content": ""}],
+        Dialog([Message.of("user", "hi"), Message.of("assistant", "Hello."), Message.of("user")]),
+        [],
+    ],
+    ids=lambda task: type(task).__name__,
+)
+def test_an_empty_task_is_refused_in_every_form(task):
+    script = Script("a")
+    with pytest.raises(UsageError, match="task"):
+        Agent(script).call(task)
+    assert script.requests == []
 
 
 class TestWithoutImages:
