@@ -43,7 +43,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         response = await self._session.request(
             request.method,
             str(request.url),
-            headers=request.headers.multi_items(),
+            headers=[(name.decode("ascii"), value.decode("ascii")) for name, value in request.headers.raw],
             data=b"".join(body) if isinstance(body, httpx.ByteStream) else body,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(connect=timeouts["connect"], sock_read=timeouts["read"]),

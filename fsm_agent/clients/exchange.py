@@ -403,7 +403,7 @@ class ResponseReader:
 
 def _headers(response: httpx.Response) -> dict[str, str]:
     """Return the headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
-    headers = dict(response.headers)
+    headers = dict(response.headers.items())
     if response.is_stream_consumed:
         headers.pop("content-encoding", None)
     return headers

@@ -118,6 +118,7 @@ class LoopClient:
         elif self._connections is not None:
             upload = _Upload(exchange)
             request = _own_request(exchange, upload, None)
+            request.headers["content-length"] = str(len(exchange.content))
         else:  # `build_request` adds the headers and the like of a user's client
             request = self._client.build_request(
                 "POST",
@@ -193,15 +194,13 @@ class LoopClient:
 
 def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: float | None) -> httpx.Request:
     """Return a request to send over aiohttp; ``read_s`` limits the wait for each piece of the reply."""
-    request = httpx.Request(
+    return httpx.Request(
         "POST",
         exchange.url,
         headers=exchange.headers,
         stream=body,
         extensions={"timeout": {"connect": exchange.limits["connect"], "read": read_s}},
     )
-    request.headers["content-length"] = str(len(exchange.content))
-    return request
 
 
 class _Upload(httpx.AsyncByteStream):
