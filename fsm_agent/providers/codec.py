@@ -19,7 +19,7 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.message import Message, Opaque, Part
+from fsm_agent.messages.message import Message, Opaque
 from fsm_agent.messages.reply import OutputMode, Reply, Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.decoder import Decoder
@@ -35,16 +35,12 @@ def readable(messages: Iterable[Message], provider: str) -> list[Message]:
 
     Only the provider that made an opaque part can read it, even if others use the same wire format.
     """
-    return [
-        message.changed(parts=tuple([part for part in message.parts if not _is_foreign(part, provider)]))
-        if any(_is_foreign(part, provider) for part in message.parts)
-        else message
-        for message in messages
-    ]
+    return [_without_foreign(message, provider) for message in messages]
 
 
-def _is_foreign(part: Part, provider: str) -> bool:
-    return type(part) is Opaque and part.provider not in (None, provider)
+def _without_foreign(message: Message, provider: str) -> Message:
+    own = [part for part in message.parts if type(part) is not Opaque or part.provider in (None, provider)]
+    return message if len(own) == len(message.parts) else message.changed(parts=tuple(own))
 
 
 def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:

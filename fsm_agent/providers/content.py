@@ -273,15 +273,12 @@ def arguments_text(text: str) -> str:
 
     Services refuse the whole dialog if they cannot parse the arguments.
     """
+    whole = object_text(text)
     try:
-        arguments = pydantic_core.from_json(object_text(text))
+        arguments = pydantic_core.from_json(whole)
     except ValueError:
         arguments = None
-    return (
-        object_text(text)
-        if isinstance(arguments, dict)
-        else pydantic_core.to_json({"invalid_arguments": text}).decode()
-    )
+    return whole if isinstance(arguments, dict) else pydantic_core.to_json({"invalid_arguments": text}).decode()
 
 
 def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
@@ -311,7 +308,10 @@ def text_or_none(value: Any) -> str | None:
 
 def first_count(*values: Any) -> int | None:
     """Return the first valid count among the values, or None."""
-    return next((count for count in map(count_or_none, values) if count is not None), None)
+    for value in values:
+        if (count := count_or_none(value)) is not None:
+            return count
+    return None
 
 
 def count_or_none(value: Any) -> int | None:
