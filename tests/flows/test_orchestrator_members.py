@@ -205,6 +205,6 @@ def test_pictures_go_with_the_task(driven: Driver) -> None:
 
 def test_a_payload_needs_words() -> None:
     o = Orchestrator([Agent(Script())])
-    for task in (Payload().with_image_data(PNG), "", 5):
+    for task in (Payload().with_image_data(PNG), "", "  ", Payload.text(" "), 5):
         with pytest.raises(FlowError, match="the task"):
             o.call(task)  # type: ignore[arg-type]

@@ -397,11 +397,10 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         Raises:
             FlowError: If the task is empty.
         """
-        require("the task", task, isinstance(task, str | Payload) and bool(task), "a string or a Payload", FlowError)
-        if isinstance(task, str):
-            return Job(task, self.config, strategy)
-        text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])
-        require("the task", task, bool(text.strip()), "a Payload with text that asks for something", FlowError)
+        text, parts = (task.to_text(), task.parts) if isinstance(task, Payload) else (task, ())
+        is_something = isinstance(text, str) and bool(text.strip())
+        require("the task", task, is_something, "text that asks for something, or a Payload with it", FlowError)
+        rest = tuple([part for part in parts if not isinstance(part, Text)])
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
     def as_function(
