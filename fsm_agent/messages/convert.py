@@ -109,7 +109,7 @@ class _Reader:
         parts = list(_parts(f"{where}.content", item.get("content"), role))
         if role == "assistant":
             parts = [*_content_parts(where, item), *parts, *_calls(where, item, index)]
-        if not parts and not (role == "assistant" and item.get("content") == ""):  # APIs send and accept this
+        if not parts and item.get("content") != "":  # APIs send and accept an empty text
             raise invalid(f"{where}.content", item.get("content"), "a string or a list of parts")
         return Message(role=role, parts=tuple(parts))
 

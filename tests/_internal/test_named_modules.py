@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from fsm_agent.testing import registries
+from fsm_agent import build_agent
+from fsm_agent.testing import Script, registries
 
 PROGRAM = """\
 from fsm_agent import AgentBase, build_agent, function
@@ -51,6 +53,15 @@ def test_a_program_of_one_file_names_itself_in_its_files(program, as_module, cap
         runpy.run_path(str(program), run_name="__main__")
     assert capsys.readouterr().out == "Told. lamps: 1879 True\n"
     assert "one_file" not in sys.modules
+
+
+def test_a_program_without_a_file_finds_a_module_by_its_name(program, monkeypatch):
+    (program.parent / "beside.py").write_text(
+        "from fsm_agent import AgentBase\n\nclass Reporter(AgentBase):\n    system = 'Tell.'\n"
+    )
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # as at a prompt
+    monkeypatch.delitem(sys.modules, "beside", raising=False)
+    assert type(build_agent({"agent_type": "beside:Reporter"}, client=Script())).__module__ == "beside"
 
 
 @pytest.mark.system

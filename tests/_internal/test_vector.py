@@ -145,5 +145,5 @@ def test_versions_of_a_growing_map_are_those_of_a_dictionary() -> None:
     for plain, growing in versions:
         assert growing == plain
         assert list(growing.items()) == list(plain.items())
-        assert [growing.get(f"n{n}") for n in range(60)] == [plain.get(f"n{n}") for n in range(60)]
+        assert [growing.get(f"n{n}", "?") for n in range(60)] == [plain.get(f"n{n}", "?") for n in range(60)]
         assert pickle.loads(pickle.dumps(growing)) == growing

@@ -110,6 +110,7 @@ WRONG: list[tuple[Any, str]] = [  # and the place that is named
     ([{"role": "function", "name": "f", "content": "x"}], "messages[0].role"),
     ([{"role": "user"}], "messages[0].content"),
     (user([]), "messages[1].content"),
+    ([{"role": "assistant", "content": None}], "messages[0].content"),
     (user(5), "messages[1].content"),
     ([{"role": "user", "contnt": "x"}], "'contnt'"),
     ([{"role": "user", "content": "x", 5: 1}], "messages[0]"),
