@@ -14,6 +14,7 @@ from conformance.listing_conformance import ListingConformance
 from conformance.queue_conformance import QueueConformance
 from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 from fsm_agent import UsageError
+from fsm_agent.messages import Question
 from fsm_agent.store import AlreadyAnswered, Head, LeaseLost, NotAsked, RunUnknown, SignalExists, Start, Suspension
 
 ROUNDS = 40  # of a race
@@ -160,6 +161,15 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         assert store.list() == []
         assert store.create("ä" * 500, "{}", agent="ä" * 500)
         assert claimed_due(store) is not None
+
+    def test_half_a_character_in_a_rest_is_refused_and_nothing_is_kept(self, storage: Storage) -> None:
+        lease, half = begun(storage.store), "\ud83d"
+        wrong: list[dict[str, Any]] = [{"state": half}, {"wakes_on": half}, {"questions": (Question(half, "k"),)}]
+        for fields in wrong:
+            with pytest.raises(UsageError, match="surrogate"):
+                storage.store.append(lease, 0, ["one"], waiting("k").changed(**fields))
+        assert storage.store.load("r").lines == ()
+        storage.store.append(lease, 0, ["one"], waiting("k"))
 
     def test_a_rest_until_a_time_beyond_all_calendars_is_kept(self, storage: Storage) -> None:
         """The time is so far away that no driver will see it."""

@@ -215,10 +215,10 @@ def test_the_data_of_a_flow_are_what_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("keys", "right"), [(["sk-a***", "y"], [KEY, "y"]), (["y"], ["y"])])
 def test_what_was_masked_and_comes_back_is_what_it_was(keys: list[str], right: list[str]) -> None:
-    given: list[tuple[str, str, list[str]]] = []
+    given: list[tuple[Any, str, list[str]]] = []
 
     @function(needs_approval=True)
-    def log_in(user: str, password: str, keys: list[str]) -> str:
+    def log_in(user: str | dict[str, str], password: str, keys: list[str]) -> str:
         "Log in."
         given.append((user, password, keys))
         return "you are in"
@@ -228,11 +228,13 @@ def test_what_was_masked_and_comes_back_is_what_it_was(keys: list[str], right: l
         assert "swordfish" not in json.dumps(told)
         assert KEY not in json.dumps(told)
         (asked,) = told[-1]["outcome"]["interrupts"]
-        assert asked["metadata"]["about"]["arguments"] == {"user": "ann", "password": "***", "keys": ["sk-a***", "x"]}
+        assert asked["metadata"]["about"]["arguments"] == {
+            "user": {"name": "ann"}, "password": "***", "keys": ["sk-a***", "x"],
+        }  # fmt: skip
         edited = {"user": "bob", "password": "***", "keys": keys}
         await page.answer("c1", asked["id"], {"approved": True, "editedArgs": edited})
 
-    model = Script(function_call("log_in", user="ann", password="swordfish", keys=[KEY, "x"]), "You are in.")
+    model = Script(function_call("log_in", user={"name": "ann"}, password="swordfish", keys=[KEY, "x"]), "You are in.")
     run(serve(Agent(model, name="desk", functions=[log_in])), use)
     assert given == [("bob", "swordfish", right)]
 

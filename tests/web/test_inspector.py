@@ -22,7 +22,7 @@ from fsm_agent import Agent, Approved, CallFailed, Denied, Image, Limits, Retry,
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore
+from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore, Suspension
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.web import inspector_app
 
@@ -129,6 +129,22 @@ def test_times_and_costs_are_told_in_words(
         patched.setattr(time, "time", lambda: now_s)
         page = Pages(inspector_app(runs)).get("/run", id="r").text
     assert [text for text in texts if not re.search(rf">\s*{re.escape(text)}\s*<", page)] == []
+
+
+def test_durations_are_told_in_their_largest_units():
+    spans = {0.5: "500 ms", 1: "1.0 s", 59: "59.0 s", 60: "1 min 0 s", 3599: "59 min 59 s", 3600: "1 h 0 min",
+             172_799: "47 h 59 min", 172_800: "2 days"}  # fmt: skip
+    moment = [1_700_000_000.0]
+    store = MemoryStore(clock=lambda: moment[0])
+    for span_s in spans:
+        store.create(f"{span_s}", "{}", agent="host")
+        moment[0] += span_s
+        lease = store.claim("w", for_s=60.0, run=f"{span_s}")
+        assert lease is not None
+        store.append(lease, 0, ["{}"], Suspension(state="Completed", is_ended=True))
+    html = Pages(inspector_app(Runs(store))).get("/").text
+    found = re.findall(r'data-id="([^"]*)".*?<td role="cell" class="num dim wide">([^<]*)<', html, re.DOTALL)
+    assert dict(found) == {f"{span_s}": text for span_s, text in spans.items()}
 
 
 def test_the_turns_of_a_conversation_stand_together():

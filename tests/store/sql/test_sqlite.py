@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from conformance.store_conformance import StoreConformance
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
-from fsm_agent.store import Lease, LeaseLost, RunBusy, Runs, SqliteStore, Store, StoreError, Suspension
+from fsm_agent.store import Lease, LeaseLost, RunBusy, Runs, SqliteStore, Start, Store, StoreError, Suspension
 
 PATIENCE_S = 30.0
 LONG_S = 3600.0
@@ -458,6 +459,17 @@ sys.stdin.read()
     assert lease is not None
     assert lease.fence == 2
     other.process.communicate(timeout=PATIENCE_S)
+
+
+def test_a_wait_lasts_while_nothing_is_due_and_ends_with_what_is(store: SqliteStore):
+    store.create("later", "{}", agent="a", start=Start(due_s=time.time() + LONG_S))
+    waits = threading.Thread(target=store.wait, args=(PATIENCE_S,), daemon=True)
+    waits.start()
+    waits.join(0.02)
+    assert waits.is_alive()
+    store.create("now", "{}", agent="a")
+    waits.join(PATIENCE_S / 2)
+    assert not waits.is_alive()
 
 
 @posix
