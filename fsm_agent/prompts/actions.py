@@ -121,7 +121,7 @@ def inner_text_of(action: type[Action]) -> str | None:
 
 
 def doc_of(action: type[Action]) -> str:
-    """Return the description of an action for the model: its tag, and a line for each field."""
+    """Return an action's description for the model: its tag, and a line for each field."""
     fields = fields_of(action)
     attributes = "".join([f' {field.json_name}="..."' for field in fields if _part(field) == _ATTRIBUTE])
     end = f">...</{action.action_tag}>" if inner_text_of(action) else " />"
@@ -157,7 +157,7 @@ class _Read(Value, Generic[A], frozen=True):
 
 
 class ActionSet(Parser[list[A]]):
-    """A set of actions: their description for the model, and the parser of answers that contain them.
+    """A set of actions: their description for the model, and the parser for answers that contain them.
 
     The parser reads only the tags of these actions and decodes their entities.  Everything else counts as text,
     including tags inside an action.
@@ -165,11 +165,11 @@ class ActionSet(Parser[list[A]]):
     Args:
         actions: Subclasses of `Action`.
         prompt: The template for ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` inserts the description of the
-            actions.  You provide the values of all other variables.  A value that looks like an action or a tag of the
-            template is quoted.
+            actions.  You provide the values of all other variables.  A value that looks like an action or a tag from
+            the template is quoted.
         strict: Whether an unreadable action, such as one without a required attribute, is an error.  Otherwise it is
             left out and reported as a repair.
-        options: The options of the `Prompt`.
+        options: Options for the `Prompt`.
 
     Attributes:
         actions_doc: The description of the actions.
@@ -211,7 +211,7 @@ class ActionSet(Parser[list[A]]):
 
     @property
     def prompt(self) -> Prompt[list[A]]:
-        """The prompt that describes the actions and reads them from the answer.
+        """The prompt that describes the actions and parses them from the answer.
 
         Raises:
             UsageError: If the set was created without a template.
@@ -225,7 +225,7 @@ class ActionSet(Parser[list[A]]):
         return self.prompt.render(**values).text
 
     def read(self, source: ParserInput) -> Parsed[list[A]]:
-        """Return the actions of an answer, in order, and the repairs that were needed to read them.
+        """Return the actions in an answer, in order, and the repairs that were needed to read them.
 
         Raises:
             ParseError: If an action is unreadable and the set is strict, or the answer is cut off or too long.

@@ -43,11 +43,11 @@ class Dialog(Sequence[Message]):
 
     Args:
         messages: Messages, or dictionaries in the format of OpenAI's chat completions, from oldest to newest.
-        top_prompt: The prompt of the latest user turn.  The next agent call uses its parser, functions and handlers; by
-            default, it uses the agent's.  It is not saved.
-        system_args: The values for the agent's system prompt, which is the first message.  Empty if the prompt has no
-            variables, and None if no agent added the first message.  They are not saved.
-        governed_by: The handoffs that led to the agent that now has the dialog, as a path.  "" without a handoff.
+        top_prompt: The prompt of the latest user turn.  The next agent call uses the prompt's parser, functions and
+            handlers, or the agent's if there is no prompt.  The prompt is not saved.
+        system_args: The values for the agent's system prompt, which is the first message.  Empty if the system prompt
+            has no variables; None if no agent added the first message.  They are not saved.
+        governed_by: The handoffs that led to the agent that now holds the dialog, as a path; "" if there were none.
         summary: A summary that replaces the oldest messages in requests.  It is not saved.
 
     Examples:
@@ -105,7 +105,7 @@ class Dialog(Sequence[Message]):
             parts: Images and other parts that follow the text.
 
         Raises:
-            PromptError: If a variable of the prompt is missing.
+            PromptError: If a value for one of the prompt's variables is missing.
             UsageError: If the turn is empty.
         """
         if isinstance(turn, str):
@@ -120,9 +120,9 @@ class Dialog(Sequence[Message]):
         """Return an independent dialog that continues from here.
 
         Args:
-            last_n: The number of newest messages to keep; by default all.  A function result is never kept without the
-                message that requested it.
-            first_k: The number of oldest messages to keep as well, usually the system prompt.
+            last_n: How many of the newest messages to keep; by default all.  A function result is never kept without
+                the message that requested it.
+            first_k: How many of the oldest messages to keep as well, usually just the system prompt.
 
         Raises:
             UsageError: If ``last_n`` or ``first_k`` is not a whole number.
@@ -149,7 +149,7 @@ class Dialog(Sequence[Message]):
 
     @property
     def system(self) -> str:
-        """The text of the system prompt, or "" without one."""
+        """The text of the system prompt, or "" if there is none."""
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def overview(self) -> str:
@@ -223,7 +223,7 @@ class Dialogs(Mapping[str, Dialog]):
 
     Args:
         dialogs: The dialogs, by name.
-        forks: The name of each fork's origin, by the name of the fork.  The origin may have been removed.
+        forks: The name of each fork's origin, keyed by the fork's name.  The origin may have been removed.
 
     Raises:
         UsageError: If a name is not a printable, non-empty string, a value is not a dialog, a fork does not exist, or
@@ -264,7 +264,7 @@ class Dialogs(Mapping[str, Dialog]):
         self.forks = origins
 
     def put(self, name: str, dialog: Dialog) -> Dialogs:
-        """Return these dialogs with this one added, or replaced if the name exists."""
+        """Return these dialogs with this one added.  It replaces any dialog with the same name."""
         return Dialogs({**self._dialogs, name: dialog}, forks=self.forks)
 
     def fork(self, name: str, new: str, last_n: int | None = None, first_k: int = 1) -> Dialogs:

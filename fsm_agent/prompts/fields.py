@@ -79,8 +79,8 @@ UNMARKED = {TYPE_MARK: False}  # the context for writing values without it
 class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
     """Metadata for a field that is shown to a model.  Put it into ``Annotated``, like pydantic's ``Field``.
 
-    A field may have several.  A `PromptField` with a ``target`` applies only to text for that target, and overrides any
-    without a target.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
+    A field may have several.  A `PromptField` with a ``target`` applies only to text for that target, and overrides
+    those without one.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
 
     Args:
         description: The meaning of the field.  It labels the field's line, unless ``rename`` is given.  In schemas, it
@@ -88,11 +88,11 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
         rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
         skip: Whether to leave the field out of text, schemas and examples.  With a target, only text for that target
             omits it.
-        format_with: A function from the field's value to its text.
+        format_with: A function that turns the field's value into text.
         example: A value of the field's type, for examples.
-        image: Whether the value is a picture, from any source that `Image.of` accepts.
-        target: The target whose text includes the field.  Text for other targets leaves it out, unless another mark
-            names them.
+        image: Whether to show the value as an image.  It may be any source that `Image.of` accepts.
+        target: The target whose text includes the field.  Text for any other target leaves it out, unless another
+            `PromptField` names that target.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -153,7 +153,7 @@ class RecordField(Value, frozen=True, kw_only=True):
 
     @property
     def is_picture(self) -> bool:
-        """Whether the value is a picture for at least one target, and therefore not text."""
+        """Whether at least one target renders the value as an image, so that it is not text."""
         return any(mark.image for mark in self.marks)
 
     @property
@@ -163,7 +163,7 @@ class RecordField(Value, frozen=True, kw_only=True):
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether the fields of a type are printed one by one."""
+    """Return whether a type's fields are printed one by one."""
     if not isinstance(kind, type):
         return False
     if issubclass(kind, pydantic.BaseModel):
@@ -223,7 +223,7 @@ def tag_of(kind: type) -> tuple[str, str] | None:
 
 
 def names_of(kind: type) -> list[str]:
-    """Return the names that a template on this class may use: its fields and properties."""
+    """Return the names that a template for this class may use: its fields and properties."""
     bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in ("builtins", "pydantic")]
     computed = [
         name

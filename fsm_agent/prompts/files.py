@@ -162,7 +162,7 @@ class Loading:
         self._keep(key, lambda: self._handler_in(file), file, 0)
 
     def _handler_in(self, file: Path) -> Any:
-        """Return the handler in a file: a prompt if it has front matter, otherwise its text."""
+        """Return the handler in a file: a prompt if the file has front matter, otherwise the file's text."""
         content = read(file, self.within)
         if not content.has_front:
             return template_in(content, file, self.within)

@@ -20,7 +20,7 @@ _DECIDING = ("needs_approval", "repeatable", "version", "max_calls", "max_failur
 
 
 class PromptChange(Value, frozen=True):
-    """A change of a prompt's fingerprint."""
+    """A change in a prompt's fingerprint."""
 
     path: str
     before: str  # the fingerprint
@@ -31,16 +31,16 @@ class PromptChange(Value, frozen=True):
 
 
 def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
-    """Return how the prompt has changed since this fingerprint.
+    """Return how the prompt has changed since it had this fingerprint.
 
-    Return None if it has not changed, or if a fingerprint is unknown.
+    Return None if the prompt has not changed, or if either fingerprint is unknown.
     """
     after = prompt.fingerprint
     return None if before in ("", after) or not after else PromptChange(prompt.path, before, after)
 
 
 def fingerprint_of(prompt: Prompt[Any]) -> str:
-    """Return 16 hexadecimal digits that identify a prompt.  Python functions count only by name."""
+    """Return 16 hexadecimal digits that identify a prompt.  Python functions are identified only by name."""
     data = [
         prompt.path,
         prompt.template,
@@ -64,7 +64,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
 
 
 def fingerprint_under(prompt: Prompt[Any], system: Any) -> str:
-    """Return the fingerprint of a prompt together with its agent's system prompt."""
+    """Return one fingerprint for a prompt and its agent's system prompt."""
     if system == "":
         return prompt.fingerprint
     shown = system if isinstance(system, str) else getattr(system, "fingerprint", None) or _name_of(system)

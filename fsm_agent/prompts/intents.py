@@ -1,4 +1,4 @@
-"""Intents: an enumeration that provides the prompt text, the output type, and the parser of the answer.
+"""Intents: an enumeration that provides the prompt text, the output type, and the parser for the answer.
 
 `FramedPrompt` keeps variable values from closing the tags around them.
 """
@@ -193,7 +193,7 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
 
     It adds to the class:
 
-    - ``prompt``: a `Prompt` whose output is a member;
+    - ``prompt``: a `Prompt` whose output is a member of the enumeration;
     - ``build_prompt(…)``: the text of the prompt, with values for its variables;
     - ``extract(text)``: the member that an answer names;
     - ``extractor``: the parser.
@@ -202,9 +202,9 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
 
     Args:
         prompt: The template.  ``{{ intents_doc }}`` inserts the `prompt_schema` of the enumeration.  You provide the
-            values of all other variables.  A value that looks like a tag of the template or of the answer is quoted.
+            values of all other variables.  A value that looks like a tag from the template or the answer is quoted.
         tag: The name of the element for the model's answer.
-        options: The options of the `Prompt`.
+        options: Options for the `Prompt`.
 
     Raises:
         UsageError: If the class is not an enumeration with members, or already has one of these names.

@@ -81,7 +81,8 @@ class Prompts:
         directory: One or more directories of prompt files; the first one that has the prompt wins.  The default is
             ``prompts`` in the working directory if it contains the root, otherwise the package's own prompts.
         package: The name of a package whose folder ``prompts`` is searched after ``directory``.
-        names: Types and functions that front matter may name.  Front matter names all other objects as ``module:name``.
+        names: Types and functions that front matter may refer to by name.  It refers to all other objects as
+            ``module:name``.
 
     Raises:
         PromptError: If the root is malformed, or the package has no prompts.
@@ -162,7 +163,7 @@ class Prompts:
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
     def problems(self) -> list[PromptFileProblem]:
-        """Return the first problem of each file under the root, including files that are not usable prompts."""
+        """Return the first problem in each file under the root, including files that are not usable prompts."""
         problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):

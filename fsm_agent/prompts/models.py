@@ -28,12 +28,12 @@ class PromptModel(pydantic.BaseModel):
 
     - ``__prompt_template__`` is the template for a value; its variables are fields and properties.
     - ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.
-    - ``__prompt_for__`` maps targets to templates.  A target is a name or the type of an object that the text is
+    - ``__prompt_for__`` maps targets to templates.  A target is a name, or the type of the object that the text is
       written for.  The template has the variables ``self`` (the value) and ``target`` (the object), and
       ``{self:schema_only}``, ``{self:example_only}`` and ``{self:full}``.
 
-    Text for a target without a template has one line per field.  An unknown variable, wrong syntax or a missing file is
-    an error when the class is created.
+    Text for a target without a template has one line per field.  An unknown variable, a syntax error or a missing file
+    raises an error when the class is created.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -54,7 +54,7 @@ class PromptModel(pydantic.BaseModel):
         check_declarations(cls)
 
     def to_prompt(self, mode: GuideMode | None = None) -> str:
-        """Return the value as text, or the guide to its type in this mode; see `prompt_text` and `prompt_guide`."""
+        """Return the value as text, or, given a mode, the guide to its type; see `prompt_text` and `prompt_guide`."""
         return text_without_method(self) if mode is None else prompt_guide(self, mode)
 
     def to_prompt_for(self, target: object) -> str:

@@ -35,8 +35,8 @@ class ParserInput(Value, frozen=True, kw_only=True):
     Args:
         text: The text of the reply.
         finish: Why the model stopped.
-        is_cut: Whether the text ended at the token limit and the call does not accept that.
-        logprobs: The log probabilities of its tokens, if they were requested.
+        is_cut: Whether the token limit cut the text off, and the call does not accept that.
+        logprobs: The log probabilities of the text's tokens, if they were requested.
         problems: The error messages that the model got for its earlier answers in this exception branch.
         parser_args: The ``parser_args`` of the call.
         function_calls: The finished function calls of all rounds, with their results.
@@ -71,7 +71,7 @@ class Parsed(Value, Generic[T], frozen=True):
 
 
 def checked(value: Any) -> Parsed[Any]:
-    """Return the result of a parser as a `Parsed`, and refuse repairs that are not a tuple of strings."""
+    """Return a parser's result as a `Parsed`, and refuse repairs that are not a tuple of strings."""
     if not isinstance(value, Parsed):
         return Parsed(value)
     repairs: Any = value.repairs
@@ -81,7 +81,7 @@ def checked(value: Any) -> Parsed[Any]:
 
 
 class Arriving(Protocol):
-    """A reader of output from a reply that is still arriving."""
+    """Reads the output from a reply that is still arriving."""
 
     def feed(self, piece: str, /) -> tuple[Any] | None:
         """Read the next piece of text.
@@ -119,7 +119,7 @@ class Parser(ABC, Generic[T_co]):
         return type(self).__qualname__
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return a reader for a reply that is still arriving, or None if only a whole reply has an output."""
+        """Return a reader for a reply that is still arriving, or None if only a complete reply can be read."""
         return None
 
     def __call__(self, text: str, **parser_args: Any) -> T_co:
@@ -148,7 +148,7 @@ def parser(function: Callable[[ParserInput], Parsed[T]]) -> Parser[T]: ...
 @overload
 def parser(function: Callable[[ParserInput], T]) -> Parser[T]: ...
 def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
-    """Turn a function of the reply into a `Parser`.  This is a decorator.
+    """Turn a function that takes the reply into a `Parser`.  This is a decorator.
 
     Args:
         function: A pure function that returns the value, or a `Parsed` with repairs.  Replaying a journal runs it
@@ -171,7 +171,7 @@ MAX_LENGTH = 1_000_000  # characters of an answer
 MAX_REPAIRED = 100_000  # characters; a longer answer is not repaired
 MAX_BROKEN = 8  # pieces of one answer that are repaired
 
-# The repairs of an answer, as traces show them.
+# The repairs to an answer, as traces show them.
 IN_PROSE = "the JSON was found inside the answer"
 MENDED = "the JSON was repaired by json-repair"
 QUOTED = "the text had no quotes"

@@ -1,4 +1,4 @@
-"""Parsers of answers: strategies that are tried in order, and a reader of tags, fenced blocks and signals.
+"""Parsers for answers: strategies that are tried in order, and a reader for tags, fenced blocks and signals.
 
 They are pure.  Except for `regex`, they take time linear in the length of the text.
 """
@@ -61,7 +61,7 @@ _UNSET: Any = object()
 
 
 class ParsingStrategy(Parser[T_co]):
-    """A way to find an answer in text.  Use it as a parser of its first candidate, or pass several to `first_of`.
+    """A way to find an answer in text.  As a parser, it returns its first candidate; `first_of` combines several.
 
     Attributes:
         name: The name in error messages, which says what the strategy looks for.
@@ -419,7 +419,7 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
-    """Find the first of these words that is in the text, in any case, even as part of a longer word.
+    """Find the first of these words that occurs in the text, in any case, even as part of a longer word.
 
     Examples:
         >>> first_of(keyword("yes", "no"))("Yes, of course.")
@@ -444,7 +444,7 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
 
 
 json_block: ParsingStrategy[Any] = _Code(None, is_json=True)
-"""The strategy of JSON in a fenced block.
+"""The strategy that finds JSON in a fenced block.
 
 Examples:
     >>> reply = '''```json
@@ -454,14 +454,14 @@ Examples:
     {'count': 2}
 """
 json_anywhere: ParsingStrategy[Any] = _Brackets()
-"""The strategy of JSON objects and arrays, wherever they are.
+"""The strategy that finds JSON objects and arrays anywhere in the text.
 
 Examples:
     >>> first_of(json_anywhere, expect=dict)('So: {"count": 2}.')
     {'count': 2}
 """
 verbatim: ParsingStrategy[str] = _Verbatim()
-"""The strategy of the text as it is.
+"""The strategy that takes the text as it is.
 
 Examples:
     >>> first_of(verbatim)("  as it is ")
@@ -482,7 +482,7 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
         max_length: The maximum number of characters in the text.  Longer text is refused.
 
     Raises:
-        ParseError: If no document has the type.  The error lists what was found in each place.
+        ParseError: If no document has the type.  The error lists what each place contained.
         UsageError: If pydantic cannot validate ``expect``.
 
     Examples:

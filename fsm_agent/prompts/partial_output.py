@@ -42,7 +42,7 @@ _UNFINISHED = (
 
 
 class PartialReader:
-    """A reader of the output of one reply, whose text arrives in pieces.
+    """Reads the output from one reply, whose text arrives in pieces.
 
     ``opening`` is a regular expression for the text before the document.  "" matches anywhere.
     """

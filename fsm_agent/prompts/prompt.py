@@ -94,20 +94,21 @@ class Prompt(KnownArguments, Generic[Out]):
 
     Handlers (the ``on_…`` arguments) provide the text for the model in certain situations.  A handler is a template,
     the path of a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
-    text.  With a template or a function, the task's functions, hosted tools, settings, output and parser still apply.
-    A `Prompt` has its own functions (a selection of the task's) and hosted tools.  Its settings override the task's,
-    and it may have its own output or parser.  The prompt that asked for an answer also parses it.
+    text.  If the handler is a template or a function, the task's functions, hosted tools, settings, output and parser
+    still apply.  A handler that is a `Prompt` has its own hosted tools and functions (selected from the task's).  Its
+    settings override the task's, and it may have its own output or parser.  The prompt that asked for an answer also
+    parses it.
 
     Args:
         template: A Jinja2 template; see `render`.
-        path: The name in a `Prompts` collection and in snapshots.
+        path: The prompt's name in a `Prompts` collection and in snapshots.
         functions: `Function`s, plain callables, toolsets and other sources, which replace the agent's functions.
             Without any, the agent's functions are offered.  MCP servers are asked for their functions at each call.
         output: The type of the answer; see `Output`.
         parser: A pure function that makes the output from the answer's text.  A `Parser` gets the whole reply instead
             (`ParserInput`).  Both may return a `Parsed` to report repairs.  If the parser raises, the model tries
-            again.  The model sees the message of a `ParseError` or other `ValueError`, and for other exceptions also
-            the type.  The parser decides whether to accept an answer that was cut off.  If possible, the schema of
+            again.  The model sees the exception's message, and also its type unless it is a `ParseError` or another
+            `ValueError`.  The parser decides whether to accept an answer that was cut off.  If possible, the schema of
             ``output`` is still sent.
         on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: The text of each function result.  Variables: ``call_results`` (required), ``name``,
@@ -127,9 +128,10 @@ class Prompt(KnownArguments, Generic[Out]):
             governs.  The last request has no hosted tools and no functions.
         settings: Options for these requests, such as ``{"temperature": 0}``.  They override the agent's but not the
             call's.
-        finalizer: Text or a `Prompt` for wording the final answer, with the variable ``answer``.  After an answer in
-            text, it is sent in another request, without functions, and the reply becomes the answer.  The reply is
-            parsed with the finalizer's output or parser if it has one, otherwise with this prompt's.
+        finalizer: Text or a `Prompt` for wording the final answer, with the variable ``answer``.  After the model
+            answers in text, the finalizer is sent in another request, without functions, and the reply to it becomes
+            the answer.  That reply is parsed with the finalizer's output or parser if it has one, otherwise with this
+            prompt's.
 
     Examples:
         >>> order = Prompt("Which goods does this letter order? {{ letter }}", output=list[str])
@@ -385,7 +387,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.extend(**changes).marked(is_borrowed=True)
 
     def for_call(self) -> Prompt[Out]:
-        """Return this prompt with the current functions of its MCP servers and other sources."""
+        """Return this prompt with the current functions from its MCP servers and other sources."""
         if self.is_fixed:
             return self
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
@@ -419,7 +421,7 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A string that changes when the text, functions or output of the prompt change.  Code counts only by name."""
+        """A string that changes when the prompt's text, functions or output change.  Code is identified by name."""
         return fingerprint_of(self)
 
     @cached_property
@@ -446,7 +448,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return checked(function(source.text, **source.parser_args))
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
-        """Return a reader for a reply that is still arriving, or None if only a whole reply has an output."""
+        """Return a reader for a reply that is still arriving, or None if only a complete reply can be read."""
         if self.parser is not None:
             return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
         return None if self.output is str else PartialReader(self.expected, "", parser_args)
@@ -577,7 +579,7 @@ class Task(Generic[Out]):
 
 
 class MissingPrompt:
-    """A placeholder for the prompt of a call that was pickled without its prompt.
+    """Stands in for the prompt of a call that was pickled without it.
 
     Args:
         path: The path of the prompt.

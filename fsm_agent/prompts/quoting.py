@@ -96,7 +96,7 @@ def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of tags in a reading: all that begins like an end tag, and start tags with a real ``<``."""
+    """Return the pattern of tags in a reading: anything shaped like an end tag, and start tags with a real ``<``."""
     letters = [[re.escape(c) for c in _fold_text(name) if c not in "_.-"] or [re.escape(name)] for name in names]
     loose = "|".join([r"[\s_.-]*+".join(name) for name in letters])
     tight = "|".join([r"[_.-]*+".join(name) for name in letters])

@@ -1,4 +1,4 @@
-"""Repairs of answers: broken JSON, and names and values that are nearly right.
+"""Repairs to answers: broken JSON, and names and values that are nearly right.
 
 A name or value is corrected if exactly one of the expected names or values is close enough.
 
@@ -7,7 +7,7 @@ one typo: an extra, missing or wrong letter, or two swapped letters.  In that ca
 same first letter and the same digits.  So "unapproved" is not close to "approved", nor "step 2" to "step 1".
 
 Repairs are silent: the model is not told, and `CallResult.repairs` lists them.  If an answer cannot be repaired,
-`ask_to_fix` in `fsm_agent.call.table` makes the message to the model, in the words of `Prompt.on_exception`.
+`ask_to_fix` in `fsm_agent.call.table` writes the message to the model, using the text of `Prompt.on_exception`.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def repaired(document: str, looks: list[int]) -> str:
 
 
 def granted(text: str) -> list[int]:
-    """Return a counter that limits the reads of all repairs of ``text`` together."""
+    """Return a counter that limits the total reads of ``text`` by all its repairs."""
     return [min(_LOOKS * len(text), _MAX_LOOKS)]
 
 

@@ -41,7 +41,7 @@ def without_thought(text: str) -> str:
 
 
 def begins_with_opener(text: str) -> bool:
-    """Return whether the text begins like JSON."""
+    """Return whether the beginning of the text looks like JSON."""
     return _OPENER.match(text) is not None
 
 
@@ -66,7 +66,7 @@ def documents(text: str) -> Iterator[str]:
 
 
 def bracketed(text: str) -> Iterator[str]:
-    """Yield each outermost ``{…}`` and ``[…]``, and stop at JSON that never closes."""
+    """Yield each outermost ``{…}`` and ``[…]``, stopping at JSON that never closes."""
     for number, (start, end) in enumerate(_pieces(text)):
         if number == _MAX_PIECES:
             return
@@ -110,7 +110,7 @@ def has_documents(text: str) -> bool:
 def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
     """Yield the start and end of each outermost ``{…}`` and ``[…]``, in linear time.
 
-    The end is None if a piece never closes; the pieces inside it follow.
+    If a piece never closes, its end is None, and the pieces inside it follow.
     """
     start = scanned = 0
     for _ in range(_RESTARTS):

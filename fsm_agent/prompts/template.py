@@ -1,7 +1,7 @@
 """Templates: reading them from files, checking them, and rendering them with values.
 
 Templates run in Jinja2's immutable sandbox.  Variables are written ``{{ name }}``, never ``{name}``, so JSON needs no
-escaping.  A missing variable is an error that lists the names.  Only developers' templates are rendered; text from
+escaping.  If variables are missing, the error lists their names.  Only developers' templates are rendered; text from
 users and models is never a template.
 
 Jinja2 and `values`, which prints models, dataclasses and enum members, take a while to load.  They are loaded only for
@@ -199,7 +199,7 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
 def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = None) -> str:
     """Return ``template`` with ``values`` filled in.
 
-    The guard is a function that makes the text of a value harmless.  Always pass the same function object.
+    The guard is a function that makes a value's text harmless.  Always pass the same function object.
     """
     if "{" not in template:
         return template

@@ -90,7 +90,7 @@ class _Form(Value, frozen=True):
         )
 
     def lacks(self, name: str) -> bool:
-        """Return whether the form has no such field, even if typos in the name are allowed for."""
+        """Return whether the form has no such field, even allowing for typos in the name."""
         return name not in self.names and only_close(name, self.names) is None
 
 
@@ -178,7 +178,7 @@ class _Members:
 
 
 def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
-    """Return an adapter that reads JSON as a value of a type, and describes that JSON.
+    """Return an adapter that reads JSON as a value of a type, and can describe that JSON.
 
     Raises:
         Exception: If pydantic cannot represent the type in JSON.
@@ -235,7 +235,7 @@ def _core(kind: Any) -> Core:
 
 
 class _Reader:
-    """Reads JSON of a type, like a `pydantic.TypeAdapter`."""
+    """Reads JSON as a value of a type, like a `pydantic.TypeAdapter`."""
 
     def __init__(self, core: Core, read: Core) -> None:
         # Without the flag, the prebuilt validators of classes would replace those in the schema.
@@ -358,7 +358,7 @@ class _Walk:
     def forms(
         self, core: Core, config: Mapping[str, Any] | None = None, seen: frozenset[str] = frozenset()
     ) -> list[_Form]:
-        """Return the forms that JSON of a schema may have."""
+        """Return the forms that JSON for a schema may have."""
         config = {**(config or {}), **(core.get("config") or {})}
         kind = core["type"]
         if kind == "definition-ref":

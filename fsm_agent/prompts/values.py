@@ -185,7 +185,7 @@ def prompt_text(value: Any, target: object = None) -> str:
 
     Args:
         value: The value.
-        target: The reader of the text: the name of a target, or an object whose type is in ``__prompt_for__``.
+        target: Whom the text is for: the name of a target, or an object whose type is in ``__prompt_for__``.
 
     Raises:
         PromptError: If the target is unknown, a template is wrong, or the value contains itself.
@@ -231,9 +231,9 @@ def printed(value: Any) -> Any:
 
 
 def is_worded(value: Any) -> bool:
-    """Return whether JSON would lose a text that the author of the value's class wrote for models.
+    """Return whether JSON would lose text that the author of the value's class wrote for models.
 
-    This is the meaning of an enum member, or the ``to_prompt`` of the value or of a value inside it.
+    Such text is the meaning of an enum member, or the ``to_prompt`` of the value or a value inside it.
     """
     return _any_inside(value, lambda item: _has_meaning(item) or hasattr(item, "to_prompt"))
 
@@ -427,7 +427,7 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
 
     Raises:
         PromptError: If the value cannot be printed; see `prompt_text`.
-        UsageError: If a field that is declared as an image does not hold one.
+        UsageError: If a field declared as an image does not hold one.
 
     Examples:
         >>> prompt_parts({"count": 2})
