@@ -24,6 +24,7 @@ from fsm_agent import (
     Dialog,
     Function,
     Limits,
+    MemoryStore,
     Message,
     Prompt,
     Settings,
@@ -175,6 +176,13 @@ def suspended(functions: list[Any], deps: Any = None) -> CallSuspended:
     with pytest.raises(CallSuspended) as caught:
         agent.call("hi", deps=deps)
     return caught.value
+
+
+@pytest.mark.parametrize("copied", [sent, copy.copy, copy.deepcopy])
+def test_a_failure_keeps_the_name_of_its_run(copied):
+    failure = failed(Overloaded("too busy", status=529), name="kept", store=(store := MemoryStore()))
+    assert copied(failure).run_id == failure.run_id == store.list()[0].id
+    assert failed(Overloaded("too busy", status=529)).run_id == "", "without a store"
 
 
 @pytest.mark.parametrize("copied", [sent, copy.copy, copy.deepcopy])

@@ -459,6 +459,11 @@ class KeyMissing(JournalError):
         )
 
 
+def stored_name(journal: Journal | None) -> str:
+    """Return the name of a run in its store, or ``""`` without a store."""
+    return journal.run if journal is not None and journal.is_stored else ""
+
+
 def signed(document: str, signing_key: str | bytes) -> str:
     """Return a JSON object with a ``signature`` as its first field: the HMAC-SHA256 of the object without it.
 

@@ -368,7 +368,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of each agent, as in `Inside`.  The call's own agent has the path ``""``."""
+        """Tokens by the path of each agent; see `CallResult.usage_by_agent`."""
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":

@@ -11,6 +11,7 @@ from fsm_agent._internal.structs import Out, Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call import call as calls  # as a module: it imports this one
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
+from fsm_agent.call.journal import stored_name
 from fsm_agent.call.process import open_effects
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State, successor_name
 from fsm_agent.errors import BudgetExceeded, FsmAgentError, ParseError, ProviderError
@@ -347,7 +348,11 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of each agent, as in `Inside`.  The called agent has the path ``""``."""
+        """Tokens by the path of each agent, as in `Inside`.  The called agent has the path ``""``.
+
+        Agents that the ``answer`` of an `AgentBase` calls count under the path of that `AgentBase`, because its code is
+        one request.  As functions, handoffs or states of a flow, they have paths of their own.
+        """
         return self.record.usage_by_agent
 
     @property
@@ -435,6 +440,7 @@ class _CallError(FsmAgentError):
     def __init__(self, message: str, *, call: calls.AgentCall[Any]) -> None:
         super().__init__(message)
         self.call = call
+        self.run_id = stored_name(call.journal)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle needs to make the error again; see `AgentCall.portable`."""
@@ -442,7 +448,7 @@ class _CallError(FsmAgentError):
         if cause is not None and not isinstance(cause, ProviderError | ParseError):  # whose class may be unknown there
             ending = self.call.record.ending
             cause = None if ending is None else FsmAgentError(ending.detail)
-        return _unpickled, (type(self), str(self), cause, *self.call.portable())
+        return _unpickled, (type(self), str(self), cause, *self.call.portable()), {"run_id": self.run_id}
 
 
 class CallFailed(_CallError):
@@ -450,6 +456,7 @@ class CallFailed(_CallError):
 
     Attributes:
         call: The `AgentCall`.  Its record is complete, and its dialog can be sent again.
+        run_id: The name of the run in the agent's store, or ``""`` without a store.
         reason: The `Reason`.
         state: The `State` in which it failed.
         round: The round in which it failed, from 1.
@@ -498,16 +505,24 @@ class CallFailed(_CallError):
 class CallSuspended(_CallError):
     """An agent call waits for an answer that its driver cannot give.  ``call.effects`` holds the questions.
 
+    Attributes:
+        call: The `AgentCall`.
+        run_id: The name of the run in the agent's store, for ``runs.resume``, or ``""`` without a store.
+
     Examples:
         >>> @function(needs_approval=True)
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
+        >>> model = Script(function_call("erase"), "Done.")
+        >>> agent = Agent(model, name="tidy", functions=[erase], store=MemoryStore())
         >>> try:
-        ...     Agent(Script(function_call("erase")), functions=[erase]).call("Tidy up.")
+        ...     agent.call("Tidy up.")
         ... except CallSuspended as error:
         ...     print([effect.key for effect in error.call.effects])
+        ...     print(agent.runs.resume(error.run_id, Approved()).output)
         ['ask:1.0']
+        Done.
     """
 
 
@@ -527,9 +542,10 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
     """Return the result of a completed call, or raise an error; see `AgentCall.result`."""
     record, journal = call.record, call.journal
     if record.ending is None:
-        run = journal.run if journal is not None and journal.is_stored else ""
         effects: Any = open_effects(call)
-        raise CallSuspended(f"the agent call waits in {record.state} for {describe_effects(effects, run)}", call=call)
+        raise CallSuspended(
+            f"the agent call waits in {record.state} for {describe_effects(effects, stored_name(journal))}", call=call
+        )
     if record.state is State.FAILED:
         sent, source = _requests_sent(record), record.trace[-1].source
         circumstances = f"in {source}, round {record.rounds}, after {sent} request(s), call {record.id!r}"

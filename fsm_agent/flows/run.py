@@ -11,7 +11,7 @@ import msgspec
 from fsm_agent._internal.text import format_moment
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import describe_effects
-from fsm_agent.call.journal import signed
+from fsm_agent.call.journal import signed, stored_name
 from fsm_agent.call.outcomes import Returned
 from fsm_agent.call.process import (
     INBOX,
@@ -590,6 +590,11 @@ class _OfRun(FsmAgentError):
         self.run = run
 
     @property
+    def run_id(self) -> str:
+        """The name of the run in the flow's store, for ``runs.resume``, or ``""`` without a store."""
+        return stored_name(self.run.journal)
+
+    @property
     def result(self) -> FlowResult[Any]:
         """The result so far."""
         return self.run.result_so_far
@@ -617,12 +622,11 @@ class FlowSuspended(_OfRun):
         >>> @wait(bool)
         ... def review(text: str) -> str:
         ...     return text
-        >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))])
+        >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))], store=MemoryStore())
         >>> try:
         ...     letters.call("Dear Ada")
         ... except FlowSuspended as waiting:
-        ...     waiting.run.give(review, True)
-        ...     print(letters.run(waiting.run).state)
+        ...     print(letters.runs.resume(waiting.run_id, {review: True}).state)
         over
     """
 
@@ -652,10 +656,7 @@ def _until(at_s: float | None) -> str:
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:
-    effects, name = (
-        list(open_effects(run)),
-        run.journal.run if run.journal is not None and run.journal.is_stored else "",
-    )
+    effects, name = list(open_effects(run)), stored_name(run.journal)
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)

@@ -200,23 +200,24 @@ suspending = pytest.mark.parametrize("name", SUSPENDING)
 def test_a_run_that_waits_is_resumed_and_replayed(name: str, resumes: str, tmp_path: Path) -> None:
     kind = KINDS[name]
     one = kind.make(Script(function_call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
-    with pytest.raises(kind.suspended):
-        one.call(kind.task, run_id="r")
-    (question,) = one.runs.all.store.load("r").run.waits
+    with pytest.raises(kind.suspended) as caught:
+        one.call(kind.task)
+    run = caught.value.run_id  # type: ignore[attr-defined]
+    (question,) = one.runs.all.store.load(run).run.waits
     answers = {question.key: Approved()}
     if resumes == "worker":
-        one.runs.all.answer("r", answers)
+        one.runs.all.answer(run, answers)
         runnable = one.agent if isinstance(one, Conversation) else one
         assert Worker([runnable], one.runs.all).run(once=True) == 1
-        result = one.runs.resume("r")
+        result = one.runs.resume(run)
     elif resumes == "aresume":
-        result = asyncio.run(one.runs.aresume("r", answers, by="ann"))
+        result = asyncio.run(one.runs.aresume(run, answers, by="ann"))
     else:
-        result = one.runs.resume("r", answers, by="ann")
+        result = one.runs.resume(run, answers, by="ann")
     assert result.output == kind.output("HI")
-    assert one.runs.replay("r").record == result.record
+    assert one.runs.replay(run).record == result.record
     with pytest.raises(TypeError, match="'dps'"):
-        one.runs.resume("r", dps=3)
+        one.runs.resume(run, dps=3)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["submit", "asubmit"])
