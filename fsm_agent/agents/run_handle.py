@@ -16,7 +16,7 @@ from fsm_agent._internal.structs import is_amount, to_json
 from fsm_agent.agents.runnable import Runnable, result_of
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import ReplayError, UsageError
-from fsm_agent.messages.events import Event
+from fsm_agent.messages.events import Event, Question
 from fsm_agent.store import checks as answer_checks
 from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, replay_run, stuck_problem
 from fsm_agent.store.errors import StoreError
@@ -71,9 +71,9 @@ class RunHandle(Generic[Result]):
         return str(replay_run(self._runs.journals, loaded, self._definition).record.state)
 
     @property
-    def questions(self) -> Mapping[str, str]:
-        """The open questions by key, as JSON to show to people."""
-        return {question.key: question.about for question in self._runs.store.get(self.run_id).waits}
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions, as in `Suspended`."""
+        return self._runs.store.get(self.run_id).waits
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait until the run has ended, and return its result or raise its error, like ``call``.

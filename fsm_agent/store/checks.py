@@ -154,6 +154,8 @@ def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str
 
 def check_run(run: str) -> None:
     """Check the name of a run."""
+    if (name := next((name for name in ("run_id", "id") if hasattr(run, name)), "")) and not isinstance(run, str):
+        raise UsageError(f"the name of a run: expected a string, got a {type(run).__name__}; pass its {name}")
     check_name("the name of a run", run)
 
 
@@ -271,7 +273,9 @@ def misplaced_entries(lease: Lease, n: int, there: int) -> LeaseLost:
 
 def ended_run(run: str) -> NotAsked:
     """Return the error for a signal to a run that has ended."""
-    return NotAsked(f"the run {run!r} has ended and accepts no signals")
+    return NotAsked(
+        f"the run {run!r} has ended and takes no answer or cancellation; call runs.resume({run!r}) for its result"
+    )
 
 
 def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:

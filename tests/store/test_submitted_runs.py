@@ -126,10 +126,10 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
             run.result(PATIENCE_S)
         with pytest.raises(CallSuspended, match="ask"):
             asyncio.run(run.aresult(PATIENCE_S))
-        assert list(run.questions) == ["ask:1.0"]
         *_, last = agent_of(MemoryStore(), function_call("erase", path="x")).stream("Erase x.")
         assert isinstance(last, Suspended)
         assert ([*run.stream()][-1], last.keys, len(last.questions)) == (last, ("ask:1.0",), 1)
+        assert run.questions == last.questions == store.get("r").waits, "everywhere in one form"
         with pytest.raises(UsageError, match=r"'ask:1.0'.*Cancelled"):
             run.answer({"ask:1.0": Cancelled()})
         run.answer(Approved(), by="ann")
@@ -159,8 +159,12 @@ def test_one_answer_is_enough_where_one_question_is_open(store: Store) -> None:
         agent.runs.get("two").answer(Approved())
     answers = {"ask:1.0": Approved(), "ask:1.1": Approved()}
     assert asyncio.run(agent.runs.aresume("two", answers)).output == "Both."
-    with pytest.raises(NotAsked, match="'two' has ended"):
+    with pytest.raises(NotAsked, match=r"'two' has ended.*resume\('two'\)"):
         agent.runs.resume("two", Approved())
+    for run, name in ((agent.runs.get("two"), "run_id"), (store.get("two"), "id")):
+        for verb in (agent.runs.resume, agent.runs.get, agent.runs.at):
+            with pytest.raises(UsageError, match=f"{type(run).__name__}; pass its {name}$"):
+                verb(run)
     agent.runs.submit("later", run_id="three", delay_s=LATER_S)
     with pytest.raises(NotAsked, match="'three'"):
         agent.runs.resume("three", Approved())
