@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from fsm_agent._internal.structs import field_names
-from fsm_agent.call.prices import ANY_MODEL, Tariff
+from fsm_agent.call.prices import ANY_MODEL, Prices, tariffs_of
 from fsm_agent.call.process import ChildHandle, along
 from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError, hint
@@ -231,8 +231,9 @@ class Metrics:
     process.  Replies and functions are counted in the process in which they happen.  Metrics are thread-safe.
 
     Attributes:
-        prices: Prices by model name, with ``"*"`` for all others.  Without a price, the cost of a reply comes from its
-            `Usage`, which includes it if the agent has ``prices`` or a budget in dollars.
+        prices: A `Price` for all models, or prices by model name, with ``"*"`` for all others.  Without a price, the
+            cost of a reply comes from its `Usage`, which includes it if the agent has ``prices`` or a budget in
+            dollars.
         calls: The number of ended calls.
         endings: The number of ended calls for each `Reason`.
         steps: The number of steps for each trigger.  For example, ``steps["parse_failed"]`` counts invalid answers.
@@ -252,7 +253,7 @@ class Metrics:
         (1, 1)
     """
 
-    prices: Mapping[str, Tariff] = field(default_factory=dict, repr=False, compare=False)
+    prices: Prices = field(default_factory=dict, repr=False, compare=False)
     calls: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
@@ -265,8 +266,7 @@ class Metrics:
     states: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        right = "prices by model, such as {'gpt-5-mini': Price(…)}"
-        require("prices of Metrics", self.prices, isinstance(self.prices, Mapping), right)
+        tariffs_of(self.prices, "prices of Metrics")
 
     @property
     def cost_micro_usd(self) -> int:
@@ -296,7 +296,8 @@ class Metrics:
     def _add_reply(self, reply: Reply) -> None:
         self.replies += 1
         self.usage += reply.usage
-        price = self.prices.get(reply.model or ANY_MODEL) or self.prices.get(ANY_MODEL)
+        prices = tariffs_of(self.prices)
+        price = prices.get(reply.model or ANY_MODEL) or prices.get(ANY_MODEL)
         cost = reply.usage.cost_pico_usd if price is None else price.cost_pico_usd(reply.usage)
         if cost is None:
             self.unpriced_tokens += reply.usage.total_tokens
@@ -311,7 +312,7 @@ class Metrics:
             return NotImplemented
         with _LOCK:
             return Metrics(
-                prices={**other.prices, **self.prices},
+                prices={**tariffs_of(other.prices), **tariffs_of(self.prices)},
                 functions=_summed(self.functions, other.functions),
                 states=_summed(self.states, other.states),
                 **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},

@@ -75,6 +75,19 @@ class Price(Value, frozen=True, kw_only=True):
         )
 
 
+_EMBEDDED = "local:"  # the embedded models, which run on this machine
+_FREE = Price(input_micro_usd=0, output_micro_usd=0)
+
+
+def tariffs_of(prices: Prices | None, what: str = "prices") -> Mapping[str, Tariff]:
+    """Return prices by model.  Raise a `UsageError` about ``what`` if they hold anything but prices."""
+    tariffs = prices if isinstance(prices, Mapping) else {} if prices is None else {ANY_MODEL: prices}
+    for model, price in tariffs.items():
+        if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
+            raise invalid(what, prices, _RIGHT)
+    return tariffs
+
+
 class PriceList:
     """The prices of models, given as ``provider:model``; see `Environment` for ``prices``.
 
@@ -83,11 +96,7 @@ class PriceList:
     """
 
     def __init__(self, prices: Prices | None, models: tuple[str, ...]) -> None:
-        tariffs = prices if isinstance(prices, Mapping) else {} if prices is None else {ANY_MODEL: prices}
-        for model, price in tariffs.items():
-            if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
-                raise invalid("prices", prices, _RIGHT)
-        self._tariffs = tariffs
+        self._tariffs = tariffs_of(prices)
         self._models = models
         self._known: dict[str, Tariff] = {}
 
@@ -114,6 +123,8 @@ class PriceList:
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
             if name in self._tariffs:
                 return self._tariffs[name]
+        if asked.startswith(_EMBEDDED):
+            return _FREE
         if asked not in self._known:
             try:
                 self._known[asked] = known_price(asked)

@@ -11,7 +11,7 @@ from threading import Event, Thread
 import pytest
 from support.agent_calls import erase, parse
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Prompt, function
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Prompt, UsageError, function
 from fsm_agent.agents import Metrics
 from fsm_agent.call import Price
 from fsm_agent.errors import Overloaded
@@ -186,3 +186,13 @@ def test_no_event_is_counted_in_the_middle_of_another():
     metrics.on_event(ReplyCompleted(said("x", input_tokens=1)))
     other.join(20)
     assert (metrics.replies, metrics.usage.input_tokens) == (2, 3)
+
+
+def test_one_price_is_that_of_every_model():
+    price = PRICES["*"]
+    metrics = Metrics(prices=price)
+    Agent(Script(said("ok", input_tokens=2)), hooks=[metrics]).call("x")
+    assert metrics.cost_pico_usd == 2
+    assert (metrics + Metrics(prices={"large": PRICES["large"]})).prices == PRICES
+    with pytest.raises(UsageError, match="prices of Metrics"):
+        Metrics(prices=3)

@@ -110,6 +110,13 @@ def test_known_prices_tell_cached_written_and_reasoning_tokens_apart(model: str,
     assert known_price(model).cost_pico_usd(usage) == round(usd * 10**12)
 
 
+def test_an_embedded_model_costs_nothing_unless_said():
+    model, reply = "local:smollm2-135m", Reply.of("42").changed(usage=TEN)
+    agent = Agent(Script(reply, reply, name=model), limits=Limits(cost_usd=0.01))
+    assert agent.call("x").usage.cost_pico_usd == 0
+    assert agent.changed(prices={model: CHEAP}).call("x").usage.cost_pico_usd == 10
+
+
 @needs_known_prices
 @pytest.mark.parametrize(
     ("model", "why"),
