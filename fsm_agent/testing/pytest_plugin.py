@@ -44,9 +44,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_NoModelRequests(), "fsm_no_model_requests")
 
 
+_RAISED = pytest.StashKey[bool]()  # whether the test or its setup raised
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    if call.when != "teardown":
+        item.stash[_RAISED] = call.excinfo is not None
+
+
 @pytest.fixture
-def script() -> Iterator[Callable[..., Script]]:
-    """Make `Script`s, and fail the test if replies are left over.
+def script(request: pytest.FixtureRequest) -> Iterator[Callable[..., Script]]:
+    """Make `Script`s, and fail the test if replies are missing or left over.
+
+    If the test itself raises, the replies are not checked, so that one mistake is reported once.
 
     ``agent = Agent(script("hello", function_call("add", a=1, b=2)))``
     """
@@ -59,8 +70,9 @@ def script() -> Iterator[Callable[..., Script]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.assert_exhausted()
+    if not request.node.stash[_RAISED]:
+        for one in made:
+            one.assert_exhausted()
 
 
 class _NoModelRequests:

@@ -39,6 +39,18 @@ def asked():
 def test_session(asked):
     pass
 
+def test_missing(script):
+    Agent(script()).call("hi")
+
+def test_missing_and_caught(script):
+    with pytest.raises(Exception):
+        Agent(script()).call("hi")
+
+@pytest.mark.xfail
+def test_expected(script):
+    Agent(script("ok", "never")).call("hi")
+    assert False
+
 def test_left_over(script):
     Agent(script("ok", "never")).call("hi")
 
@@ -71,6 +83,13 @@ def output(tmp_path_factory) -> str:
 def test_replies_left_over_fail_the_test_that_wrote_them(output):
     assert "1 got none: 'never'" in output
     assert "ERROR test_others.py::test_left_over" in output
+
+
+def test_one_mistake_is_reported_once(output):
+    names = [line.split()[:2] for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    assert [kind for kind, name in names if name.endswith("test_missing")] == ["FAILED"]
+    assert [kind for kind, name in names if name.endswith("test_missing_and_caught")] == ["ERROR"]
+    assert not [kind for kind, name in names if name.endswith("test_expected")]
 
 
 def test_real_models_are_refused_unless_a_test_says_otherwise(output):
