@@ -43,6 +43,8 @@ _USED = {  # our words, and their counterparts in pydantic-ai, openai-agents, La
     "on_exception=… of a Prompt": "exception_handler",
     "on_interrupt=… of a Prompt": "interrupt_handler",
     "extra={…} of call": "metadata",
+    "Payload.text('…').with_image('cat.png') as the task": "image images",
+    "Payload.text('…').with_document('bill.pdf') as the task": "document documents file files attachments",
     "agent.conversation('…').call": "session_id thread_id",
     "the same argument of Agent(…), of agent.changed(…), or of a Prompt as the task": "functions output settings",
     "the same argument of Agent(…), or of agent.changed(…)": "model system limits hooks approve check stop_when store",

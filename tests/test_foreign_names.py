@@ -41,6 +41,16 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         ".*'metadata'; use extra={…} of call$",
     ),
+    "call, a picture": (
+        lambda: agent.call("x", images=["p.png"]),
+        UsageError,
+        "unknown option 'images'; use Payload.text('…').with_image(.*as the task$",
+    ),
+    "call, a file": (
+        lambda: agent.call("x", files=["p.pdf"]),
+        UsageError,
+        "unknown option 'files'; use Payload.text('…').with_document(.*as the task$",
+    ),
     "execute": (lambda: execute(timeout=3), TypeError, "execute has no argument 'timeout': did you mean 'timeout_s'?"),
     "Function": (
         lambda: Function.of(add, timeout=3),
@@ -66,6 +76,11 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "Agent": (lambda: Agent(Script(), tools=[]), TypeError, ".*'tools'; use functions=.*$"),
     "Agent without its own": (lambda: Agent(name="a", instructions="x"), TypeError, ".*'instructions'; use system="),
+    "Agent, a task as its system": (
+        lambda: Agent(Script(), system=Prompt("{{ x }}")(x=1)),
+        UsageError,
+        "system of an agent: expected .*system_args",
+    ),
     "Agent, misspelt": (lambda: Agent(Script(), outptu=int), TypeError, ".*'outptu': did you mean 'output'"),
     "a variant": (lambda: agent.changed(output_type=int), TypeError, ".*'output_type'; use output="),
     "Prompt": (lambda: Prompt("x", response_format=int), TypeError, ".*'response_format'; use output="),

@@ -116,7 +116,11 @@ _RIGHTS: Rules = (
         is_model,
         MODEL,
     ),
-    ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a string or a Prompt, or a function of the deps"),
+    (
+        "system",
+        lambda v: isinstance(v, str | Prompt) or callable(v),
+        "a string, a Prompt (system_args=… of call has its values), or a function of the deps",
+    ),
     ("name", lambda v: isinstance(v, str) and bool(v), "a string such as 'shop'"),
     (
         "prompt",

@@ -326,7 +326,18 @@ def _valid(kind: type, values: Mapping[str, Any]) -> Any:
     try:
         return from_data(values, kind)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_JSON_TYPE.sub(lambda found: _PLAIN_WORDS[found[1]], str(error))) from error
+
+
+_PLAIN_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a JSON list",
+    "object": "a JSON object",
+}
+_JSON_TYPE = re.compile(rf"(?<=: expected )({'|'.join(_PLAIN_WORDS)})( \| null)?(?=, got )")
 
 
 def pairs(options: Iterable[str]) -> dict[str, str]:

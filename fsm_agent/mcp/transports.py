@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import os
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -103,6 +104,12 @@ class Stdio:
     cwd: str | Path | None = None
 
     def __post_init__(self) -> None:
+        program, *more = self.command.split() or [""]
+        if more and not self.args and shutil.which(self.command) is None and shutil.which(program) is not None:
+            raise ConfigError(
+                f"the command of an MCP server: expected a program alone, got {program!r} with arguments; pass each"
+                f" argument by itself, such as MCPServer.stdio({program!r}, …)"
+            )
         if wrong := [name for name, value in self.env.items() if not isinstance(value, str)]:
             raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r}: expected a string")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import EnumType
+from enum import Enum, EnumType
 from functools import cached_property, update_wrapper
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar, cast, get_args, get_origin, overload
@@ -213,7 +213,11 @@ class Output:
             self._bare_schema = None if self._adapter is None else self._adapter.json_schema()
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
-                raise PromptError(f"output: expected a type with a JSON schema, got {type!r}: {error}") from error
+                why = str(error).partition(". Set `arbitrary_types_allowed")[0]  # an option that the user cannot set
+                raise PromptError(
+                    f"output: expected a type with a JSON schema, such as a dataclass or a pydantic model, got {type!r}"
+                    f": {why}; a function from the text to any object goes into Prompt(…, parser=…)"
+                ) from error
         self.is_wrapped = self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @property
@@ -521,6 +525,8 @@ def _mended(text: str) -> Iterator[str]:
 
 
 _KINDS = ("typing", "typing_extensions", "types")  # modules of types that are not classes
+_LITERALS = (str, int, bytes, Enum)  # the values that a Literal takes
+_MAX_VALUES = 5  # of a Literal that a message suggests
 
 
 def check_type(output: object, what: str) -> None:
@@ -541,6 +547,9 @@ def check_type(output: object, what: str) -> None:
             if names
             else "a type such as list[str]"
         )
+    elif isinstance(output, list | tuple | set | frozenset) and all(isinstance(item, _LITERALS) for item in output):
+        values = [*map(safe_repr, islice(output, _MAX_VALUES)), *["…"] * (len(output) > _MAX_VALUES)]
+        right = f"Literal[{', '.join(values)}]"
     elif isinstance(output, Mapping):
         right = "a model of pydantic, a dataclass or a TypedDict with these fields (pydantic.create_model makes one)"
     elif callable(output):

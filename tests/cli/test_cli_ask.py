@@ -245,6 +245,9 @@ class TestTask:
         (["?", "--set", "temprature=0"], 2, "'temperature'"),
         (["?", "--set", "rounds=-1"], 2, "rounds"),
         (["?", "--set", "max_tokens=1.5"], 2, "max_tokens"),
+        (["?", "--set", "rounds=abc"], 2, "rounds"),
+        (["?", "--set", "stop=1"], 2, "stop"),
+        (["?", "--set", "seed={}"], 2, "seed"),
         (["?", "--set", "[red]x"], 2, "'[red]x'"),
         (["?", "--var", "a=1"], 2, "'a'"),
         (["?", "--run-id", "r"], 2, "--run-id"),
@@ -259,7 +262,7 @@ def test_a_mistake_is_one_paragraph_that_names_what_is_wrong(words: list[str], c
     ended = ran("ask", *([] if "--model" in words else MODEL), *words, code=code)
     assert ended.stdout == ""
     assert at_fault in " ".join(ended.stderr.replace("│", " ").split())
-    assert not re.search(r"base_url|limits\.|the document|resume\(", ended.stderr), "that is Python"
+    assert not re.search(r"base_url|limits\.|the document|resume\(|null|array", ended.stderr), "that is Python"
     if code == 1:
         assert ended.stderr.startswith("fsm-agent: ")
         assert ended.stderr.count("\n") == 1

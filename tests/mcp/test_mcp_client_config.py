@@ -42,6 +42,14 @@ def test_a_file_as_claude_and_cursor_write_it(tmp_path):
     assert SECRET not in repr(servers)
 
 
+def test_the_path_of_a_program_may_contain_a_space(tmp_path):
+    for name in ("shop", "shop server"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o700)
+    command = str(tmp_path / "shop server")
+    assert transport({"command": command}).command == command
+
+
 def test_options_hold_for_all_and_over_the_prefix():
     (server,) = mcp_servers({"servers": {"a": {"command": "x"}}}, prefix="", timeout_s=3).values()
     assert (server.name, server._prefix, server._access._timeout_s) == ("a", "", 3)
@@ -77,6 +85,7 @@ def test_variables_are_filled_in_from_the_environment(text, filled_in):
         ({"command": "x", "args": "${TOKEN}"}, "MCP server 'a': 'args'"),
         ({"url": "https://h", "headers": {"A": ["${TOKEN}"]}}, "MCP server 'a': 'headers.A'"),
         ({"command": "x", "disabled": "maybe"}, "'disabled' of MCP server 'a'"),
+        ({"command": f"{sys.executable} x.py --key {SECRET}"}, f"command of an MCP server.*{sys.executable}"),
         ({}, "MCP server 'a': 'command'"),
         ([], "MCP server 'a': .*JSON object"),
     ],

@@ -19,8 +19,10 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from support.examples import examples
 from typing_extensions import TypedDict
 
+from fsm_agent import Agent, Prompt
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.prompts import Output, extract_json
+from fsm_agent.testing import Script
 
 
 class Color(enum.Enum):
@@ -55,6 +57,10 @@ class Typed(TypedDict):
 
 
 REVIEW = Output(Review)
+
+
+class Plain:
+    """A class that pydantic does not know."""
 
 
 class TestSchema:
@@ -102,6 +108,20 @@ class TestSchema:
             (type("A" * 80, (BaseModel,), {}), "A" * 64),
         ]:
             assert Output(kind).name == name
+
+    @pytest.mark.parametrize("values", [["a", "b"], ("a", 2), {"a"}, [1, 2], list("abcdefgh")], ids=repr)
+    def test_values_in_place_of_a_type_are_told_with_their_literal(self, values):
+        shown = [*map(repr, values)]
+        told = ", ".join(shown[:5] + ["…"] * (len(shown) > 5))
+        for make in (lambda: Agent(Script(), output=values), lambda: Prompt("x", output=values)):
+            with pytest.raises(PromptError, match=re.escape(f"Literal[{told}]")):
+                make()
+
+    def test_a_plain_class_is_told_with_what_can_be_done(self):
+        for kind in (Plain, list[Plain], Plain | None):
+            with pytest.raises(PromptError, match=r"Plain.*parser=") as caught:
+                Output(kind)
+            assert "arbitrary_types" not in str(caught.value)
 
     def test_what_has_no_schema_is_told(self):
         for kind in [object(), Callable[[], int], "no_such_name"]:
