@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -38,7 +37,6 @@ Result = TypeVar("Result")
 FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider accepts
-_log = logging.getLogger("fsm_agent")
 _LONG = 1 << 64
 _NO_DOCSTRINGS = (
     "python -OO removes docstrings, so models see no descriptions of functions and arguments;"
@@ -306,16 +304,7 @@ class Function(Policy, Generic[P, R, Deps]):
             UsageError: If ``format`` did not return text.
         """
         if self.format is None:
-            unreadable = list[str]()
-            shown = result_text(value, unreadable)
-            if unreadable:
-                _log.warning(
-                    "function %r returned a %s, which the model sees as an address in memory; return text or data,"
-                    " or pass format=…",
-                    self.name,
-                    unreadable[0],
-                )
-            return shown
+            return result_text(value)
         text: Any = self.format(value, call)
         if not isinstance(text, str):
             raise UsageError(f"the return value of format of function {self.name!r}: expected a text, got {text!r:.80}")
@@ -356,11 +345,10 @@ def _unpickled(state: dict[str, Any]) -> Function:
     return Function(**plain, validator=validator)
 
 
-def result_text(value: Any, unreadable: list[str] | None = None) -> str:
+def result_text(value: Any) -> str:
     """Return the result of a function as text for the model: a string unchanged, any other value as JSON.
 
-    A value that JSON cannot express, such as bytes that are not text, is shown as its ``repr``.  If that is only an
-    address in memory, the name of the value's type is added to ``unreadable``.
+    A value that JSON cannot express, such as bytes that are not text, is shown as its ``repr``.
     """
     if isinstance(value, str):  # half a surrogate pair, as in file names, cannot be encoded
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -368,8 +356,7 @@ def result_text(value: Any, unreadable: list[str] | None = None) -> str:
         return str(value)
     from pydantic_core import PydanticSerializationError, to_json
 
-    as_plain = partial(_as_plain, unreadable=[] if unreadable is None else unreadable)
-    for options in ({"fallback": as_plain}, {"serialize_unknown": True}):  # the latter takes circular references
+    for options in ({"fallback": _as_plain}, {"serialize_unknown": True}):  # the latter takes circular references
         try:
             return to_json(value, inf_nan_mode="strings", **options).decode()
         except PydanticSerializationError:
@@ -377,15 +364,10 @@ def result_text(value: Any, unreadable: list[str] | None = None) -> str:
     return repr(value)
 
 
-def _as_plain(value: Any, unreadable: list[str]) -> Any:
+def _as_plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value, enc_hook=str)
-    if isinstance(value, Mapping):
-        return dict(value)
-    text = str(value)
-    if " at 0x" in text:
-        unreadable.append(type(value).__qualname__)
-    return text
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 class AnyArgument:

@@ -278,10 +278,6 @@ class Unshowable:
         raise RuntimeError("no")
 
 
-class Worn:
-    """A class of a user without a repr."""
-
-
 class TestTold:
     CALL = FunctionCall(name="add", arguments_json='{"a": 1}', id="3.0")
 
@@ -314,23 +310,6 @@ class TestTold:
     )
     def test_without_one_it_is_told_as_json(self, value, text):
         assert ADD.format_result(value, self.CALL) == text
-
-    @pytest.mark.parametrize(
-        ("value", "kind"),
-        [
-            (object(), "object"),
-            ({"at": [Worn()]}, "Worn"),
-            ([add, add], "function"),
-            (Color.RED, ""),
-            ("<Worn object at 0x7f>", ""),
-            ({"log": "<Worn object at 0x7f>"}, ""),
-        ],
-        ids=lambda value: type(value).__name__,
-    )
-    def test_an_address_in_its_place_is_logged_once(self, value, kind, caplog):
-        Function.of(add).format_result(value, self.CALL)
-        Function.of(add, format=lambda value, call: str(value)).format_result(value, self.CALL)
-        assert [(r.args[0], r.args[1]) for r in caplog.records] == [("add", kind)] * bool(kind)
 
     def test_what_holds_itself_or_is_deep(self):
         loop: list[Any] = []
