@@ -113,7 +113,7 @@ class TestProviderError:
 class TestCallErrors:
     def test_what_failed_can_be_looked_at(self):
         record = SimpleNamespace(ending=SimpleNamespace(reason="refused"), trace=["step"])
-        call = SimpleNamespace(record=record, result_so_far="what came of it")
+        call = SimpleNamespace(record=record, journal=None, result_so_far="what came of it")
         error = CallFailed("refused: no", call=call)
         assert (error.call, error.reason, error.trace) == (call, "refused", ["step"])
         assert error.result == "what came of it"

@@ -38,7 +38,7 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.agents import Metrics
-from fsm_agent.call import Injected, Price, any_of, rounds_of, snapshot
+from fsm_agent.call import Injected, any_of, rounds_of, snapshot
 from fsm_agent.clients import HttpClient, Network, client_for
 from fsm_agent.context import Budget, keep_last
 from fsm_agent.diagrams import render, trace_diagram
@@ -478,8 +478,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
         "UsageError",
         "call: ",
     ),
-    "metrics with one price": (
-        lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),
+    "metrics with no prices": (
+        lambda: Metrics(3),  # type: ignore[arg-type]
         "UsageError",
         "Metrics",
     ),
