@@ -108,8 +108,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             and servers are asked for their functions at each call.
         output: The type of the answer; see `Prompt`.
         finalizer: Text or a `Prompt` for wording the final answer, such as ``"Say it for a child: {{ answer }}"``.
-            After an answer in text, it is sent in one more request, without functions, and the reply becomes the
-            answer.  A `Prompt` may have its own output type.
+            After the model has answered in text, the finalizer is sent in one more request, without functions, and the
+            reply becomes the answer.  A `Prompt` may have its own output type.
         prompt: The prompt for tasks that are plain text, with the variable ``{{ task }}``.
         name: The name in traces and snapshots.  An agent with a ``store`` needs a name, so that its runs can be found.
         limits: The limits of each call.
@@ -132,13 +132,13 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         keep: Passes that choose what the next turn of a conversation, or a call with ``after=result``, inherits, such
             as ``[summarize(keep=12)]``.  The dialog of the result stays complete.
         results: How to change function results before the model sees them.
-        prices: The price of the model's tokens: a `Price`, or a mapping by model name, with ``"*"`` for all others.
-            ``result.usage`` then includes the cost.  By default, prices come from the extra ``prices`` if
-            `Limits.cost_usd` needs them.
-        hooks: Objects whose methods are called for events; see `fsm_agent.agents.hooks`.
+        prices: The prices of the model's tokens: a `Price`, or a mapping from model names to prices, with ``"*"`` for
+            all other models.  ``result.usage`` then includes the cost.  By default, prices come from the extra
+            ``prices`` if `Limits.cost_usd` needs them.
+        hooks: Objects with methods that receive the events; see `fsm_agent.agents.hooks`.
         store: Where calls are saved as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
             options.  Another process can continue a saved run; see `runs`.
-        environment: Options of the `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
+        environment: Options for the `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
 
     Examples:
         >>> agent = Agent(Script("Paris."), system="You know capitals.")
@@ -214,10 +214,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def changed(self, **options: Any) -> Agent[Deps, Any]:
         """Return a copy of this agent with some options changed, such as ``model``, ``functions`` or ``limits``.
 
-        Both agents share the objects that were passed to this one, such as a client, a store or hooks.  Objects that
-        are made from a name are not shared, and each agent closes its own: the client of ``"provider:model"``, and the
-        connection to ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and
-        conversations.
+        Both agents share the objects that were passed to this one, such as a client, a store or hooks.  Objects that an
+        agent makes from a name are not shared: the client for ``"provider:model"``, and the connection to
+        ``"runs.db"``.  Each agent closes its own.  A variant with the same name and store can continue the agent's runs
+        and conversations.
 
         Raises:
             TypeError: If an option is unknown.
@@ -232,7 +232,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
-        """The agent that classifies for this one, without functions and checks."""
+        """The agent that classifies for this one, without functions or checks."""
         without = {"functions": (), "output": str, "stop_when": None, "check": None, "finalizer": None}
         without |= {"approve": None, "results": None}
         fields_of = {name: getattr(self, name) for name in ARGUMENTS}
@@ -514,9 +514,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             what: Text, a `Payload`, or a dialog.  The question comes after it.
             classes: Strings, members of an `Enum`, or an `Enum` class.
             prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
-            calibration: A correction of the probabilities; see `Calibration.of_prior`.
-            on_missing: What to do about a class that the model did not report: ``"error"`` asks again, ``"zero"`` gives
-                it the probability 0.
+            calibration: A correction to the probabilities; see `Calibration.of_prior`.
+            on_missing: What to do about a class that the model did not report: ``"error"`` asks the model again,
+                ``"zero"`` gives the class the probability 0.
             options: The options of `call`.
 
         Raises:

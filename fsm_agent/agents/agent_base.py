@@ -39,7 +39,7 @@ AGENTS: Registry[type[AgentBase[Any]]] = Registry(
 
 
 def kind_name(agent_type: str | Enum | None) -> str:
-    """Return an ``agent_type`` as a string.  "" if the class does not set it."""
+    """Return an ``agent_type`` as a string, or "" if the class does not set it."""
     return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
 
 
@@ -66,7 +66,7 @@ def build_agent(
 def build_agent(  # type: ignore[misc]  # a class whose options had these names would be misunderstood
     config: Any, agent_type: Any = None, *args: Any, **options: Any
 ) -> AgentBase[Any]:
-    """Return an agent of a registered kind, ``build_agent(config)``, or of a class, ``build_agent(Weather, config)``.
+    """Return an agent of a registered kind (``build_agent(config)``) or class (``build_agent(Weather, config)``).
 
     With a class, type checkers know the methods and constructor options.
 
@@ -158,7 +158,7 @@ _RIGHTS: Rules = (
 def _take_program(cls: type[AgentBase[Any]]) -> None:
     """Turn a class's own ``call`` method into its ``answer``, because every agent has a `call` method already.
 
-    Users of other libraries override `call`.  Type checkers refuse that if it returns a different type.
+    Users of other libraries override `call`.  Type checkers refuse the override if it returns a different type.
     """
     own = inspect.getattr_static(cls, "call")
     if own is inspect.getattr_static(Agent, "call"):
@@ -218,14 +218,14 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     Attributes:
         agent_type: The name of the class in the registry and in configurations.
-        agent_group: The names of the sub-agents, or a mapping from these names to arguments of an `Agent`.  The class
+        agent_group: The names of the sub-agents, or a mapping from these names to arguments for an `Agent`.  The class
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
         expertise: What the agent can do.  It is the system prompt if no other is given.  With a single sub-agent, this
             also applies to the sub-agent.
         description: A short form of the expertise, for choosing among agents.  The default is the beginning of the
             expertise.
         capabilities: What the agent can do, as a list.
-        agents: The sub-agents by name, or the agent itself without a group.
+        agents: The sub-agents by name or, without a group, the agent itself.
 
     Examples:
         >>> class Teller(AgentBase):
@@ -473,7 +473,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
 AsyncAgentBase = AgentBase  # an alias for agents written for another library
 
-"""Another name of `AgentBase`, for programs from before.
+"""Another name for `AgentBase`, for older programs.
 
 Examples:
     >>> AsyncAgentBase is AgentBase

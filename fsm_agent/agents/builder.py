@@ -65,7 +65,7 @@ class PromptResolver:
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """Return ``prompt`` with the agent's functions, output type and finalizer where it has none.
+        """Return ``prompt`` with the agent's functions, output type and finalizer where it has none of its own.
 
         MCP servers in the prompt are asked for their tools.
         """

@@ -1,4 +1,4 @@
-"""The class attributes of users' agents: which are arguments, and what is refused.
+"""The class attributes of users' agents: which ones are arguments, and which are refused.
 
 A silently ignored attribute could be an approver that is never asked.  Therefore an attribute that looks like an agent
 argument must be one, otherwise the class statement fails.  All other attributes belong to the class.
@@ -71,7 +71,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
 
 
 def _argument_for(name: str) -> str | None:
-    """Return the agent argument that a name stands for.  The name may be a field of it, or another library's word."""
+    """Return the agent argument that a name stands for, as one of its fields or as another library's word for it."""
     for part in (Settings, Limits):
         if name in field_names(part):
             return f"{part.__name__.lower()}={part.__name__}({name}=…)"

@@ -1,4 +1,4 @@
-"""Classifies with an agent: the question, the calls, and how likely each class is.
+"""Classification with an agent: the question, the calls, and how likely each class is.
 
 Each call asks for one word, with the log probabilities of its first token, and offers no functions.  A parser finds the
 class, so an answer that names no class is asked for again.  `ClassificationRequest.plan` is a generator that works with
@@ -55,11 +55,11 @@ class Classification(Generic[Label]):
         label: The most likely class.  If several are equally likely, the first in the list wins.
         probabilities: The probability of each class.  They add up to 1.
         coverage: The probability that the answer is any of the classes, in any spelling.
-        is_calibrated: Whether the probabilities come from log probabilities.  Otherwise, the answer has the
+        is_calibrated: Whether the probabilities come from log probabilities.  If not, the class in the answer has the
             probability 1.
         missing: The classes without a reported log probability.
         raw: The probabilities as reported, before they were scaled to add up to 1.
-        floor: An upper bound for the raw probability of a missing class.
+        floor: An upper bound on the raw probability of a missing class.
         calibration: The correction that was applied to the probabilities, if any.
         results: The calls that were made, in order.
 
@@ -96,7 +96,7 @@ class Classification(Generic[Label]):
 
 
 class Calibration(Value, frozen=True, kw_only=True):
-    """A correction of class probabilities, for one question to one model.
+    """A correction to class probabilities, for one question to one model.
 
     The corrected probability of a class is proportional to ``p * exp(-bias)``.  Store the calibration as JSON, and pass
     it to `Agent.classify`.

@@ -421,7 +421,7 @@ def _keys_beside(keys: Keys) -> list[str]:
 
 @contextmanager
 def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
-    """Add the position in the configuration to errors that are raised inside the block."""
+    """Add the position in the configuration to errors raised inside the block."""
     try:
         yield
     except (UsageError, TypeError) as error:
@@ -522,8 +522,9 @@ class SubAgent:
 def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
     """Return the prompt with this path: ``root/name``, or a ``.jinja`` file.
 
-    Without a configured folder of prompts, the class's ``prompts`` is used, or the folder ``prompts`` next to the
-    configuration file if it contains the root.
+    The prompt comes from the configured folder of prompts if there is one, else from the class's ``prompts``.  If
+    neither is set, it comes from the folder ``prompts`` next to the configuration file, provided that folder contains
+    the root.
     """
     if "{{" in path or "\n" in path:
         raise UsageError(

@@ -36,8 +36,8 @@ class Conversation(CallVerbs[Deps, Out]):
 
     ``call``, ``acall``, ``stream`` and ``astream`` work as on the agent.  Each of them adds a turn to the dialog so far
     and saves it.  A turn is a run of the agent, so ``runs.resume`` continues it after an interruption.  A turn can
-    begin only when the newest turn has ended and no other turn has been added since it was read.  If two processes
-    answer at once, the second gets a `Conflict` before its model is called.
+    begin only when the newest turn has ended and no other turn has been added since the dialog was read.  If two
+    processes answer at once, the second gets a `Conflict` before its model is called.
 
     A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
     in either case.  See `fsm_agent.store.turns`.
@@ -174,7 +174,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of the earlier turn that has this run id and task, or None."""
+        """Return the call of the earlier turn with this run id and task, or None."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None

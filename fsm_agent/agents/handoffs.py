@@ -38,7 +38,7 @@ _ELSEWHERE = PolicyOptions.__optional_keys__ - AgentPolicy.__optional_keys__
 
 
 class AgentDelegate:
-    """An agent that is a function of another agent; see `fsm_agent.functions.context`.
+    """An agent that serves as a function of another agent; see `fsm_agent.functions.context`.
 
     ``timeout_s`` limits each call, in addition to the agent's own limit.
     """
@@ -106,7 +106,7 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that an agent or a flow cannot have as a function."""
+    """Refuse policies that do not apply to an agent or a flow used as a function."""
     refused = [each for each in policy if each in _ELSEWHERE and policy[each] not in (None, (), [])]
     if policy.get("on_error") == "retry":
         refused.append("on_error='retry'")
@@ -190,7 +190,7 @@ class HandoffDelegate(AgentDelegate):
 
     @property
     def is_known(self) -> bool:
-        """Whether the handoff was given an agent, not a function that returns one."""
+        """Whether the handoff was given an agent rather than a function that returns one."""
         return _is_agent(self._target)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Hooks: objects whose methods are called for events.
+"""Hooks: objects with methods that receive events.
 
 A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
 ``on_function_ended``.  ``on_event`` receives all events.  Each method is called with the event, in the order of the
@@ -123,7 +123,7 @@ def _takes_record(function: Callable[..., Any], place: int) -> bool:
 
 
 def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
-    """Return a listener that passes the events of a call to its agent's hooks, or None without hooks.
+    """Return a listener that passes the events of a call to its agent's hooks, or None if there are none.
 
     It also calls the hooks of inner agents.
     """
@@ -227,12 +227,13 @@ class Metrics:
     """A hook that counts what an agent does: ``Agent(…, hooks=[metrics])``.
 
     For a single call, pass ``metrics.on_event`` as the sink of `Agent.run`.  You can add metrics: ``one + other`` and
-    ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those from another
-    process.  Replies and functions are counted in the process in which they happen.  Metrics are thread-safe.
+    ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those that it
+    passed through in another process.  Replies and functions are counted in the process in which they happen.  Metrics
+    are thread-safe.
 
     Attributes:
         prices: A `Price` for all models, or prices by model name, with ``"*"`` for all others.  Without a price, the
-            cost of a reply comes from its `Usage`, which includes it if the agent has ``prices`` or a budget in
+            cost of a reply comes from its `Usage`, which includes the cost if the agent has ``prices`` or a budget in
             dollars.
         calls: The number of ended calls.
         endings: The number of ended calls for each `Reason`.

@@ -136,7 +136,7 @@ class _Inside:
         return made._replace(differences=differences)
 
     def environment_of(self, process: Any) -> Environment:
-        """Return the environment of the process, with the outer call's clock, and its approver if there is no other."""
+        """Return the process's environment with the outer call's clock, and its approver if the process has none."""
         environment, outer = self._runnable._environment_of(process), self._around.environment
         return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 
@@ -145,7 +145,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
     """Make a process, drive it in this thread, and return its result.
 
     Raises:
-        UsageError: If it waits for a person.
+        UsageError: If the process waits for a person.
         Aborted: If it is unknown whether an inner function that must not run twice ran.
     """
     around.check()

@@ -64,7 +64,7 @@ def check_prices(agent: Any) -> None:
 
 
 def check_environment(owner: str, environment: Any, kind: type[UsageError] = UsageError) -> None:
-    """Refuse options of an environment that are unknown, or that the owner passes itself."""
+    """Refuse environment options that are unknown, or that the owner passes itself."""
     what, right = f"environment of {owner}", "a mapping such as {'threads': 4}"
     require(what, environment, isinstance(environment, Mapping), right, kind)
     known = [
@@ -90,7 +90,7 @@ def context_window(model: Any) -> int | None:
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
-    """Return a context plan with the context window of a model.
+    """Return a context plan for a model, with its context window.
 
     Refuse a `Budget` without its own limit if the context window is unknown.
     """

@@ -58,7 +58,7 @@ class RunHandle(Generic[Result]):
 
     @property
     def state(self) -> str:
-        """The state after the last journal entry.  ``"Stuck"`` if the current code cannot drive the run.
+        """The state after the last journal entry, or ``"Stuck"`` if the current code cannot drive the run.
 
         Raises:
             RunUnknown: If the run no longer exists.

@@ -43,9 +43,9 @@ class Runnable(ABC):
     """An agent, a conversation, a flow or an orchestrator, as drivers, workers and pages see it.
 
     Attributes:
-        name: The name by which stored runs find it.
+        name: The name by which stored runs find the runnable.
         _process_type: The class of its processes.
-        _reads_store: Whether `prepare` reads the store.  A conversation does.
+        _reads_store: Whether `prepare` reads the store, as it does for a conversation.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def _listener_to(self, process: Any) -> Sink | None:
-        """Return a callback that forwards the events of a process to the hooks, or None without hooks."""
+        """Return a callback that forwards the events of a process to the hooks, or None if there are none."""
 
     @abstractmethod
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
@@ -194,7 +194,7 @@ def result_of(process: Any) -> Any:
 
 
 def begin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
-    """Return the process of a task, or the task itself if it is a process, and claim its run."""
+    """Return the process for a task, or the task itself if it is a process, and claim its run."""
     return claim(runnable, _process_in(runnable, task, options) or runnable.prepare(task, **options))
 
 

@@ -66,7 +66,7 @@ class BoundRuns:
     def _submit(self, task: Any, after: tuple[str, ...], start: tuple[float, int, str], options: Any) -> RunHandle[Any]:
         """Put a task into the store.
 
-        ``start`` is the delay in seconds, the priority and the service.
+        ``start`` holds the delay in seconds, the priority and the service.
         """
         for name in ("clients", "model"):
             if (value := options.get(name)) is not None and not isinstance(value, str):
@@ -258,7 +258,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> RunHandle[CallResult[Out]]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
-        It takes the options of `resume`.
+        It takes the same options as `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -404,7 +404,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Rebuild the call of a stored run from its whole journal, and return it.  Every entry is verified.
 
-        It takes the options of `resume`.
+        It takes the same options as `resume`.
 
         Raises:
             JournalError: If the journal is damaged, foreign or forged.
@@ -431,8 +431,8 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
 
         Use it to read the ``state``, ``record`` or ``outcome`` at that step.
 
-        ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts them, or 0 for the state before the
-        first.  Without it, the whole run is read.  The other options work as in `resume`.
+        ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts entries, or 0 for the state before
+        the first entry.  Without ``step``, the whole run is read.  The other options work as in `resume`.
 
         The run does not change, and another driver may continue it at the same time.  The returned call takes no steps;
         use `fork` to continue from it.

@@ -1,4 +1,4 @@
-"""The system prompt of a call: text, a prompt, or a function of the deps, put before the dialog."""
+"""The system prompt of a call, which precedes the dialog: text, a prompt, or a function of the deps."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     ) -> AgentCall[Any]:
         """Return a new call without starting it.  You can drive it with `run`, or step by step.
 
-        It takes the arguments of `call`.
+        It takes the same arguments as `call`.
 
         Raises:
             UsageError: If a variable is missing, an option or setting is unknown, or a dialog has nothing to answer.
@@ -132,7 +132,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
             parser_args: Keyword arguments for the prompt's parser, or the context for validators of its output.  They
                 are saved in the record, so they must be JSON-compatible.
-            deps: The ``deps`` of the functions' `Context`: a value, or a function of (agent, extra, user) that makes
+            deps: The ``deps`` for the functions' `Context`: a value, or a function of (agent, extra, user) that returns
                 it.
             model: The model for this call, ``"provider:model"`` or a client, instead of the agent's model.
             extra: Your own JSON-compatible data, such as a ticket number.  It appears in ``result.extra``, in
@@ -214,7 +214,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in order, and finally `Done` or `Suspended`.
 
-        It takes the arguments of `call`.  The task may also be a prepared or restored call, which already has its
+        It takes the same arguments as `call`.  The task may also be a prepared or restored call, which already has its
         options.
 
         Raises:
@@ -285,7 +285,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
         Args:
             tasks: The tasks.  They are taken from the iterable one at a time, as they begin.
-            concurrency: The maximum number of tasks at a time.
+            concurrency: The maximum number of tasks that run at a time.
             progress: True for a bar on stderr, or a function of (done, total), called after each task.  ``total`` is
                 None if it is unknown.
             fail_fast: Whether to raise the first error.  Then no further task begins, and the others are interrupted.
