@@ -69,7 +69,7 @@ class AgentCall(Process, Generic[Out]):
     Args:
         record: The state of the call.
         prompt: The task's prompt: functions, output, handlers.
-        settings: Options of the request to the model.
+        settings: Options for requests to the model.
         args: Options for this call only, which override the options of its prompt.
         stop_when: A pure function that may end the call at a reply.
         check: A function that judges each answer before it becomes the output; see `Agent`.
@@ -82,9 +82,9 @@ class AgentCall(Process, Generic[Out]):
         problem: The exception that the parser or check raised for the latest reply, or the exception of a function that
             made the call fail, or None.  The record holds only the type and text of the exception.
         prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
-        client: The client of the model in the record.  If it is None, the driver finds a client by the model's name, or
-            uses its own.
-        opening: Makes the system prompt when the call begins, or is None if the dialog has a system prompt.
+        client: The client for the model that the record names.  If it is None, the driver finds a client by that name,
+            or uses its own.
+        opening: A function that makes the system prompt when the call begins, or None if the dialog has one.
         system_args: See `Dialog`.  A restored call does not know them, and assumes that the agent made its system
             message.
 
@@ -206,8 +206,8 @@ class AgentCall(Process, Generic[Out]):
         """Cancel the call, from any thread or from one of its functions.
 
         The driver ends the call at once, whatever it waits for, and ignores later outcomes.  A function that runs in
-        the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when it gets a
-        driver, or by ``advance("", Cancelled())``.
+        the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when a driver
+        takes it up, or when you call ``advance("", Cancelled())``.
         """
         super().cancel(reason)
 
@@ -293,7 +293,7 @@ class AgentCall(Process, Generic[Out]):
             self._output, self.problem = event.output, event.error
 
     def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
+        """Return steps as events for listeners, with the changes to the dialog since the record ``before``."""
         return with_history(self, before, steps if self.delegation is None else tuple(with_functions(self, steps)))
 
     # Its children; see `Process`
@@ -426,7 +426,7 @@ class AgentCall(Process, Generic[Out]):
         return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
-        """Return a picklable function and its arguments, which make this call again.
+        """Return a picklable function and its arguments, which together recreate this call.
 
         If the prompt or other code cannot be pickled or loaded, the new call has only the record.
         """
@@ -437,7 +437,7 @@ class AgentCall(Process, Generic[Out]):
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return the arguments of the call without its record."""
+        """Return the arguments that made the call, without its record."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}

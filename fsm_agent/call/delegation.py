@@ -45,7 +45,7 @@ class Delegation:
 
     Attributes:
         inners: The current and former inner agents and their calls, by name, for listeners.
-        ahead: The record after the latest own step, which may not be committed yet.
+        ahead: The record after the call's own latest step, which may not be committed yet.
         parsed: The final or refused reply of the current advance, or None.
     """
 

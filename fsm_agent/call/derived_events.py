@@ -1,4 +1,4 @@
-"""Events that are derived from records: changes of dialogs, and starts and ends of functions that are agents."""
+"""Events that are derived from records: changes to dialogs, and starts and ends of functions that are agents."""
 
 from __future__ import annotations
 

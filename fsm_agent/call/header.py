@@ -23,17 +23,17 @@ from fsm_agent.prompts.prompt import Prompt
 class Seed(Value, frozen=True, kw_only=True):
     """The initial data of a call, without code.
 
-    If the call is a turn of a conversation, the messages of earlier turns belong after its system message.
+    If the call is a turn of a conversation, the messages from earlier turns belong after its system message.
     """
 
     prompt: str  # the path of the prompt
     dialog: Vector[Message]
-    is_continued: bool = False  # the messages of earlier turns must be read from the previous run
-    earlier: int = 0  # the number of messages of earlier turns in ``dialog``, after the system message
+    is_continued: bool = False  # the messages from earlier turns must be read from the previous run
+    earlier: int = 0  # the number of messages from earlier turns in ``dialog``, after the system message
     is_system_own: bool = False  # the system message is the caller's, not an agent's
     is_system_late: bool = False  # the system message is empty, and the driver makes it when the call begins
     usage: Usage = UNUSED  # of earlier turns
-    summary: HistorySummary | None = None  # of the beginning of the dialog, with the messages of earlier turns
+    summary: HistorySummary | None = None  # of the beginning of the dialog, with the messages from earlier turns
     limits: Limits = Limits()
     depth: int = 0
     is_attended: bool = False  # it has an approver
@@ -45,7 +45,7 @@ class Seed(Value, frozen=True, kw_only=True):
 
 
 class ConversationTurn(Value, frozen=True):
-    """The place of a call in a conversation."""
+    """The position of a call in a conversation."""
 
     conversation: str
     turn: int  # from 1
@@ -55,7 +55,7 @@ class ConversationTurn(Value, frozen=True):
     usage: Usage
 
     def earlier(self, dialog: Sequence[Message]) -> range:
-        """Return the range of the messages of earlier turns in the call's dialog."""
+        """Return the range of the messages from earlier turns in the call's dialog."""
         return range(_start(dialog), len(dialog) - self.new)
 
 
@@ -156,7 +156,7 @@ _WORDS = {  # for fields, as a caller knows them
 
 
 def earlier_messages(header: Header, count: int) -> range:
-    """Return the range of the ``count`` messages of earlier turns that the run does not store."""
+    """Return the range of the ``count`` messages from earlier turns that the run does not store."""
     start = _start(seed_of(header).dialog)
     return range(start, start + count)
 
@@ -169,7 +169,7 @@ def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
 
 
 def turn_snapshot(call: AgentCall) -> str:
-    """Return a snapshot of a call without the messages of earlier turns of its conversation."""
+    """Return a snapshot of a call without the messages from earlier turns of its conversation."""
     earlier = None if call.journal is None else call.journal.earlier
     return snapshot(call) if not earlier else snapshot_without(call, earlier)
 

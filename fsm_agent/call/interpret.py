@@ -104,14 +104,14 @@ def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> An
 
 
 def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
-    """Return a changed output from its JSON, as plain data if the user wrote the parser."""
+    """Read a changed output from its JSON.  If the user wrote the parser, the output is plain data."""
     if governing.parser is not None or governing.expected.is_text:
         return pydantic_core.from_json(document)
     return governing.expected.bare_validated(document, record.parser_args)
 
 
 def was_in_branch(record: CallRecord) -> bool:
-    """Return whether the answer that is checked, or that ended the call, belongs to the exception branch."""
+    """Return whether the answer that is being checked, or that ended the call, belongs to the exception branch."""
     if record.state is State.CHECKING:
         return bool(record.branch)
     last = record.trace[-1]
@@ -249,7 +249,7 @@ def read_reply(
 ) -> tuple[str, TableEvent]:
     """Return the trigger of a model's reply, and its event for the table.
 
-    ``seen`` has the fingerprints of calls that need not run again, since their results are still valid.
+    ``seen`` holds the fingerprints of calls that need not run again, since their results are still valid.
     """
     limits = record.limits
     if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
@@ -309,7 +309,7 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
 def parse_answer(
     record: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
-    """Parse the answer in a reply with the parser of its prompt.  Exceptions of the parser are passed on."""
+    """Parse the answer in a reply with the parser of its prompt.  Exceptions from the parser propagate."""
     governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = reply.is_cut_off and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
@@ -467,7 +467,7 @@ class _Screen:
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return the call with our id twice: for the message, and for the round, where it may be settled."""
+        """Return two copies of the call, with our id: the message's, and the round's, which may be settled."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)
@@ -500,7 +500,7 @@ class _Screen:
         return call is self.cut and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
-        """Count a call of the function in this reply, and return whether it is within the function's limit."""
+        """Count a call to the function in this reply, and return whether it is within the function's limit."""
         runs = self.record.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
         self.runs[function.name] = self.runs.get(function.name, 0) + 1
         return runs < limit

@@ -123,7 +123,7 @@ class _Signed(Line, frozen=True, kw_only=True):
 
 
 class Entry(Value, frozen=True):
-    """One advance of a process, in memory.
+    """The in-memory form of a line: one advance of a process.
 
     Examples:
         >>> entry = Entry("begin", '{"kind": "begun"}', "[]", None)
@@ -150,7 +150,7 @@ class Journal:
 
     Attributes:
         is_lasting: True if another OS process may read the lines.  Each outcome is then checked by reading it back.
-        earlier: The range of the messages of earlier turns, or None outside of a conversation.
+        earlier: The range of the messages from earlier turns, or None outside of a conversation.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -334,14 +334,14 @@ def steps_json(events: Sequence[Event]) -> str:
 
 
 def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
-    """Return the states after some steps, and the inner processes that began, as fields of a line."""
+    """Return the fields of a line that hold the states after some steps and the inner processes that began."""
     to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
     beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
     return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
 
 
 def why_json(step: Event) -> str:
-    """Return why a step refused a reply or made the call fail, as a field of a line."""
+    """Return the field of a line that says why a step refused a reply or made the call fail."""
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
     if not (why := own.told or (own.detail if own.to == _FAILED else "")):
         return ""
@@ -415,7 +415,7 @@ def _decode_line(data: bytes) -> _Signed:
 
 
 def retried_in(line: Line) -> Retried | None:
-    """Return the outcome that makes a failed run continue, or None for other entries."""
+    """Return the outcome of an entry that makes a failed run continue, or None for any other entry."""
     if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
         return None
     retried: Retried = from_json(outcome, Retried)

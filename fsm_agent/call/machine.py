@@ -1,8 +1,8 @@
 """A table of rows, and the `transitions` machine that executes it.
 
 A row says: on this trigger, in these states, if the guard holds, the action makes the next record and the machine goes
-to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``: the
-current state, the input, and an object that is constant for the record, such as the prompt of an agent call.
+to the target state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``:
+the current state, the input, and an object that is constant for the record, such as the prompt of an agent call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Cursor:
 
 class _RowTransition(Transition):
     def execute(self, event_data: EventData) -> bool:
-        """Take the row if its guard holds.  The library would search for callbacks, and rows and states have none."""
+        """Take the row if its guard holds.  This skips the library's search for callbacks, since none exist."""
         guard: Any = self.conditions[0].func if self.conditions else None
         if guard is not None and not guard(*event_data.args):
             return False
@@ -62,7 +62,7 @@ class RowMachine(Machine):
     """The machine of a table.  Its rows call guards and actions with ``(record, event, owner)``.
 
     Attributes:
-        members: The members of the enum of states, by name.
+        members: The members of the state enum, by name.
         rows: The table.
 
     Examples:
@@ -78,7 +78,7 @@ class RowMachine(Machine):
 
 
 def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
-    """Return the machine of a table, for `take_row`.
+    """Return the machine for a table, to pass to `take_row`.
 
     Examples:
         >>> from enum import StrEnum
@@ -107,7 +107,7 @@ def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: 
     """Take the first row whose guard holds, and return its cursor, whose ``state`` is a member of the enum.
 
     Raises:
-        IllegalTrigger: If no row of this trigger can be taken.
+        IllegalTrigger: If no row for this trigger can be taken.
 
     Examples:
         >>> from enum import StrEnum

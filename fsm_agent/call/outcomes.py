@@ -62,7 +62,7 @@ def _rules_of(cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
 
 
 class _Checked(Tagged, frozen=True, kw_only=True):
-    """An outcome that checks the types of its fields, so that a record with it can be read back."""
+    """An outcome that checks the types of its fields, so that a record that contains it can be read back."""
 
     at_s: float = 0.0
 
@@ -150,7 +150,7 @@ class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
 
 
 class Modified(_Checked, frozen=True, tag="modified"):
-    """The function may be called, but with these arguments instead of the model's.  They are checked in the same way.
+    """The function may be called, but with these arguments instead of the model's.  These are checked in the same way.
 
     Examples:
         >>> def approve(call):
@@ -446,7 +446,7 @@ class TooLong(Value, frozen=True):
 
 
 class HandedOver(Value, frozen=True, kw_only=True):
-    """Another agent takes over the dialog: the model asked for it, or that agent had the dialog in an earlier turn."""
+    """Another agent takes over the dialog, at the model's request or because it held the dialog in an earlier turn."""
 
     kind: ClassVar[str] = "handed_over"
 

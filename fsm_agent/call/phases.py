@@ -27,7 +27,7 @@ class PhaseRule(Value, frozen=True):
     Args:
         phase: The name of the phase.
         any_of: The functions that are signs of the phase: names, regular expressions that match a whole name, or
-            predicates of a settled `FunctionCall`.
+            predicates on a settled `FunctionCall`.
         after: The rule applies only after one of these phases.  If empty, it applies from the start.
         min_count: How many of the latest calls must be signs of this phase; None means more than half.
         only_success: Whether failed functions are ignored.
@@ -89,12 +89,13 @@ class PhaseDetector(Value, frozen=True):
     """Detects the phase of an agent's work.
 
     Each function that ended counts for the first rule that matches it.  A rule starts its phase when enough of the
-    latest calls count for it, so reading one file does not end an edit.  Calls before the current phase do not count.
+    latest calls count for it, so reading one file does not end an editing phase.  Calls before the current phase do not
+    count.
 
     Args:
         rules: The rules, in order.
         default: The phase before any rule has started one.
-        window: The number of latest calls that count.  Calls that no rule matches are ignored.
+        window: How many of the latest calls count.  Calls that no rule matches are ignored.
 
     Examples:
         >>> PhaseDetector(rules=[PhaseRule("look", ["read", "search"]), PhaseRule("edit", ["write"])]).rules[1].phase
@@ -141,7 +142,7 @@ class PhaseDetector(Value, frozen=True):
         return (tracker.add(call) for call in _settled(what))
 
     def hook(self) -> PhaseHook:
-        """Return a hook for ``Agent(…, hooks=[hook])``, or for the sink of a call."""
+        """Return a hook to pass as ``Agent(…, hooks=[hook])``, or as the sink of a call."""
         return PhaseHook(self)
 
 

@@ -1,4 +1,4 @@
-"""Prices of tokens, from the program or from `genai-prices`."""
+"""Prices of tokens, set in the program or read from `genai-prices`."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class KnownPrice:
 def known_price(model: str) -> KnownPrice:
     """Return the price of a model from `genai-prices`.
 
-    Use it for ``prices`` of an agent, `max_cost_usd`, `Metrics` or `rounds_of`.  It needs the extra ``prices``:
+    Use it for an agent's ``prices``, `max_cost_usd`, `Metrics` or `rounds_of`.  It needs the extra ``prices``:
     ``pip install 'fsm-agent[prices]'``.
 
     Args:

@@ -81,7 +81,7 @@ def refusal_of(effects: Iterable[EffectValue], key: object, outcome: object, sta
 
 
 class EffectValue(Value, frozen=True):
-    """A request of a process to the outside world.  By default, a driver performs it, and it does not wait for a time.
+    """A request from a process to the outside world.  By default, a driver performs it, without waiting for a time.
 
     Attributes:
         prefix: The part of the key before the colon, which all effects of a kind share.
@@ -179,9 +179,9 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 
 
 def open_effects(process: Process) -> Sequence[EffectValue]:
-    """Return the effects of a process that no driver moves.
+    """Return the open effects of a process that is not being driven.
 
-    If a function waits for a run, the effects of the run replace the effect of the function.
+    If a function waits for a run, the run's effects replace the function's effect.
     """
     if not process.waits_inside:
         return process.effects
@@ -214,7 +214,7 @@ def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
     """Return the earliest deadline of the processes on a path and of their current states, or None.
 
-    ``timers`` has the time until which each effect waits.  The key of a state is like ``sleep:review#3``.
+    ``timers`` holds the time until which each effect waits.  The key of a state looks like ``sleep:review#3``.
     """
     path, _, own = key.rpartition(SEPARATOR)
     around, moments = "", [process.own_deadline_s]
@@ -263,10 +263,10 @@ class Advanced(NamedTuple):
 class Process(ABC):
     """A state with effects, driven by a table.  The outcomes of the effects advance it.
 
-    The guards and actions of its rows get the record, the outcome and the process itself.  Triggers are the kinds of
-    outcomes.  An action starts children by adding their records to the record's ``children``, the newest last and
-    never under the same name.  A child that has ended is removed before the row for its end is chosen.  A
-    cancellation, a stop or the deadline ends the children first.
+    The guards and actions of its rows receive the record, the outcome and the process itself.  Triggers are the kinds
+    of outcomes.  An action starts children by adding their records to the record's ``children``, the newest last and
+    never under the same name.  A child that has ended is removed before the row for its end is chosen.  A cancellation,
+    a stop or the deadline ends the children first.
 
     Attributes:
         machine: The machine of the table; see `machine_of`.
@@ -343,7 +343,7 @@ class Process(ABC):
     @property
     @abstractmethod
     def result_so_far(self) -> Any:
-        """The result so far.  The event `Done` has the final result."""
+        """The result so far.  The event `Done` carries the final result."""
 
     @property
     @abstractmethod
@@ -494,7 +494,7 @@ class Process(ABC):
             key: The key of the effect that the outcome answers.
 
         Returns:
-            The rows of the trigger in the order in which they are tried, the result of each guard, and the row that is
+            The rows for the trigger in the order in which they are tried, the result of each guard, and the row that is
             taken.  If an outcome leads to several steps, only the first one is explained.
 
         Raises:
@@ -560,7 +560,7 @@ class Process(ABC):
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
-        """Return the names of the children, and own effects by `slot`, that the step to ``record`` may have changed.
+        """Return what the step to ``record`` may have changed: the children, by name, and own effects, by `slot`.
 
         An effect of None means that the slot is empty now.  Return None if other effects may have changed.
         """
@@ -599,7 +599,7 @@ class Process(ABC):
         return found
 
     def slot(self, key: str) -> str:
-        """Return the slot of an own effect.  A later effect with the same slot takes its place in the order."""
+        """Return the slot of an effect.  A later effect with the same slot takes its place in the order."""
         return key
 
     def _read_child(self, record: Any, name: str) -> ChildEffects:

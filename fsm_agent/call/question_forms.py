@@ -40,7 +40,7 @@ class FormError(OutcomeError):
     """An answer that does not fit its question.
 
     Args:
-        errors: The problems, by the name of the field.  ``""`` is the whole form.
+        errors: The problems by field name; ``""`` stands for the whole form.
     """
 
     def __init__(self, errors: Mapping[str, str]) -> None:
@@ -133,7 +133,7 @@ def question_text(question: Question) -> str:
 
 
 def about_of(question: Question) -> dict[str, Any]:
-    """Return the subject of a question as data.  If the subject is not JSON, it is the question itself."""
+    """Return the subject of a question as data.  One that is not a JSON object becomes ``{"question": subject}``."""
     about = parsed(question.about or "{}")
     return about if isinstance(about, dict) else {"question": question.about}
 
@@ -291,7 +291,7 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
         kind: The kind of outcome: one of `QuestionForm.answers`, or ``modified``.
         value: The arguments for an approval, or None to keep them; masked parts keep their former values.  Otherwise,
             the result of the function or state.
-        reason: Why a call is denied or a run is cancelled, or the error of a function.
+        reason: Why a call is denied or a run is cancelled, or the error from a function.
         type: The name of the value's type, if the state accepts several types.
 
     Raises:
@@ -417,7 +417,7 @@ def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
 def _edited(question: Question, fields: Sequence[Field], form: Mapping[str, str]) -> Any:
     """Return the changed arguments of a call, or None if they were not changed.
 
-    Untouched fields keep their values, although a field shows no control characters and cuts very long values.
+    Untouched fields keep their values, although a field omits control characters and truncates very long values.
     """
     touched = [one for one in fields if _as_typed(form.get(one.name, one.value)) != _as_typed(one.value)]
     if not touched:
@@ -471,7 +471,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
 
 
 def _as_typed(text: str) -> str:
-    """Return text with the line ends that it had in the page, since a form sends others."""
+    """Return text with the line endings that it had on the page, since a form sends others."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -59,7 +59,7 @@ class Limits(Value, frozen=True, kw_only=True):
             `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
         loop_role: The role of the message that tells the model about the loop.
         failures_per_function: The number of failures after which the model is no longer offered a function.
-        parallel: The maximum number of functions of one round that run at once; 1 runs them one after another.
+        parallel: The maximum number of functions in one round that run at once; 1 runs them one after another.
 
     Examples:
         >>> limits = Limits(rounds=8, tokens=20_000, deadline_s=60)
@@ -115,7 +115,7 @@ def is_within(used: int, limit: int | None) -> bool:
 
 
 class State(StrEnum):
-    """A state of an agent call, in which it waits for something or has ended.  The value is its name for people.
+    """A state of an agent call, in which it waits for something or has ended.  The value is the name shown to people.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")

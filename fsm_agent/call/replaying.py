@@ -1,4 +1,4 @@
-"""Replay a journal: a process takes the recorded steps again, and an error says where it differs."""
+"""Replay a journal: a process takes the recorded steps again, and an error says where they differ."""
 
 from __future__ import annotations
 

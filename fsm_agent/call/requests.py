@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ApprovalGate(Value, frozen=True):
-    """Decides which calls need approval: all calls if there is an approver, unless the function's policy decides."""
+    """Decides which calls need approval: by the function's policy if set, else by whether there is an approver."""
 
     has_approver: bool = False
     deps: Any = None
@@ -131,7 +131,7 @@ def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def rounds_used_up(limits: Limits) -> str:
-    """Return the message for people that the limit of rounds was reached."""
+    """Return the message that tells people that the round limit was reached."""
     return f"limits.rounds={limits.rounds} is used up"
 
 

@@ -1,4 +1,4 @@
-"""The result of an agent call, and a report of each of its rounds."""
+"""The result of an agent call, and a report on each of its rounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     """One round of a call: from the request for a reply to the results of the functions that it requests.
 
     The last round of an answered call ends with the answer.  After a handoff, the rounds of the other agent follow.
-    Times do not include the current wait of a call.
+    Times do not include a call's current wait.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")

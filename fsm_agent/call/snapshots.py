@@ -288,14 +288,14 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
 
 
 def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
-    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start`` messages."""
+    """Return the dialog of a turn with the messages from earlier turns inserted after the first ``start`` messages."""
     if not earlier:
         return dialog
     return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
 
 
 def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
-    """Return the dialog of a turn without the messages of earlier turns."""
+    """Return the dialog of a turn without the messages from earlier turns."""
     return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
 
 
@@ -329,8 +329,8 @@ def restore(
 
     Trust a document as you trust code: its author decides what the model sees, and which functions run with which
     arguments.  Contradictions are refused, and the functions' policies are applied again to pending calls without
-    approval, but approvals can be forged like the rest.  A ``signing_key`` prevents forgery, but does not detect an old
-    document.
+    approval, but approvals can be forged like everything else.  A ``signing_key`` prevents forgery, but does not detect
+    an old document.
 
     Args:
         document: The JSON.
@@ -343,7 +343,7 @@ def restore(
             A new check judges the answers from now on.
 
     Raises:
-        SnapshotError: If the document is damaged or inconsistent, was changed, or has another version or prompt.
+        SnapshotError: If the document is damaged or inconsistent, was changed, or belongs to another version or prompt.
         PromptChanged: If the prompt has changed, and ``on_change`` is ``"error"``.
         UsageError: If the key is too short.
 
@@ -367,7 +367,7 @@ def restore(
 
 
 def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Mapping[str, Any], str]:
-    """Return the ``extra`` of the call in a snapshot, and the name of the person who asked."""
+    """Return ``(extra, by)`` from a snapshot: the caller's data, and the name of the person who asked."""
     record = _read(verified(document, signing_key)).record
     return record.extra, record.by
 
@@ -390,7 +390,7 @@ def restored(
     start: int = 0,
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call in a trusted document.  It may wait for functions that the prompt does not have.
+    """Return the call from a trusted document.  It may wait for functions that the prompt does not have.
 
     ``left_out`` are the messages that `snapshot_without` left out after the first ``start`` messages.
     """
@@ -421,7 +421,7 @@ def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
 
 
 def record_of(document: str | bytes) -> CallRecord:
-    """Read the record in a document, which may lack the messages of earlier turns."""
+    """Read the record in a document, which may lack the messages from earlier turns."""
     return _read(document).record
 
 
@@ -442,7 +442,7 @@ def _read(text: str | bytes) -> _Document:
 def check_forkable(process: Process, problem: str) -> None:
     """Refuse to fork a process while a function that must not run twice is running.
 
-    The fork could not find out what became of the function, which began under a key with the id of the original.
+    The fork could not find out what became of the function, which began under a key that contains the original's id.
     """
     for effect in process.effects:
         if effect.prefix == Reconcile.prefix or getattr(effect, "is_once", False):

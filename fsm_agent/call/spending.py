@@ -1,4 +1,4 @@
-"""Budgets in tokens and dollars: overruns, and the part of a budget that is left for inner calls."""
+"""Budgets in tokens and dollars: overruns, and what is left of a budget for inner calls."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
 
 
 def describe_overrun(record: CallRecord, overrun: Overrun) -> str:
-    """Describe which budget was exceeded, what was used, and how much of it each inner call used."""
+    """Describe which budget was exceeded, what was used, and how much each inner call used."""
     name = reached(record, overrun)[0]
     limit = str(record.limits.tokens) if name == "tokens" else _dollars(round((record.limits.cost_usd or 0) * PICO))
     whose = ", all that the call around this one had left" if name in record.outer_limits else ""

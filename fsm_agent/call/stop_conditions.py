@@ -18,7 +18,7 @@ from fsm_agent.validation import require
 
 
 class Stop(Value, frozen=True):
-    """A decision of `stop_when` to end the call, with the reason and an optional output.
+    """A decision by `stop_when` to end the call, with the reason and an optional output.
 
     Examples:
         >>> @function
@@ -58,7 +58,7 @@ StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 
 
 def stop_on(name: str) -> StopWhen:
-    """Stop when the model calls the function of this name.  The arguments become the call's output.
+    """Stop when the model calls the function with this name.  The arguments become the call's output.
 
     Arguments that are not a JSON object do not stop the call: the model gets an error, and may try again.
 

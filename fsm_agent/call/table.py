@@ -36,13 +36,13 @@ dialog.  Its call is a child of this call.  When the child ends, this call ends 
 that ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts with the
 handoff.
 
-A model that works with its provider's own tools may pause.  Its message so far is then sent back to it, and it
+A model that works with its provider's own tools may pause.  Its message so far is then sent back, and the model
 continues.  Each pause counts as a round.
 
 A call ends when a reply takes the call and its inner agents beyond `Limits.tokens` or `Limits.cost_usd`, whatever the
 reply says.
 
-A dialog may be too long for the model.  `fsm_agent.context` chooses what a request shows of it, outside of the table.
+A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses what a request shows of it.
 It may ask for a summary first: an extra request in the same state, without which the call can continue.  If the
 provider refuses a request as too long, a shorter request follows once.
 
@@ -169,7 +169,7 @@ def ended_well(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> bool:
 
 
 def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
-    """Return whether the failed request may be repeated: the failure may pass, and attempts and time are left."""
+    """Return whether to repeat the failed request: the failure may be temporary, and attempts and time are left."""
     patient = record.limits.wait_s is None or event.delay_s <= record.limits.wait_s
     in_time = record.deadline_s is None or event.at_s + event.delay_s < record.deadline_s
     return event.error.retryable and patient and in_time and is_within(record.recalls, record.limits.recalls)
