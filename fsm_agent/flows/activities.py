@@ -19,7 +19,7 @@ PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store 
 
 
 class RunWithData(FunctionExecution):
-    """A call of a state's function, with the data as its argument."""
+    """A call to a state's function, with the data as its argument."""
 
     effect: RunOnData
 
@@ -38,7 +38,7 @@ class RunWithData(FunctionExecution):
 
 @activity_of(RunOnData)
 class StateFunctionActivity(FunctionActivity):
-    """A running function of a state."""
+    """A state's function while it is running."""
 
     run_class = RunWithData
 
@@ -63,7 +63,7 @@ class AnswerActivity(AskActivity):
 
 @activity_of(Timer)
 class TimerActivity(SleepActivity):
-    """A wait until a state's time is over."""
+    """A wait until a state's time runs out."""
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder

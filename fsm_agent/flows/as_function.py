@@ -1,4 +1,4 @@
-"""Flows as functions of agents: everything that an agent call needs to run a flow as one of its functions."""
+"""Flows as functions for agents: everything that an agent call needs to run a flow as one of its functions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class _Validator:
 
 
 class FlowDelegate:
-    """A flow as a function of an agent; see `fsm_agent.functions.context`."""
+    """A flow that an agent calls as a function; see `fsm_agent.functions.context`."""
 
     is_handoff = False
     hears_inside = True
@@ -153,7 +153,7 @@ class FlowDelegate:
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> ProcessRecord:
         try:
             record = self.flow.record_of(self._start.run(f.arguments_json), depth)
-        except Exception as error:  # the user's own code, at arguments of a model
+        except Exception as error:  # the user's own code, called with a model's arguments
             raise UsageError(f"{f.name} was not begun: {type(error).__name__}: {error}") from error
         return ProcessRecord(record, self._written)
 
@@ -167,14 +167,14 @@ class FlowDelegate:
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)
 
     def kept(self, record: FlowRecord) -> ProcessRecord:
-        """Return the record of a run in the form in which the outer call keeps it."""
+        """Return a run's record in the form in which the outer call keeps it."""
         return ProcessRecord(record, self._written)
 
     def output_of(self, data: Any) -> Any:
         return data if self._returns is None else self._returns(data)
 
     def call(self, /, *args: Any, **arguments: Any) -> Any:
-        """Run the flow alone, with the arguments that a model would give."""
+        """Run the flow on its own, with the arguments that a model would give."""
         return self.output_of(self.flow.call(self._begun(args, arguments)).run.data)
 
     async def acall(self, /, *args: Any, **arguments: Any) -> Any:
@@ -199,7 +199,7 @@ class FlowDelegate:
 
 
 class InnerRun:
-    """A run of a flow inside an agent call.  It differs from the run only in its record, which is written as JSON."""
+    """A run of a flow inside an agent call.  Unlike the run's own record, its record is written as JSON."""
 
     def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
         self.run = run
@@ -210,7 +210,7 @@ class InnerRun:
 
     @property
     def record(self) -> ProcessRecord:
-        """The record, in the form that the outer call keeps."""
+        """The record, in the form in which the outer call keeps it."""
         if self.run.record is not self._of:
             self._of = self.run.record
             self._record = self._delegate.kept(self._of)
@@ -242,7 +242,7 @@ class InnerRun:
         self._of, self._record = earlier, record
 
     def closed_again(self) -> ProcessRecord:
-        """Return the record after applying the policies of functions to pending calls again."""
+        """Return the record after applying the functions' policies to pending calls again."""
         self.run.record = self.run.closed_again()
         return self._delegate.kept(self.run.record)
 

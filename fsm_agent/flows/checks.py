@@ -60,12 +60,12 @@ Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
 NO_AGENTS: Agents = {}
 
 
-# States with a time, and members after enough others have given values, may be abandoned.  A function that is running
-# then has no one to report to; if it must not run twice, its outcome would stay in doubt forever.
+# States with a time limit may be abandoned, and so may members once enough others have given values.  A function that
+# is running then has no one to report to; if it must not run twice, its outcome would stay in doubt forever.
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
-    """Refuse a state that may be abandoned while a function runs that must not run twice."""
+    """Refuse a state that may be abandoned while a function that must not run twice is running."""
     for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
@@ -74,7 +74,7 @@ def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> 
 
 
 def refused(here: str, what: str, right: str = "give it a state of its own, without a time limit") -> FlowError:
-    """Return the error for a function that must not run twice, in a state that may be abandoned."""
+    """Return the error for a function that must not run twice in a state that may be abandoned."""
     lost = "its outcome is lost if the state is left while it runs"
     return FlowError(f"{here}: expected functions that may run twice, got {what}: {lost}; {right}")
 
@@ -202,7 +202,7 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
 
 
 def _is_same(one: State[Any], other: State[Any]) -> bool:
-    """Return whether two states are the same object, or ends with equal fields."""
+    """Return whether two states are the same object, or are both ends with equal fields."""
     return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 
@@ -246,7 +246,7 @@ def check_data(where: str, data: Any) -> None:
 
 @lru_cache(512)
 def _lost_always(data: type) -> str:
-    """Return why JSON never keeps the type unchanged, according to its two schemas, or an empty string."""
+    """Return why JSON never keeps values of the type unchanged, judging by its two schemas, or an empty string."""
     try:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
@@ -372,7 +372,7 @@ def _check_member(here: str, member: LiveState[Any, Any]) -> None:
 
 
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
-    """Check the number of members that run at once, and the number that is enough."""
+    """Check how many members run at once, and how many are enough."""
     if not (state.parallel is None or is_whole(state.parallel, 1)):
         right = "a whole number of at least 1, or None for all"
         raise FlowError(f"{here}: parallel: expected {right}, got {safe_repr(state.parallel)}")
@@ -432,7 +432,7 @@ def _check_functions(where: str, row: Row[Any], data: Any) -> None:
 
 
 def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
-    """Refuse a field that the data do not have, or whose type differs from the answer's.  Type checkers see neither."""
+    """Refuse a field that the data lack, or whose type differs from the answer's.  Type checkers notice neither."""
     fields, field, kind = fields_of(data), action.field, row.source.type_for(row.trigger, row.case)  # type: ignore[attr-defined]
     if not fields:
         right = "use a frozen dataclass, or an action that returns the data"
@@ -526,7 +526,7 @@ def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
 
 
 def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
-    """Return the roles of a flow, with their states.  Inner flows that are not bound are included."""
+    """Return the roles of a flow and of its unbound inner flows, with their states."""
     found: dict[str, list[CallState[Any, Any]]] = {}
     for state, agents in states_inside(flow.live, flow.agents):
         if isinstance(state, CallState) and isinstance(state.agent, str) and agents is flow.agents:

@@ -1,6 +1,6 @@
 """Writes data and answers as JSON that can be read again, and says why a value cannot be written.
 
-The JSON of pydantic alone loses the bound of a `deque` and the name of a time zone.  Here they are written as
+Pydantic's own JSON loses the bound of a `deque` and the name of a time zone.  Here they are written as
 ``{"maxlen": 3, "items": […]}`` and ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are not UTF-8 text, such
 as an image, are written as ``{"base64": "iVBO…"}``.
 """
@@ -32,7 +32,7 @@ _Handler = Callable[[Any], Any]
 _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys without schemas
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types without parts that equality ignores
 _EXACT = {"str", "int", "float", "bool", "none", "enum", "literal", "nullable", "union", "tuple"}
-_EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose values are the same if equal
+_EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose equal values are the same
 # The values of the type `Any`, while data are checked.  The context of pydantic belongs to the validators of users.
 _HELD: ContextVar[list[Any] | None] = ContextVar("held", default=None)
 _WHOLE = "the value"
@@ -44,7 +44,7 @@ _ILL_TYPED = re.compile(  # pydantic's words
 _NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 
 
-# JSON that keeps what pydantic alone loses
+# JSON that keeps what pydantic's own loses
 
 
 def kept_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
@@ -67,7 +67,7 @@ def _kept(plain: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
 
 
 def _keeping(schema: Any) -> Any:
-    """Return a core schema in which deques, times and bytes are wrapped, or the same object if there are none."""
+    """Return a core schema in which deques, times and bytes are wrapped, or the given object if it has none."""
     if isinstance(schema, list | tuple):
         items = [_keeping(item) for item in schema]
         return schema if all(map(_is, items, schema)) else type(schema)(items)
@@ -168,8 +168,8 @@ class DataError(OutcomeError):
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
     """Return a value as JSON that can be read again.
 
-    ``where`` and ``right`` are the place and the type of the value, for errors.  With ``is_any_free``, values of the
-    type `Any` are skipped, and the JSON holds a number in place of each.
+    For errors, ``where`` is the place of the value, and ``right`` its expected type.  With ``is_any_free``, values of
+    the type `Any` are skipped, and the JSON holds a number in place of each.
 
     Raises:
         DataError: If JSON cannot hold the value unchanged.
@@ -211,7 +211,7 @@ def _may_lose(adapter: pydantic.TypeAdapter[Any]) -> bool:
 
 
 def lost_in_json(value: Any, again: Any) -> str:
-    """Return what a value loses in JSON even if the value read back is equal, or an empty string.
+    """Return what a value loses in JSON even though the value read back is equal, or an empty string.
 
     Equality ignores the bound of a deque and the default factory of a defaultdict.
     """

@@ -253,7 +253,7 @@ def execute(function: Callable[[D, Context[Any]], A], /) -> FunctionState[D, A]:
 @overload
 def execute(**options: Unpack[ExecuteOptions[Any]]) -> _Executes: ...
 def execute(function: Any = None, /, **options: Any) -> Any:
-    """Declare a state that waits for a function, plain or coroutine: ``@execute`` or ``@execute(once=True)``.
+    """Declare a state that waits for a plain or coroutine function: ``@execute`` or ``@execute(once=True)``.
 
     The function takes the data, and a `Context` if it has a second parameter.  ``context.idempotency_key`` is the same
     in every attempt.  If the function raises an exception, rows of ``failed`` receive a `Failure`.
@@ -405,7 +405,7 @@ def gather(name: str, /, *members: Any, enough: float | None = None, **options: 
 
     The first member that fails ends the others.  With ``enough=2``, the state gives two values as soon as it has them,
     and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  When too few members are
-    left, the state fails with the first failure, in the order written.
+    left, the state fails with the failure of the first failed member, in the order written.
 
     Args:
         name: The name of the state.
@@ -512,10 +512,11 @@ def each(
 
     Args:
         name: The name of the state.
-        member: A state whose data are an item.
+        member: A state that gets an item as its data.
         over: A pure function of the data that returns the items.
         parallel: The maximum number of members that run at once, or None for no limit.
-        settled: Whether the state waits for all members, with a `Failure` among the values for each member that failed.
+        settled: Whether the state waits for all members, and gives a `Failure` in place of the value of each member
+            that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
             reason "too few".  If ``enough`` is a share and there are no items, the state gives no values.
         options: See `TimeOptions`.

@@ -1,4 +1,4 @@
-"""The definition of a flow: its states, its table, the machine of the table, and its data.  Nothing here runs."""
+"""The definition of a flow: its states, its table with its machine, and its data.  Nothing here runs."""
 
 # The annotations are evaluated, not kept as texts: dataclasses copy them into the `__init__` of each subclass, where
 # the names of this module are unknown.
@@ -240,17 +240,17 @@ def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list
 
 
 def agents_of(flow: FlowDefinition[Any]) -> list[Agent[Any, Any]]:
-    """Return the agents of a flow, including its inner flows and members."""
+    """Return the agents of a flow, including those in its inner flows and members."""
     return [agent for state, agents in _calls(flow) if (agent := state.agent_in(agents)) is not None]
 
 
 def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
-    """Return the functions that are states of a flow, including its inner flows and members."""
+    """Return the functions that are states of a flow, including those in its inner flows and members."""
     return [state.function for state, _ in states_inside(flow.live) if isinstance(state, FunctionState)]
 
 
 def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
-    """Return the states that ask agents, including inner flows and members, with the agents by role."""
+    """Return the states that ask agents, including those in inner flows and members, with the agents by role."""
     return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
 
 
@@ -275,7 +275,7 @@ def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None
 def has_listener(flow: FlowDefinition[Any]) -> bool:
     """Return whether the flow, or an inner agent or flow, has hooks.
 
-    An agent that the data choose is assumed to have hooks.
+    An agent chosen by the data is assumed to have hooks.
     """
     if any(one.hooks for one in (flow, *flows_inside(flow))):
         return True

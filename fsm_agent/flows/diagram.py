@@ -42,7 +42,7 @@ from fsm_agent.validation import require
 
 @dataclass
 class _Drawing:
-    """The parts of a diagram that are drawn so far, and the options."""
+    """The parts of a diagram drawn so far, and the options."""
 
     level: Level | None = None
     depth: int | None = None
@@ -73,8 +73,8 @@ def flow_diagram(
             ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards and arrows from a state to itself,
             shows the two most common triggers of an arrow, and draws one arrow for the failures that most states
             share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
-        depth: The number of levels of flows to draw, or None for all.  A deeper flow is a box that shows its number of
-            states.
+        depth: How many levels of nested flows to draw, or None for all.  A deeper flow is drawn as a box with its
+            number of states.
 
     Raises:
         UsageError: If ``flow`` is not a flow, or the level is unknown.
@@ -96,9 +96,9 @@ def flow_diagram(
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
-    """Return the diagram of a flow with a run on it: how often each arrow was taken, and the time in each state.
+    """Return the diagram of a flow with a run drawn on it: how often it took each arrow, and its time in each state.
 
-    The current state and the inner states that the run waits for have a thick border.
+    The current state and the inner states that the run waits in have a thick border.
 
     Raises:
         UsageError: If ``run`` is not a `FlowRun`.
@@ -217,7 +217,7 @@ def _label(step: Stepped) -> str:
 
 
 def _current(run: FlowProcess, prefix: str) -> set[str]:
-    """Return the ids of the states that the run waits for, including states inside others."""
+    """Return the ids of the states that the run waits in, including states inside others."""
     if isinstance(run, FlowRun):
         ids = {f"{prefix}{run.record.state}"}
         inner = f"{prefix}{run.record.state}/"

@@ -1,4 +1,4 @@
-"""The error of a wrong flow.  The errors of a run are in `fsm_agent.flows.run`."""
+"""The error for a wrong flow.  The errors from a run are in `fsm_agent.flows.run`."""
 
 from __future__ import annotations
 

@@ -404,9 +404,10 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         limits: Limits on the number of states that a run enters, and on its time.
         version: The version of the table and the data.  ``upgrades`` converts waiting runs of older versions.
         upgrades: Functions by version.  The function for n turns the JSON record of a run of version n into a record of
-            version n+1.  `renamed` and `reshaped` make these functions.  The functions of a list are applied in order.
+            version n+1.  `renamed` and `reshaped` make these functions.  If a list is given, its functions are applied
+            in order.
         store: The store that keeps the runs; see `Agent`.
-        approve: Approves functions of agents that have no approver; see `Agent`.
+        approve: Approves function calls for agents that have no approver of their own; see `Agent`.
         answer: A function that answers the questions of `wait`, for example by asking in the terminal.  It is called
             with an `AwaitAnswer` and returns the answer, or None to leave the question open.
         hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
@@ -434,7 +435,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         return FlowResult(run)
 
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
-        """Return this flow with agents for its roles.  A role is a name in place of an agent.
+        """Return this flow with agents for its roles.  A role is a name that stands for an agent.
 
         Write ``flow.bound(researcher=one, editor=another)``, or ``flow.bound(base.agents)`` for the sub-agents that the
         configuration of an `AgentBase` names.  An inner flow that is already bound keeps its agents.

@@ -1,7 +1,7 @@
 """The members of one state: a process with a small table, whose children are the members.
 
 At most `ParallelState.parallel` members run at once, in order, so that the cost of a step does not depend on their
-number.  Results are kept as JSON and read again in the order of the members.
+number.  Results are kept as JSON and read back in the order of the members.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Members(FlowProcess):
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
-        """Return the members that a step has changed: names of children, and effects of the others by name."""
+        """Return what a step has changed: the names of child members, and the effects of other members by name."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None
@@ -244,7 +244,7 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
-    """Return the record at its end, without the abandoned members."""
+    """Return the final record, without the abandoned members."""
     detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
     ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})

@@ -1,4 +1,4 @@
-"""The base of runs and of members: processes whose states wait for children or effects.
+"""The base class of runs and of members: processes whose states wait for children or effects.
 
 A state that asks an agent, runs another flow or has members begins a child process.  A state that runs a function or
 waits for an answer is an effect of the process itself.  Both end in a `StateResult`.
@@ -56,7 +56,7 @@ BEGINNING = (Begin("begin"),)
 
 
 class RunContext:
-    """Everything besides the record that a run of a flow needs.  Inner flows and members share it.
+    """Everything that a run of a flow needs besides its record.  Inner flows and members share it.
 
     ``has_approver`` tells whether this flow or an outer process has an approver.
     """
@@ -149,7 +149,7 @@ class StateResult(NamedTuple):
 def child_record(state: LiveState[Any, Any], data: Any, depth: int, run_context: RunContext) -> Any:
     """Return the record of the child that a state begins, or None if the state has no child.
 
-    If this fails, the step to the state is not taken.
+    If this fails, the step into the state is not taken.
     """
     return None
 
@@ -231,7 +231,7 @@ class FlowProcess(Process):
         return self._inners[name]
 
     def as_events(self, before: Any, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return the events of steps for listeners, including starts and ends of functions that are agents."""
+        """Return the events that listeners get for steps, including starts and ends of functions that are agents."""
         return with_history(self, before, tuple(with_functions(self, steps)))
 
     def advance(self, key: str, outcome: Any) -> None:
@@ -395,7 +395,7 @@ class FlowProcess(Process):
 
         Args:
             event: A step of the run or of an inner run, from the trace or the events.  Alternatively, a possible
-                answer: if ``key`` is a state, a value or a `Failure`; otherwise an outcome, as for `advance`.
+                answer: a value or a `Failure` if ``key`` is a state, otherwise an outcome, as for `advance`.
             key: The state that gives the value, or the key of the effect that the outcome answers.
 
         Returns:
@@ -477,7 +477,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
 
 
 def in_doubt(record: FlowProcessRecord) -> str:
-    """Describe the functions that must not run twice, and have begun but not ended."""
+    """Describe the functions that must not run twice and that have begun but not ended."""
     begun = sorted(_in_doubt(record, ""))
     return f"{', '.join(begun)} {UNHEARD}" if begun else ""
 

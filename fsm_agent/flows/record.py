@@ -146,7 +146,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def total_usage(self) -> Usage:
-        """The tokens of all agent calls, including running calls."""
+        """The tokens of all agent calls, including those in progress."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
@@ -182,7 +182,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     upgraded_from: int = 0  # the oldest version of the record, for early answers; 0: never upgraded
     inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time
-    due_at_s: float | None = 0.0  # Unix time of the end of the state's time; None: no limit; 0: not recorded
+    due_at_s: float | None = 0.0  # Unix time at which the state's time ends; None: no limit; 0: not recorded
     first_due_at_s: Mapping[str, float] = field(default_factory=dict)  # the same by name, for states with restart=False
     started_at_s: float = 0.0  # Unix time
     reacted_to: tuple[str, ...] = ()  # "cancelled" and "expired", once a row has taken it

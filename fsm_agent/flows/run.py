@@ -152,7 +152,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return an independent run that continues from here, with new ids and without a store.
 
         With new data, the fork enters its current state again, which restarts the state's question, members, agent call
-        and time.  The deadline of the run stays.  A step ``edited`` in the trace says who changed the data.
+        and time.  The run keeps its deadline.  An ``edited`` step in the trace says who changed the data.
 
         Args:
             data: New data, or None to keep the data.
@@ -368,7 +368,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row of the table.  An exception of a guard or action gets a note that names the trigger."""
+        """Take a row of the table.  An exception from a guard or action gets a note that names the trigger."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:

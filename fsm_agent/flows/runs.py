@@ -256,8 +256,8 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Args:
             run_id: The name of the run.
-            answers: The answers by state or key: ``{review: Approve("ann")}`` for a question of `wait`,
-                ``{"triage#1/ask:2.0": Approved()}`` for a question of an inner agent call.  A value that is not a
+            answers: The answers by state or key: ``{review: Approve("ann")}`` for a question from a `wait` state,
+                ``{"triage#1/ask:2.0": Approved()}`` for a question from an inner agent call.  A value that is not a
                 mapping answers the only open question.
             by: The person who answers; shown to people.
             signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
@@ -364,7 +364,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         Args:
             run_id: The name of the run.
             step: The number of a journal entry, as in ``fsm-agent runs show``, or 0 for the run before its first entry.
-                Or the name of a step that the run has just entered, such as ``"review#3"``.  None means the run as it
+                Or the name of a step that the run had just entered, such as ``"review#3"``.  None means the run as it
                 is now.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
@@ -496,7 +496,7 @@ def _may_come_early(whom: Any) -> bool:
 
 
 def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
-    """Return the key of an inbox, and an answer for it as an outcome."""
+    """Return the key of a state's inbox, and the answer for it as an outcome."""
     keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
     if len(keys) != 1:
         what = f"several; answer by key: {', '.join(keys)}" if keys else "none (a flow inside has one while it runs)"
@@ -509,7 +509,7 @@ def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: A
 
 
 def _named(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str]) -> Any:
-    """Return the asking state with this name, or the argument itself if no asking state has the name."""
+    """Return the state with this name if it asks a question, otherwise the argument itself."""
     if not (isinstance(whom, str) and whom.isidentifier()):
         return whom
     return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)

@@ -1,6 +1,6 @@
 """Runs of flows as JSON: written, read in another process, and upgraded to the current version of the flow.
 
-A document holds the records of children, each in its own format.  The states of the flow say which format it is.
+A document holds the records of children, each in its own format.  The flow's states determine that format.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
 
 
 def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
-    """Return the current name of a state of an older version.  Answers may still use the older name."""
+    """Return the current name of a state from an older version.  Answers may still use the older name."""
     data: dict[str, Any] = {"state": name, "inbox": {name: []}}
     try:
         for number in range(version, flow.version):
@@ -335,7 +335,7 @@ def reshaped(
 
     For example, ``upgrades={1: reshaped(add={"lang": "en"}, drop=["old"], rename={"text": "words"})}``.
 
-    To change fields of values inside the data, write a function of the record.  Inner flows have their own upgrades.
+    To change fields of nested values, write your own function of the record.  Inner flows have their own upgrades.
 
     Args:
         add: The values of new fields by name, as in JSON.  A field with a default needs no value.

@@ -1,7 +1,7 @@
 """States, and the rows that they make.
 
 A state either waits for something or is an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
-from ``review`` to ``sending`` that is taken if the answer of the review is an `Approve`.
+from ``review`` to ``sending`` that is taken if the answer to the review is an `Approve`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class End(State[Any]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Row(Generic[D]):
-    """A row of a flow's table: from a state, for a trigger and a type of answer, if the guard holds, to another state.
+    """A row of a flow's table, which leads to another state for a trigger and a type of answer if the guard holds.
 
     Attributes:
         source: The state in which the row is taken.
@@ -248,10 +248,14 @@ class CallState(_Failing[D, A]):
         return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
-        """Return the prompt for a call of this agent.
+        """Return the prompt for a call to this agent.
 
-        The prompt of the task comes first, with its functions, output and parser.  Next comes the agent's prompt, if
-        its output type is the state's type.  Otherwise the call uses the state's own prompt.
+        A task's own prompt takes precedence.  If it asks for plain text and has no parser, it gets the state's output
+        type.  Without one, the agent's prompt is used if its output type is the state's type, else the state's own.
+
+        Raises:
+            FlowError: If the task's prompt has no parser and an output type that is neither text nor the state's.
+
         """
         given = given_prompt(task)
         if given is None:
@@ -281,13 +285,13 @@ class CallState(_Failing[D, A]):
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
-        """Return the agent that is asked, or None if its role is not bound or the data choose it."""
+        """Return the agent to ask, or None if its role is not bound or the data choose the agent."""
         if isinstance(self.agent, str):
             return agents.get(self.agent)
         return self.agent if isinstance(self.agent, Agent) else None
 
     def agent_for(self, data: D, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
-        """Return the agent that is asked for these data."""
+        """Return the agent to ask, given these data."""
         if isinstance(self.agent, Agent):
             return self.agent
         found = self.agent if isinstance(self.agent, str) else self.agent(data)
@@ -312,7 +316,7 @@ class CallState(_Failing[D, A]):
 
 
 def given_prompt(task: AnyTask) -> Prompt[Any] | None:
-    """Return the prompt of a task, or None for a plain text."""
+    """Return the prompt of a task, or None for plain text."""
     match task:
         case Task():
             return task.prompt
@@ -327,8 +331,8 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call and gives its whole result.
 
-    A stored result is read with the prompt of its call.  Therefore the state's prompt is used for an agent that is
-    unknown when the flow is defined.
+    A stored result is read with the prompt of its call.  Therefore, an agent that is unknown when the flow is defined
+    gets the state's prompt.
     """
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
@@ -460,7 +464,7 @@ class ParallelState(_Failing[D, A]):
 
     Attributes:
         enough: The number (int) or the share (float) of members that have to give a value, or None for all members.
-            The other members are then abandoned.
+            Once enough have, the others are abandoned.
         is_race: Whether the state gives a single value instead of a tuple of values.
         is_lenient: Whether failures are among the results.
         parallel: The maximum number of members that run at once, or None for no limit.
@@ -516,7 +520,7 @@ class GatherState(ParallelState[D, A]):
 
 
 class EachState(ParallelState[D, A]):
-    """A state that waits for a member for each item.  The items are taken from the data when the state is entered."""
+    """A state that waits for one member per item.  The items are taken from the data when the state is entered."""
 
     def __init__(
         self,

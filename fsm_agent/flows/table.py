@@ -1,7 +1,7 @@
 """The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
 
-A cancellation or the deadline ends a run unless one of the user's rows takes it.  This can happen once for each.  The
-flow adds a guard, the ``rule``, to these rows:
+A cancellation or the deadline ends a run unless one of the user's rows takes it.  Each can be taken once.  The flow
+adds a guard, the ``rule``, to these rows:
 
 - ``first_time``: The user's row.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
@@ -78,7 +78,7 @@ def takes_answer(guard: Callable[..., Any]) -> bool:
 
 
 def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> None:
-    """Refuse a function that cannot be called with this number of values."""
+    """Refuse a function that cannot be called with this number of arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C, for example
@@ -266,7 +266,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         states: States that wait.
 
     Raises:
-        FlowError: If no state is given, or if one is not a state or is an end.
+        FlowError: If no state is given, or if an argument is an end or no state at all.
         AttributeError: From a method of the object, if a state cannot make the row.  The message names the state.
 
     Examples:
@@ -290,7 +290,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
 
 
 class TableEntry(NamedTuple):
-    """A row, once for each of its triggers."""
+    """A row, for one of its triggers."""
 
     event: str  # the trigger, with its type
     source: str
@@ -313,7 +313,7 @@ class TableEntry(NamedTuple):
 def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
-    """Return the rows, followed by a default row for each trigger that the user's rows may not take."""
+    """Return the rows, followed by a default row for each trigger that the user's rows do not always take."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None and not row.rule}
     found = list(rows)
     for state in live:
@@ -336,7 +336,7 @@ def cases_of(row: Row[Any]) -> tuple[Any, ...]:
 
 
 def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
-    """Return the types, or enum members, that the rows of a trigger distinguish."""
+    """Return the types, or enum members, that the rows for a trigger distinguish."""
     return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 

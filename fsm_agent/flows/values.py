@@ -373,7 +373,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 class DataCheck:
-    """Checks the data that an action has made.  Pydantic must be able to write them and to read them again unchanged.
+    """Checks the data that an action has made.  Pydantic must be able to write them and read them back unchanged.
 
     A field that still holds the same object is not checked again, so the cost of a step depends on what it changes.
     Values of the type `Any` are checked only when they are saved.

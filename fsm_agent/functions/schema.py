@@ -492,7 +492,7 @@ def _deps_type(
 
 
 def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the deps type of a function that takes data and a context, as fields of a `Function`, if any."""
+    """Return the `Function` fields that describe the deps type of a state's function, or {} if it declares none."""
     target, signature = _find_docstring(call)[0], inspect.signature(call)
     parameter = [*signature.parameters.values()][1]
     annotation, scope = parameter.annotation, _scope(call, target)

@@ -75,7 +75,7 @@ class Attempt:
 class Job:
     """The data of an orchestrator's flow: the task, the strategy, and the progress so far.
 
-    Methods with an answer are guards and actions of rows, as in ``executing.done(enough, when=…, do=Job.noted)``.
+    Methods that take an answer are guards and actions for rows, as in ``executing.done(enough, when=…, do=Job.noted)``.
 
     Attributes:
         task: The task.
@@ -86,14 +86,14 @@ class Job:
         failures: The number of failures of each step, by its number in the strategy.
         agents: Agents that replace the assigned agents, by step.
         iterations: The number of times that each loop ran, by its number in the strategy.
-        looped: The number of repetitions of all loops together.
+        looped: The total number of repetitions of all loops.
         redesigns: The number of retries and redesigns.
         executed: The number of steps that succeeded, counting each repetition.
         failed: The step that failed last.  Empty if the last step succeeded.
         error: The reason for the failure.
         loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.
-        waves: The number of waves.  Steps that run at once are one wave.
+        waves: The number of waves.  Steps that run at once form one wave.
         journal: The attempts at steps.
         begun: The number of attempts before this strategy.
         seen: The images and documents of the task.
@@ -151,7 +151,7 @@ class Job:
 
     @property
     def spent(self) -> str:
-        """The limit that failures have used up, in words, or an empty string."""
+        """The limit that failures have reached, in words, or an empty string."""
         if max(self.failures.values(), default=0) >= self.config.max_step_remediations:
             return STEP_SPENT
         return TOTAL_SPENT if self.redesigns >= self.config.max_total_redesigns else ""
@@ -189,7 +189,7 @@ class Job:
         return self.supplied(answer).is_finished
 
     def fits(self, new: NewSteps) -> bool:
-        """Return whether the new steps and the kept steps make a strategy."""
+        """Return whether the kept steps and the new steps form a valid strategy."""
         try:
             self.redesigned(new)
         except ValueError:
@@ -273,14 +273,14 @@ class Job:
         return replace(j, waves=self.waves + 1)
 
     def _count_failure(self, step_id: str, error: str, loop: int | None = None) -> Job:
-        """Count a failure.  Of several failures, the step that has failed most often is reported."""
+        """Count a failure.  If several steps failed, the one that has failed most often is reported."""
         at = self.index(step_id)
         most = self.failures[self.index(self.failed)] if self.failed else 0
         j = replace(self, failures={**self.failures, at: self.failures.get(at, 0) + 1})
         return replace(j, failed=step_id, error=error, loop=loop) if j.failures[at] > most else j
 
     def _close_or_repeat(self, number: int, loop: Loop) -> Job:
-        """Repeat a loop that is not over, or let its last step fail at a limit."""
+        """Repeat a loop that is not over, or make its last step fail if a limit is reached."""
         last, times = loop.step_ids[-1], self.iterations.get(number, 1)
         output, is_short = self.outputs[last], times < loop.max_iterations
         if output.says(loop.until) or not (loop.until or is_short):
@@ -312,7 +312,7 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
 
 
 def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
-    """Return the agent that does the steps of a member, and a description of what the member can do."""
+    """Return the agent that does a member's steps, and a description of what the member can do."""
     try:
         if isinstance(member, AgentBase):
             return member, type(member).description or type(member).expertise
@@ -335,7 +335,7 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
 
 
 def models_of(member: Any) -> list[Any]:
-    """Return the models of a member's agents, without members that are plain code."""
+    """Return the models of a member's agents, without stand-ins for plain code."""
     agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
     return [agent.model for agent in agents if not isinstance(agent.model, Program)]
 
@@ -529,7 +529,7 @@ class Team:
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
     def checked(self, plan: P, config: OrchestratorConfig) -> P:
-        """Return the plan if this team can do it within the limits."""
+        """Return the plan if this team can carry it out within the limits."""
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
                 right = f"an agent ({self}), or '' for the one that fits best"
@@ -542,14 +542,14 @@ class Team:
         return plan
 
     def check_abandonment(self, timeout_s: float | None) -> None:
-        """Refuse a time limit of steps if an agent has a function that must not run twice."""
+        """Refuse a time limit for steps if an agent has a function that must not run twice."""
         for name, agent in self.agents.items() if timeout_s is not None else ():
             for what in once_of(agent.functions, (agent,)):
                 here = f"step_timeout_s={timeout_s:g}: a step of {name!r}"
                 raise refused(here, what, "remove the limit, or use an agent without that function")
 
     def output_of(self, name: str, value: Any) -> Output:
-        """Return an agent's output in the form that is stored, with its text for later steps."""
+        """Return an agent's output as it is stored, with its text for later steps."""
         answer_types = self.answer_types[name]
         written = answer_types.dump(value)
         plain = value if type(value) is str else written

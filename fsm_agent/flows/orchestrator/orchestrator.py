@@ -176,19 +176,19 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
             or coroutine function of the task, a `Function` that takes one string, such as ``flow.as_function(…)``, or
             an object with an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.
-            Any other code is called again if the run is resumed before it has returned.
+            Any other code that has not returned is called again when the run is resumed.
         blueprint: A guide for the planner, as text or a `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.
         planner: Makes strategies and decisions; by default, an agent with the first model in the team.
         validator: Answers PASS or FAIL for outputs; by default, an agent with the planner's model.
-        descriptions: What the agents can do, by name.  They replace the expertise or the system prompts.
+        descriptions: What the agents can do, by name.  These texts replace the agents' expertise or system prompts.
         prompts: Prompts that replace some of the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your
             files, or a mapping such as ``{"deciding": "…"}``.  Each is a template with the same variables as the prompt
             that it replaces.  The planner gets ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after
             a failure, ``redesigning``, and with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.
             The agent of a step gets ``working``, the validator ``validating``.  ``rules`` says how to write steps, and
-            ``validator`` is a system prompt.
+            ``validator`` is the validator's system prompt.
         name: The name in runs.  Orchestrators that share a store need different names.
         store: The store that keeps the runs; see `Flow`.
         approve: See `Flow`.
@@ -340,7 +340,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return [*self.team.agents, self.validator.name]
 
     def changed(self, **arguments: Any) -> Orchestrator:
-        """Return an orchestrator with other arguments.  The rows that you added stay."""
+        """Return a copy with other arguments.  It keeps the rows that you added."""
         made = type(self)(**{**self._arguments, **arguments})
         if not self._rows:
             return made
@@ -361,7 +361,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         longer be reached are left out.  The data are a `Job`, whose methods are actions.
 
         Args:
-            rows: Rows of the orchestrator's states and of your states, such as
+            rows: Rows from the orchestrator's states and from your states, such as
                 ``team.deciding.done(team.asking, of=Remedy.FULL)``.
 
         Raises:
@@ -378,7 +378,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made
 
     def plan(self, task: str | Payload) -> Strategy:
-        """Make a strategy for a task with the planner, and return it without executing it.
+        """Have the planner make a strategy for a task, and return the strategy without executing it.
 
         Raises:
             FlowError: If no strategy could be made.

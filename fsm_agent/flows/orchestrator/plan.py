@@ -67,7 +67,7 @@ class Step:
         description: The purpose of the step.
         intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
             ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name refers to the earlier
-            step that shares the most words with it.  If several do, the latest counts.
+            step that shares the most words with it.  If several tie, the latest counts.
         assigned_agent: The name of an agent.  If empty, the agent whose description shares the most words with the
             step.
         expected_output: What the output should be.
@@ -342,7 +342,7 @@ class OrchestratorConfig:
         require_fields(self, "an orchestrator", _LIMITS, FlowError)
 
 
-# Placeholders of intents mean outputs of earlier steps, found by name or by common words, without a model
+# Placeholders in intents stand for outputs of earlier steps, found by name or by shared words, without a model
 
 
 class TooLong(ValueError):
@@ -373,7 +373,7 @@ class Texts:
     def best(self, wanted: str) -> str | None:
         """Return the name of the text that has the most wanted words, or None.
 
-        If several texts tie, return the last of them.
+        If several texts tie, return the name of the last one.
         """
         counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
         return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
@@ -392,7 +392,7 @@ class Earlier:
         self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
 
     def source_of(self, name: str) -> str | None:
-        """Return the step that a placeholder refers to, by name or by common words."""
+        """Return the step that a placeholder refers to, by name or by shared words."""
         return self._by_name.get(name) or self._texts.best(name)
 
     def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -429,8 +429,8 @@ class Output:
     def says(self, word: str) -> bool:
         """Return whether the output says a word: as the last line, as its value, or as a field.
 
-        The word must stand alone.  Case and surrounding marks do not matter.  A field that has the word as its name and
-        is true counts, too.  No output says an empty word.
+        The word must stand alone.  Case and surrounding marks do not matter.  A true field named after the word counts,
+        too.  No output says an empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
@@ -452,7 +452,7 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Intent:
-    """A filled template, and its names that match no output."""
+    """A filled template, and the names in it that match no output."""
 
     text: str
     unmatched: tuple[str, ...] = ()
@@ -508,7 +508,7 @@ def may_match(w: StepWork, intent: Intent) -> bool:
 
 
 def matched(w: StepWork, found: Matches) -> StepWork:
-    """Keep a model's matches that name existing steps."""
+    """Keep those of a model's matches that name existing steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 

@@ -20,7 +20,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render, variables
 from fsm_agent.validation import require
 
-MOST_QUOTED = 20_000  # characters of outputs, intents or errors in one request, without the output to validate
+MOST_QUOTED = 20_000  # characters of outputs, intents or errors in one request, not counting the output to validate
 
 _LEAST_QUOTED, _MOST_OF_ONE = 100, 2_000  # characters of a single one
 
@@ -31,7 +31,7 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
     """Return the templates of all requests by name, with the user's templates in place of the package's.
 
     Raises:
-        FlowError: If the package has no prompt with this name or variable, or a prompt has more than a template.
+        FlowError: If the package has no prompt with this name or variable, or a prompt contains more than a template.
     """
     right = "Prompts('my_team') or a mapping such as {'deciding': 'The step {{ failed }} failed. Decide: …'}"
     require("prompts", prompts, isinstance(prompts, Prompts | Mapping), right, FlowError)
