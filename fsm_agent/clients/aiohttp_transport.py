@@ -1,7 +1,7 @@
-"""An httpx transport that uses the connections of aiohttp.
+"""An httpx transport that uses aiohttp's connections.
 
 With 500 concurrent requests, httpx's own pool takes 7.5 ms of processor time per request, because it looks at every
-connection for each one.  aiohttp takes 0.3 ms (measured with httpcore 1.0.9).
+connection for each request.  aiohttp takes 0.3 ms (measured with httpcore 1.0.9).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _end(protocol: Any, *, is_over: bool) -> None:
-    """Abort a connection that is over or still sending; `close` would wait for the server."""
+    """Abort a connection that has ended or is still sending; `close` would wait for the server."""
     transport: asyncio.Transport | None = protocol.transport
     if transport is not None and (is_over or transport.get_write_buffer_size()):
         transport.abort()

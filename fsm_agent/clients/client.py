@@ -54,7 +54,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Args:
         name: The part before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: Called with the text after the colon, and with the options in the ``client`` table of a configuration.
+        make: Called with the text after the colon, and with the options from a configuration's ``client`` table.
         overwrite: Whether to replace a client with this name.
 
     Raises:
@@ -96,6 +96,6 @@ def named_client(model: str, **options: Any) -> Client:
 
 
 def _source(make: MakeClient) -> tuple[str, str] | None:
-    """Return the module and name of a class or function, which survive a reload of its module."""
+    """Return a class's or function's module and name, which survive a reload of the module."""
     name = getattr(make, "__qualname__", "<")
     return None if "<" in name else (make.__module__, name)

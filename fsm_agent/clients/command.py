@@ -37,9 +37,9 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 class JsonFields(Value, frozen=True, kw_only=True):
     """The paths of the values to read from a command's JSON output.
 
-    A path joins the keys to a value with dots.  Numbers are indexes of lists.  ``item[type=message].text`` matches only
-    if the ``type`` of ``item`` is ``message``.  If each line is a document, the texts of all lines together are the
-    answer.
+    A path is the keys that lead to a value, joined with dots.  Numbers are list indexes.  ``item[type=message].text``
+    matches only if the ``type`` of ``item`` is ``message``.  If each line is a document, the answer is the texts from
+    all lines together.
 
     Raises:
         ConfigError: If a path is invalid.
@@ -81,7 +81,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
 
 class TextOutput:
-    """Output that is the answer itself, apart from newlines at its end."""
+    """Output that is the answer itself, apart from trailing newlines."""
 
     usage = UNUSED
     failure = None  # only the exit status reports one
@@ -177,7 +177,8 @@ class CommandClient(SyncVerbs):
     read as an option, the request is refused unless an argument ``--`` comes before it.
 
     For a typed answer, the prompt describes the type in words.  Functions are refused.  The command runs in a new
-    session.  All processes in its group are killed when it ends or times out, or when the request is cancelled.
+    session.  All processes in its group are killed when the command ends or times out, or when the request is
+    cancelled.
 
     Args:
         command: The program and its arguments.
@@ -247,7 +248,7 @@ class CommandClient(SyncVerbs):
 
     @property
     def name(self) -> str:
-        """The client's name, as ``name:model``, or ``name`` without a model."""
+        """The client's name: ``name:model``, or ``name`` if there is no model."""
         return f"{self._name}:{self._model}" if self._model else self._name
 
     @property

@@ -1,8 +1,8 @@
 """One run of a command: its input, its output as it arrives, and the end of all its processes.
 
-It watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses are unsuitable.  asyncio reaps the process
-before its group is ended, so another process may have its id by then.  In some Python versions, ``wait`` also waits for
-every process that inherited the output.
+It watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses are unsuitable: asyncio reaps the process
+before its group is killed, so another process may have its id by then.  In some Python versions, ``wait`` also waits
+for every process that inherited the output.
 """
 
 from __future__ import annotations
@@ -178,9 +178,9 @@ async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
 
 
 def _taken(file: int, reads: set[int], *, is_last: bool) -> Iterator[bytes]:
-    """Yield one piece if it can be read at once, or everything left if this is the last read.
+    """Yield one piece if it can be read at once, or everything that is left if this is the last read.
 
-    A descriptor at its end is removed from ``reads``.
+    A descriptor that has reached its end is removed from ``reads``.
     """
     for _ in range(_MOST_HELD // _PIECE if is_last else 1):
         try:

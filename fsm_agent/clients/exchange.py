@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """The end of a request: ``timeout_s`` from now, or never.  ``at_s`` is its time on the monotonic clock."""
+    """When a request must end: ``timeout_s`` from now, or never.  ``at_s`` is that time on the monotonic clock."""
 
     __slots__ = ("at_s", "timeout_s")
 
@@ -46,7 +46,7 @@ class Deadline:
         return copy
 
     def end_within(self, timeout_s: float) -> None:
-        """Move the deadline to ``timeout_s`` from now, unless it already is earlier."""
+        """Move the deadline to ``timeout_s`` from now, unless it is already earlier."""
         self.at_s = time.monotonic() + self.within(timeout_s)
 
     def time_left(self) -> float | None:
@@ -68,8 +68,8 @@ def expressed(
 ) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
     """Return the endpoint, request, body and notes of the first way to express a request.
 
-    The endpoint's wire is tried first, then the provider's other wire, unless the caller chose the wire.  If that
-    fails, hosted tools that the model lacks are left out, except MCP servers.
+    The endpoint's wire is tried first, then the provider's other wire, unless the caller chose the wire.  If both fail,
+    hosted tools that the model lacks are left out, except MCP servers.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.
@@ -128,7 +128,7 @@ class HttpExchange:
     Attributes:
         adapted: Descriptions of the parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
-        limits: Time limits in seconds for the steps connect, read, write and pool.
+        limits: Time limits in seconds for the steps "connect", "read", "write" and "pool".
         deadline: A copy of the given deadline, which `linger` may shorten.
 
     Raises:
@@ -177,12 +177,12 @@ class HttpExchange:
         return self._endpoint.secrets.union(self.network.secrets, hosted)
 
     def begin_body(self) -> None:
-        """Switch to the read timeout for bodies, after the response's headers have arrived."""
+        """Switch to the read timeout for bodies.  Call this when the response's headers have arrived."""
         if self.is_stream:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Limit the wait for the end of a complete stream to `Network.linger_s`, counted from the first call."""
+        """Limit the wait for a complete stream to close to `Network.linger_s`, counted from the first call."""
         if not self._lingers:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)

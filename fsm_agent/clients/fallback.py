@@ -25,7 +25,7 @@ _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 
 
 def is_not_the_requests_fault(error: ProviderError) -> bool:
-    """Return True if another client may succeed where one failed with ``error``.
+    """Return True if another client may succeed after one has failed with ``error``.
 
     False if the request itself is at fault (400, 413, 422, a content filter).  True for all other errors, even if
     retrying the same client would not help: an invalid key, a model that no longer exists (404), a malformed reply, or
@@ -40,10 +40,10 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
 class FallbackClient(SyncVerbs):
     """A client that tries several other clients in order, once each, until one of them replies.
 
-    The ``served_by`` of a reply names the client that gave the reply.  A stream can fall back only before its first
-    delta.  An `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, for example for a
-    missing key, is raised at once.  When all clients fail, the last error is raised.  Its message names the other
-    errors, and it is retryable if any of the errors was.
+    A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
+    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, for example for a missing key, is
+    raised at once.  When all clients fail, the last error is raised.  Its message names the other errors, and it is
+    retryable if any of them is.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.
@@ -120,7 +120,7 @@ class FallbackClient(SyncVerbs):
         raise errors[0]
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the reply of the first client that gives one.
+        """Return the reply from the first client that gives one.
 
         Raises:
             ProviderError: If all clients failed.
@@ -133,7 +133,7 @@ class FallbackClient(SyncVerbs):
             return [item async for item in items if isinstance(item, Reply)][-1]
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas of one client, then its `Reply`.
+        """Yield the reply as it arrives: deltas from one client, then its `Reply`.
 
         Raises the same errors as `acomplete`.
         """
@@ -142,7 +142,7 @@ class FallbackClient(SyncVerbs):
     async def _tried(
         self, ask: Callable[[Client, float | None], AsyncGenerator[Delta | Reply]], timeout_s: float | None
     ) -> AsyncGenerator[Delta | Reply]:
-        """Ask the clients in order, and yield the items of one.  There is no fallback after its first delta."""
+        """Ask the clients in order, and yield the items from one.  There is no fallback after its first delta."""
         clock = self.environment_defaults.get("clock")
         now = clock.now if clock else time.monotonic
         started_s, errors, is_over = now(), list[ProviderError](), False
@@ -202,12 +202,12 @@ class FallbackClient(SyncVerbs):
 
 
 def _served(reply: Reply, client: Client) -> Reply:
-    """Return the reply with the name of the client that gave it, or of the innermost if clients are nested."""
+    """Return the reply with the name of the client that it came from: the innermost one if clients are nested."""
     return reply.changed(served_by=reply.served_by or client.name)
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
-    """Return the shortest ``retry_after_s``, or None if an error has none."""
+    """Return the shortest ``retry_after_s``, or None if any of the errors has none."""
     delays_s = [error.retry_after_s for error in errors]
     stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
     return min(stated_s) if len(stated_s) == len(delays_s) else None

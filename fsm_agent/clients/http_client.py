@@ -1,4 +1,4 @@
-"""`HttpClient`: a client of one provider's model over HTTP."""
+"""`HttpClient`: a client for one provider's model over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class HttpClient(SyncVerbs):
-    """A client of one provider's model.  It does not retry.
+    """A client for one provider's model.  It does not retry.
 
     It can be used from several threads and event loops at once.  The key and the base URL are looked up for each
     request, so a client can be made before they are set.  ``timeout_s`` limits each method as a whole.
@@ -33,9 +33,10 @@ class HttpClient(SyncVerbs):
         provider: The name of a provider in the catalogue, or your own `Provider`.
         model: The provider's name for the model.  For the embedded provider, a path, or "" for the default model.
         api_key: The key; by default, the value of the provider's environment variable.
-        base_url: By default, the value of the provider's environment variable, or else the provider's address.
+        base_url: The base URL; by default, the provider's environment variable if it is set, else the provider's
+            address.
         headers: Headers to send with every request.  They override the provider's headers.
-        network: Timeouts, limits and transports of requests.
+        network: Timeouts, limits and transports for requests.
 
     Raises:
         ConfigError: If the provider is unknown, or an argument is invalid.
@@ -229,7 +230,7 @@ class HttpClient(SyncVerbs):
 
 
 def _drop_frames(error: BaseException | None) -> None:
-    """Drop the frames of an error and its causes, because their variables hold headers, URLs and bodies."""
+    """Drop the frames of an error and its causes, because the frames' variables hold headers, URLs and bodies."""
     dropped = set[int]()
     while error is not None and id(error) not in dropped:
         dropped.add(id(error))

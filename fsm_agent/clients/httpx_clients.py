@@ -1,8 +1,8 @@
 """The httpx clients of an `HttpClient`: one for each event loop, made on first use.
 
-Requests through a proxy use httpx's own transport; all others use aiohttp.  A client is closed with its
-event loop: an asynchronous generator references it, and `asyncio.run` closes all generators before the loop.  After
-`os.fork` the child makes new clients and leaves the parent's connections alone.
+Requests through a proxy use httpx's own transport; all others use aiohttp.  A client closes with its event loop: an
+asynchronous generator references it, and `asyncio.run` closes all generators before the loop.  After `os.fork` the
+child makes new clients and leaves the parent's connections alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _NoCookies(httpx.Cookies):
 
 
 class _Client(httpx.AsyncClient):
-    """An httpx client that uses ``connections`` of aiohttp, or by default httpx's own."""
+    """An httpx client that uses aiohttp's ``connections``, or by default httpx's own."""
 
     cookies = _NoCookies()  # type: ignore[override]
 
@@ -105,7 +105,7 @@ class LoopClient:
         return response
 
     def _bounds_reads(self, exchange: HttpExchange) -> bool:
-        """Return whether aiohttp's read timeout is enough: no streaming, and an upload of one piece."""
+        """Return whether aiohttp's read timeout is enough: nothing is streamed, and the upload is in one piece."""
         is_short = not exchange.is_stream and len(exchange.content) <= PIECE_BYTES
         return is_short and self._connections is not None
 
@@ -142,8 +142,8 @@ class LoopClient:
     ) -> T:
         """Return the result of one step of a request.
 
-        The step may take ``limit_s`` seconds, or until the deadline if that is earlier.  After that, ``late`` is
-        raised.  An upload extends the limit and provides its own error.
+        If the step takes longer than ``limit_s`` seconds or passes the deadline, ``late`` is raised.  An upload extends
+        the limit and provides its own error.
 
         Raises:
             httpx.TransportError: If the step fails or is late, or `aclose` was called.
@@ -207,7 +207,7 @@ class _Upload(httpx.AsyncByteStream):
     """The content of a request in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
 
     Attributes:
-        timeout: The wait for the response; None once it is over.
+        timeout: The wait for the response; None once the wait is over.
         late: The error to raise when it expires.
     """
 
@@ -291,7 +291,7 @@ def _needs_httpx(network: Network, url: httpx.URL) -> bool:
 
 
 def make_client(network: Network, url: httpx.URL) -> _Client:
-    """Return a client for requests to ``url`` in the running event loop.
+    """Return a client for requests to ``url`` from the running event loop.
 
     Raises:
         ConfigError: If the environment names an invalid proxy, or `Network.verify` names a file without certificates.

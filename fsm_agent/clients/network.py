@@ -1,4 +1,4 @@
-"""Settings of the network: timeouts, limits, proxies, TLS, and the user's client."""
+"""Network settings: timeouts, limits, proxies, TLS, and the user's client."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class Network(Value, frozen=True, kw_only=True):
         connect_s: Timeout for connecting, in seconds, like all timeouts here.
         read_s: Timeout until a reply begins, and between the pieces of a reply that is not streamed.
         write_s: Timeout between the pieces of a request.  A slow server that keeps reading does not time out.
-        pool_s: Timeout for getting one of `max_connections`.  Requests get them in order of arrival.
+        pool_s: Timeout for getting one of `max_connections`.  Requests get connections in order of arrival.
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
         linger_s: Time to wait for the end of a complete stream, so that its connection can be reused.
         max_reply_bytes: Largest size of one reply after decompression.
-        max_connections: Largest number of requests, and therefore connections, at a time in each event loop.
+        max_connections: Largest number of simultaneous requests, and therefore connections, in each event loop.
         proxy: URL of a proxy for all requests, ``http://user:password@host:port``, which is never shown.  By default
-            the environment names the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …).  They are not used for loopback
+            the environment names the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …).  No proxy is used for loopback
             addresses.
         verify: Trusted certificates: True (those in ``SSL_CERT_FILE``, in ``SSL_CERT_DIR``, or from certifi), the path
-            of a PEM file or of a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
+            of a PEM file or a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
             tests only.
         client: Your own `httpx.AsyncClient`, with its event hooks, authentication, headers, proxies and transport.  It
             belongs to the event loop that uses it first, and you close it.  Or pass a function that makes a client:
-            each event loop calls it once, and closes the client.  The timeouts of this network apply, and redirects are
-            not followed.
+            each event loop calls it once, and closes the client.  The timeouts given here apply, and redirects are not
+            followed.
 
     Raises:
         ConfigError: If a value is invalid, or its extra is not installed.

@@ -1,7 +1,7 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
 pyrate-limiter is not suitable: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
-large requests from another loop, refuses requests above a minute's tokens, and accepts no other clock.
+large requests from another loop, refuses requests that exceed a minute's tokens, and accepts no other clock.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RateLimit:
     tokens of a request are estimated when it begins, and corrected once they are known.
 
     Args:
-        requests_per_minute: Number of requests that may begin.
-        tokens_per_minute: Input and output tokens together.  A request with a larger estimate waits for an empty
-            minute.
-        max_concurrent: Concurrent requests; a stream counts until it is exhausted or closed.
+        requests_per_minute: Number of requests that may begin in a minute.
+        tokens_per_minute: Number of input and output tokens together.  A request with a larger estimate waits for an
+            empty minute.
+        max_concurrent: Number of concurrent requests; a stream counts until it is exhausted or closed.
         clock: Source of time and delays.
 
     Raises:
@@ -212,7 +212,7 @@ class Reservation:
 
 
 class _Entry:
-    """The amount that began within one `_GRAIN_S`."""
+    """The amount begun within one `_GRAIN_S`."""
 
     __slots__ = ("amount", "first_s", "last_s")
 
@@ -222,7 +222,7 @@ class _Entry:
 
 
 class _Window:
-    """The amount that began in the last 60 seconds, kept in bounded memory."""
+    """The amount begun in the last 60 seconds, kept in bounded memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -280,9 +280,9 @@ CHARS_PER_TOKEN = 4  # roughly, in English: https://platform.openai.com/tokenize
 class RateLimitedClient(SyncVerbs):
     """A client whose requests wait for their turn under a limit.
 
-    ``timeout_s`` of a request includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
-    which is retryable.  Its tokens are estimated from its characters (images count as nothing), and corrected by the
-    usage in the reply.
+    A request's ``timeout_s`` includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
+    which is retryable.  A request's tokens are estimated from its characters (images count as nothing), and corrected
+    by the usage in the reply.
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.

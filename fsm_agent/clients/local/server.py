@@ -4,10 +4,10 @@ The engine can hang or crash its process, with requests in flight or after `fork
 child per model:
 
 - It serves OpenAI's API on loopback and requires a random key, which it reads from its stdin.
-- It ends with its stdin, which is closed by `close`, at exit, or by the system when this process dies.
+- It ends when its stdin closes: by `close`, at exit, or by the system when this process dies.
 - It has its own session, so Ctrl-C in a terminal reaches only this process.
 - A forked process owns no server: inherited servers are closed, and `local_server` starts a new server.
-- A child that died is replaced at the next call of `local_server`, so call it whenever you need the server.
+- A child that died is replaced at the next call to `local_server`, so call that whenever you need the server.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def local_server(
     """Return the running server of a model, shared by this process.  Fetch the model and start the server if needed.
 
     This blocks: a start takes about half a second, a fetch longer.  Thread-safe.  For the arguments, see `find_model`
-    and `fetch_model`.  If the caller did not name the model, its file is verified first, and fetched again if it is
+    and `fetch_model`.  If the caller did not name the model, the model's file is verified first, and fetched again if
     damaged.
 
     Raises:

@@ -43,8 +43,8 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
     """Return, in nats, how much likelier each function's description makes the question than a neutral one does.
 
-    Only ASCII letters are scored, because the server cannot report tokens that are parts of other letters.  The list is
-    empty for a question that consists mostly of other letters.
+    Only ASCII letters are scored, because the server cannot report tokens that are parts of non-ASCII letters.  The
+    list is empty if most of the question's letters are not ASCII.
     """
     folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
     folded = "".join([letter if letter.isprintable() else " " for letter in folded])
@@ -67,7 +67,7 @@ def _prompt(function: Function) -> str:
 
 
 def hints(question: Question, function: Function) -> float:
-    """Return a score for a function from shared words, the numbers that it needs, and the values of its enums."""
+    """Return a function's score, based on shared words, the numbers that it needs, and its enum values."""
     fields = fields_of(function)
     shared = len(question.stems & _words(function, fields))
     required = [field for field in fields if field.is_required]

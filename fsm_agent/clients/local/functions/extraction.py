@@ -1,4 +1,4 @@
-"""Typed answers of a small model: each field of a flat object is copied from the text of the task.
+"""Typed answers from a small model: each field of a flat object is copied from the text of the task.
 
 With only a schema, a small model makes up values, and may never end a string.  So code reads numbers and enums from the
 text, and the model chooses which words to copy.
@@ -72,7 +72,7 @@ def extracted(request: Request) -> Generator[Step, Reply, Reply]:
 
 
 def source_text(task: str) -> str:
-    """Return a task without the instruction before its text, or the whole task if there is no instruction."""
+    """Return a task's text without the instruction before it, or the whole task if there is no instruction."""
     if not (instruction := _INSTRUCTION.match(task)):
         return task
     label = _LABEL.search(task, instruction.end())

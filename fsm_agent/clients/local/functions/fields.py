@@ -1,4 +1,4 @@
-"""The arguments of a function from its JSON Schema, with references and unions resolved."""
+"""A function's arguments, from its JSON Schema, with references and unions resolved."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Field(NamedTuple):
 
 
 def fields_of(function: Function) -> list[Field]:
-    """Return the arguments of a function, in the order of its schema."""
+    """Return a function's arguments, in the order of its schema."""
     schema = resolved(function.parameters, function.parameters)
     required = schema.get("required") or ()
     return [Field(name, of, name in required) for name, of in (schema.get("properties") or {}).items()]

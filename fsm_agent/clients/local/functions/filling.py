@@ -1,4 +1,4 @@
-"""Fill in the arguments of a chosen function: code reads them from the question, or the model copies them from it."""
+"""Fill in the arguments of a chosen function.  Code reads them from the question, or the model copies them from it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reading:
         return False
 
     def value(self, field: Field) -> tuple[Any, bool]:
-        """Return the value of an argument, and True if code could read it from the question."""
+        """Return `(value, found)`: the argument's value as read from the question, and whether it was found."""
         if field.enum:
             mentioned = self._question.mentioned(field.enum)
             if field.kind == "array":
@@ -94,7 +94,7 @@ class Reading:
         return list(self._question.quoted) if kind == "string" and len(self._question.quoted) > 1 else None
 
     def _is_counted(self, field: Field, others: Sequence[Field]) -> bool:
-        """Return True if a single number in digits is left, and no other argument can use it."""
+        """Return True if only one number in digits is left, and no other argument can use it."""
         left = self._left(field)
         rivals = [other for other in others if other.kind in _NUMERIC and other.name not in self.arguments]
         return len(left) == 1 and rivals == [field] and self._question.text[left[0].start].isdigit()

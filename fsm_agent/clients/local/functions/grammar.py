@@ -29,14 +29,14 @@ class Grammar:
         self._rules: dict[str, str] = {}
 
     def of(self, schema: Mapping[str, Any]) -> str:
-        """Return the grammar of a value of this schema, with the space before it."""
+        """Return the grammar for a value that fits this schema, including the space before it."""
         start = f'" " {self._value(schema)}'
         return "\n".join(
             ["%llguidance {}", f"start: {start}", *[f"{name}: {body}" for body, name in self._rules.items()]]
         )
 
     def can_copy(self, schema: Mapping[str, Any]) -> bool:
-        """Return True if the question contains a value of this schema, or the schema lists all values."""
+        """Return True if the question contains a value that fits this schema, or the schema lists all values."""
         if schema.get("enum"):
             return True
         match type_of(schema):

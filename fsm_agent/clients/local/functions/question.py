@@ -218,7 +218,7 @@ def as_json(value: float) -> str:
 
 
 def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:
-    """Return the phrases without the used texts, split at the places of these texts."""
+    """Return the phrases without the used texts, split where these texts were."""
     pieces = list(phrases)
     for text in used:
         pieces = [piece for phrase in pieces for piece in (phrase.split(text) if text else [phrase])]

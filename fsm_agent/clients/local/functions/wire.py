@@ -1,6 +1,6 @@
 """Two requests to a llama.cpp server besides chat: complete a text, and split a text into tokens.
 
-From https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (November 2026), and from measurements.
+Based on https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (November 2026) and on measurements.
 """
 
 from __future__ import annotations
