@@ -1,8 +1,8 @@
 """Functions behind a provider's own tools that need something from the caller.
 
-The actions of a computer are calls of the function `COMPUTER`, which are answered from outside unless the agent has a
-function of that name.  If an MCP server needs approval, each of its calls is preceded by a call of a function with its
-label.  Approving that call lets the provider run the tool.
+A computer's actions are calls to the function `COMPUTER`, which are answered from outside unless the agent has a
+function with that name.  If an MCP server needs approval, each call to it is preceded by a call to a function whose
+name is the server's label.  Approving that call lets the provider run the tool.
 """
 
 from __future__ import annotations

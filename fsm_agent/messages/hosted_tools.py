@@ -111,10 +111,10 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
     """An MCP server that the provider talks to.
 
-    With ``require_approval``, each call of one of its tools is preceded by a call of a function with the server's
-    label.  The arguments are the tool's ``name`` and ``arguments``.  If the approver allows it, the provider runs the
-    tool.  `Modified` denies the call, since the provider would run it with the model's arguments.  ``"auto"`` asks only
-    if there is an approver.
+    With ``require_approval``, each call to one of its tools is preceded by a call to a function whose name is the
+    server's label.  The arguments are the tool's ``name`` and ``arguments``.  If the approver allows the call, the
+    provider runs the tool.  `Modified` denies the call, since the provider would run it with the model's arguments.
+    ``"auto"`` asks only if there is an approver.
 
     The authorization, the headers and the address may contain a key, so no repr or error message shows them.
 

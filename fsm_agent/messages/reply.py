@@ -119,12 +119,12 @@ class Reply(Value, frozen=True, kw_only=True):
 
 
 class Settings(Value, frozen=True, kw_only=True):
-    """Options of a request to the model.  None means the provider's default.
+    """Options for a request to the model.  None means the provider's default.
 
     ``cache`` sets how long Anthropic caches the beginning of a request for later ones.  Without it, nothing is cached.
     OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in ``extra_body``:
     ``prompt_cache_key``, and for GPT-5.6 and later ``prompt_cache_options``, with lifetimes of 30 minutes or 12 hours
-    (the types of its SDK, November 2026).
+    (according to the types in its SDK as of November 2026).
 
     Examples:
         >>> agent = Agent(Script("Hi."), settings=Settings(temperature=0, max_tokens=100))
