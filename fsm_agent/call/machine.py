@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from transitions import EventData, Machine, Transition
+from transitions.core import Condition
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.errors import IllegalTrigger, UsageError
@@ -44,22 +45,23 @@ class Cursor:
         self.guard = ""
 
 
+class _Guard(Condition):
+    def check(self, event_data: EventData) -> bool:
+        guard: Any = self.func
+        return bool(guard(*event_data.args))
+
+
 class _RowTransition(Transition):
-    def execute(self, event_data: EventData) -> bool:
-        """Take the row if its guard holds.  This skips the library's search for callbacks, since none exist."""
-        guard: Any = self.conditions[0].func if self.conditions else None
-        if guard is not None and not guard(*event_data.args):
-            return False
-        cursor: Any = event_data.model
-        action: Any = self.before[0]
-        cursor.after = action(*event_data.args)
-        cursor.guard = "" if guard is None else guard.__name__
-        cursor.state = self.dest or cursor.state
-        return True
+    condition_cls = _Guard
+
+    def _change_state(self, event_data: EventData) -> None:
+        """Set the state.  States here have no callbacks, so skip the library's search for them."""
+        model: Any = event_data.model
+        model.state = self.dest
 
 
 class RowMachine(Machine):
-    """The machine of a table.  Its rows call guards and actions with ``(record, event, owner)``.
+    """The machine of a table.  It calls guards and actions with ``(record, event, owner)``.
 
     Attributes:
         members: The members of the state enum, by name.
@@ -75,6 +77,13 @@ class RowMachine(Machine):
     transition_cls = _RowTransition
     members: Mapping[str, StrEnum]
     rows: tuple[Row, ...]
+
+    def callback(self, func: Any, event_data: EventData) -> None:
+        """Call the action of a row, and keep its result in the cursor."""
+        row: Any = event_data.transition
+        cursor: Any = event_data.model
+        cursor.after = func(*event_data.args)
+        cursor.guard = row.conditions[0].func.__name__ if row.conditions else ""
 
 
 def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
