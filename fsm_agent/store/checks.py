@@ -1,4 +1,4 @@
-"""Checks of store arguments and of answers, and the errors that all stores share.
+"""Checks on store arguments and answers, and the errors that all stores share.
 
 Each check raises `UsageError` if the value cannot be stored.  Answers are checked before they are posted, because the
 person who posts an answer cannot see whether the driver later refuses it.
@@ -111,7 +111,7 @@ def check_create(
     lines: Sequence[str],
     start: Start | None,
 ) -> Start:
-    """Check the arguments of `Store.create`.  Return the start, with ``0.0`` for a negative due time."""
+    """Check the arguments of `Store.create`.  Return the start, with a negative due time raised to ``0.0``."""
     if not run:
         raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
     check_run(run)
@@ -183,7 +183,10 @@ def check_lines(lines: Sequence[str]) -> None:
 
 
 def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:
-    """Check entries and a suspension.  Return the suspension with a due time from 0.0 to `MAX_TIME_S`."""
+    """Check entries and a suspension, and return the suspension.
+
+    A due time is clamped to between 0.0 and `MAX_TIME_S`.
+    """
     check_lines(lines)
     if suspension is None:
         return None
@@ -220,7 +223,7 @@ def check_signal_id(signal_id: str) -> None:
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return True if ``there``, the stored content under this id, equals ``content``.  Return False if it is None.
+    """Return whether the signal is stored already.  ``there`` is the content stored under its id, or None.
 
     Raises:
         SignalExists: If the contents differ.
@@ -313,7 +316,8 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
     Args:
         answers: Outcomes by the keys of questions.
         run: The run.
-        typed: Keys of answers that the types of their states have already encoded, so their schemas are not checked.
+        typed: Keys of answers that are not checked against their schemas, because their states' types have encoded
+            them.
 
     Raises:
         UsageError: If an answer is of the wrong kind, or is not the JSON that a state of a flow expects.

@@ -44,10 +44,10 @@ from fsm_agent.store.recorder import Posted, StoreRecorder
 from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Run, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
-MAX_TRIES = 5  # claims in a row without a new entry before the run is stuck
+MAX_TRIES = 5  # after this many claims in a row without a new entry, the run is stuck
 MAX_PROBLEM_CHARS = 2000  # longest exception text in the question about a stuck run
 STUCK_STATE = "Stuck"  # the state of a stuck run
-BEHIND_S = 1.0  # a clock that lags the store's by less than this counts as right
+BEHIND_S = 1.0  # a clock that lags the store's by less than this counts as correct
 _holders = count(1)
 
 OnChange: TypeAlias = Literal["report", "rest", "stop"]
@@ -77,7 +77,7 @@ class ProcessFactory(NamedTuple):
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
-        """Return the process of a run, from its snapshot, or from its beginning if it has no snapshot."""
+        """Return the process of a run, made from its snapshot or, without a snapshot, from its header."""
         if header.agent != self.agent:
             raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
         try:
@@ -96,7 +96,7 @@ class Claims:
     See `Runs` for the arguments.
     """
 
-    _is_behind = False  # whether this machine's clock is, as the last claim has shown
+    _is_behind = False  # whether this machine's clock lagged the store's at the last claim
 
     def __init__(
         self,

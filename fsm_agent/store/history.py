@@ -35,7 +35,7 @@ from fsm_agent.store.store import Loaded, Run, Signal
 
 UNKNOWN = "?"  # a state that is missing from a damaged journal
 RETRIED = "retried"  # the kind of the entry that continues a failed run
-_FAR_S = 1e15  # Unix times from here on are damaged
+_FAR_S = 1e15  # Unix times from here on count as damaged
 _SEEDED = str(State.SEEDED)
 _STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers after which a flow is in the same step
 _FINAL = frozenset(map(str, FINAL))  # members have the same final states
@@ -209,7 +209,7 @@ class RunHistory(NamedTuple):
         return Moment(n, at_s, going, sum([entry.usage for entry in self.entries[:n]], UNUSED))
 
     def is_over(self, path: str, state: str) -> bool:
-        """Return whether a process ends in a state."""
+        """Return whether a process is over in this state."""
         process = self.processes[path]
         if process.kind == "flow":
             table = self.table(path)
@@ -273,7 +273,7 @@ def _tables(header: Header) -> Mapping[str, FlowTable]:
 
 
 def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
-    """Return the entries before the first unreadable one, and what is wrong with it."""
+    """Return the entries before the first unreadable one, and what is wrong with that entry."""
     found: list[tuple[Line, Any]] = []
     for text in texts:
         try:
@@ -287,7 +287,7 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
 
 
 def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
-    """Return what requests showed the model, or empty if this is unknown or the run is not an agent call."""
+    """Return what requests showed the model, or nothing if this is unknown or the run is not an agent call."""
     try:
         saved = runs.journals.read_snapshot(loaded)
         record = None if saved is None else record_of(saved.document)

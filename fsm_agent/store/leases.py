@@ -31,7 +31,7 @@ LEASE_S = 15.0  # how long a holder keeps a run without renewing its lease
 POLL_S = 1.0  # how often signals are fetched, besides after each append
 IDLE_BEATS = 5  # the thread ends after this many beats without a lease
 MIN_S = 0.01  # the shortest time between two renewals of a lease
-EARLIER = 1 / 6  # a lease may be renewed together with another by this part of its length early
+EARLIER = 1 / 6  # a lease may be renewed along with another, early by up to this share of its length
 UNKNOWN = ""  # the instance of leases whose holder's liveness cannot be checked
 _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
 _log = logging.getLogger("fsm_agent")
@@ -140,7 +140,7 @@ class LeaseRenewer:
             return self._thread is None
 
     def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> list[Holder]:
-        """Renew the leases that are due now or soon.  Return the other recorders."""
+        """Renew the leases that are due now or soon.  Return the recorders whose leases are not due yet."""
         now_s = time.monotonic()
         at_s = {recorder: self._renewals.get(recorder, math.inf) for recorder in recorders}
         if now_s < min(at_s.values()):

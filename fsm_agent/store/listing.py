@@ -76,7 +76,7 @@ class RunQuery(NamedTuple):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The range of wanted times of the last change.  The end is exclusive."""
+        """The range in which the time of the last change must lie.  The end is exclusive."""
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 

@@ -107,7 +107,7 @@ class StoreRecorder:
         signing_key: See `Runs`.
         fingerprint: The fingerprint of the code, if the run began under other code.
         ahead_s: How far the store's clock is ahead of the driver's, in seconds.
-        waits: The open questions of the run when it was claimed.
+        waits: The questions that were open when the run was claimed.
         create: Creates and claims the run with its first entries, in the first write.  None if the run is in the store.
     """
 
@@ -326,7 +326,7 @@ class StoreRecorder:
         return batch.suspension is None and time.monotonic() - self._sent_at_s > self.lease_s
 
     def _release_inside(self) -> None:
-        """Make the nested runs due, now that this run has ended.  They ask the questions that it asked for them."""
+        """Make the nested runs due, now that this run has ended.  They ask what it asked on their behalf."""
         for run in self._inside:
             try:
                 row = self.store.get(run)
@@ -571,7 +571,7 @@ def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
 
 
 def _of_run(question: Question, run: str) -> Question:
-    """Add the name of the run that a function began to its question, for people and for `runs_inside`."""
+    """Add to a function's question the name of the run that it began, for people and for `runs_inside`."""
     about = from_json(question.about or "{}", Any)
     return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
 
@@ -593,7 +593,7 @@ def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
     A failed request to a model is made again from its first attempt.
 
     Args:
-        entries: The key and the outcome, as JSON, of each entry.
+        entries: The key and the outcome (as JSON) of each entry.
     """
     if not entries:
         return None

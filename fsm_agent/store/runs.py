@@ -40,7 +40,7 @@ from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import require
 
-RETRIED_STATE = "Retried"  # the state of a retried run without a driver since, if its real state is unknown
+RETRIED_STATE = "Retried"  # the state of a run that nobody has driven since its retry, if its real state is unknown
 
 
 class Runs:
@@ -111,9 +111,9 @@ class Runs:
 
         Args:
             run: The name of the run.
-            step: The number of the entry, or 0 for the run before its first entry.  If steps have names, also the name
-                of the step to which the entry led.  None for the run as it is stored; a store in memory may lag behind
-                until the run rests.
+            step: The number of the entry, or 0 for the run before its first entry.  If steps have names, the name of
+                the step to which the entry led is also accepted.  None means the run as it is stored; a store in memory
+                may lag behind until the run rests.
             factory: How the process is made.
 
         Raises:
@@ -182,7 +182,8 @@ class Runs:
             answers: Outcomes by the keys of the questions.
             by: The person who answers; shown to people.
             at_s: The Unix time for answers without a time, or None for now.
-            typed: Keys of answers that the types of their states have already encoded.  Their schemas are not checked.
+            typed: Keys of answers that are not checked against their schemas, because their states' types have encoded
+                them.
             signal_id: An id for a single answer, such as the id of a payment.  Empty for no id.  Posting the answer
                 again under this id changes nothing, even after the run has ended.
             content: The text to compare when an answer is repeated; by default, its key and its outcome.
@@ -192,8 +193,8 @@ class Runs:
             NotAsked: If the run has no such open question, or has ended.
             AlreadyAnswered: If the question was answered before.
             SignalExists: If another answer was posted under ``signal_id``.
-            UsageError: If ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
-                not fit its schema.  Nothing is posted.
+            UsageError: If ``answers`` is not a mapping, or if a value is not an outcome that its question accepts or
+                does not fit the question's schema.  Nothing is posted.
         """
         right = "a mapping of question keys to outcomes, such as {'ask:2.0': Approved()}"
         require(

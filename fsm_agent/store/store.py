@@ -309,8 +309,8 @@ class Store(Protocol):
                 holder.
 
         Returns:
-            The lease, or True without a holder.  False if the run already exists with the same header, and nothing was
-            changed.
+            The lease, or True if there is no holder.  False if the run already exists with the same header; nothing was
+            changed then.
 
         Raises:
             RunExists: If the run exists with another header.
@@ -354,8 +354,8 @@ class Store(Protocol):
         """Extend leases to ``for_s`` seconds from now, in one commit.
 
         Returns:
-            The number of pending signals for each lease, in order.  `LeaseLost` if the lease was superseded by another
-            claim or given back, or the run was deleted.
+            For each lease, in order: the number of pending signals, or a `LeaseLost` if the lease was superseded by
+            another claim or given back, or the run was deleted.
         """
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
@@ -473,7 +473,7 @@ class Store(Protocol):
         """Return a page of runs, the last changed first.
 
         The cost depends on the size of the page, not of the store, with three exceptions.  `RunFilter.prefix` and
-        `RunFilter.service` look at all runs that have them.  `RunFilter.due_before` looks at all runs.
+        `RunFilter.service` look at all runs that match them.  `RunFilter.due_before` looks at all runs.
         `RunFilter.text` looks at a limited number of runs, so a page may be short or empty even if there is a next
         page.  A run that changes between two pages moves to the front, so the later pages do not include it.
 

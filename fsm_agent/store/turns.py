@@ -79,8 +79,8 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
         journals: The journals of the runs.
         run: The name of the run.  If empty, the start of the conversation.
         conversation: The name of the conversation, for errors.
-        known: A cache with one dialog, by the name of its run.  It is updated with the newest dialog that can no longer
-            change.
+        known: A cache with one dialog, keyed by the name of its run.  It is updated with the newest dialog that can no
+            longer change.
     """
     turns = list[StoredTurn]()
     while run and run not in known:

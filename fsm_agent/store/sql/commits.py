@@ -1,7 +1,7 @@
 """Group commits, and counters of changes that threads wait for.
 
 In a group commit, one thread writes the work of many threads in one transaction.  A commit waits for the disk, which
-takes as long for two hundred appends as for one.  So work that arrives during a commit waits for its end, and becomes
+takes as long for two hundred appends as for one.  So work that arrives during a commit waits for it to end, and forms
 the next commit.  If no commit is in progress, a thread that may block commits its own work, since handing the work to
 another thread can take as long as writing to the disk.
 """

@@ -17,7 +17,7 @@ from fsm_agent.store.sql.postgres_session import encode
 OnDue: TypeAlias = Callable[[Any, str, float], None]
 
 QUEUE, JOB = "runs", "drive"  # one queue for all runs, because workers poll every queue
-_LONGEST_S = 86_400  # after this time, DBOS gives up a job, for example of a dead worker
+_LONGEST_S = 86_400  # after this time, DBOS gives up on a job, for example one taken by a dead worker
 _MOST_NOTIFIED = 7_999  # the most bytes that a Postgres notification can hold
 
 
@@ -63,7 +63,7 @@ def tell_temporal(schema: str) -> OnDue:
     return on_due
 
 
-# Checks the parameters, since DBOS first makes an older function of this name, without a delay, with its tables.
+# Checks the parameters, since DBOS first creates an older function with this name, which takes no delay.
 _FUNCTION_IS_THERE = (
     "SELECT EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND proname = 'enqueue_workflow'"
     " AND proargnames @> '{positional_args,delay_until_epoch_ms,timeout_ms,priority}')"

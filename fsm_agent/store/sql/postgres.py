@@ -47,7 +47,7 @@ CONNECTIONS = 10  # at most, not counting the connection of the session
 PATIENCE_S = 30.0  # how long to wait for a server that is down
 GRACE_S = 5.0  # after a restart of the server, the time in which sessions may reconnect
 _CLOCKS_S = 5.0  # a difference between the clocks of hosts that needs no warning
-_QUIET_S = 1.5  # after this time, one line is logged that the server is down
+_QUIET_S = 1.5  # after this time, one line is logged to say that the server is down
 _LOOK_S = 0.5  # how long to wait for a connection before asking again, as the pool may have stopped trying
 _IDLE_S = 5  # after this time, the server ends the transaction of a frozen or disconnected client, and its locks
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -145,8 +145,8 @@ class PostgresStore(SqlStore):
         connections: The maximum number of connections, not counting the one that listens.
         patience_s: How long to wait for a server that is down, in seconds.
         on_due: Called within each transaction that makes a run due, with the connection, the run and its due time (Unix
-            time).  An engine uses this to put its job into the same commit.  None for the hook of the engine in the
-            URL.
+            time).  An engine uses this to put its job into the same commit.  None means the hook for the engine that
+            the URL names.
         read_only: Whether to open the store for reading only.  The schema must already exist and have the version of
             this release.  Each write raises `ReadOnly`.
 

@@ -1,7 +1,8 @@
 """How a store connects to Postgres: the address, the encoding of texts, and the session.
 
 The session is a connection that listens for changes.  When it ends, the leases of the store end.  It holds an advisory
-lock, which Postgres frees when the session ends, however the OS process dies.  Both only reduce delays.
+lock, which Postgres frees when the session ends, however the OS process dies.  Listening and the lock only reduce
+delays.
 
 Behind a transaction pooler, no store has a session.  The lock would belong to a connection that the pooler may close,
 which would end the leases of a live process.  So there, leases expire normally, and a waiting thread polls every
@@ -61,7 +62,7 @@ class Address(NamedTuple):
         conninfo: The connection string for libpq, which may hold a password.
         schema: The schema of the tables.
         is_pooled: Whether the store is behind a transaction pooler and therefore cannot have a session.
-        engine: The engine that gets a job for each due run, "dbos" or "temporal".  Empty if workers claim them.
+        engine: The engine that gets a job for each due run, "dbos" or "temporal".  Empty if workers claim the runs.
         name: Host, port, database and schema, for messages and logs.
     """
 
@@ -81,8 +82,8 @@ def address_of(url: str) -> Address:
     - ``schema=orders`` is the schema of the tables, by default "fsm_agent".
     - ``pooled=yes`` is for a database behind a transaction pooler.
     - ``engine=dbos`` or ``engine=temporal`` tells this engine which runs are due.
-    - Everything else goes to libpq, such as ``sslmode=verify-full`` and ``service=``.  It also reads ``PGPASSWORD`` and
-      a password file.
+    - Everything else, such as ``sslmode=verify-full`` and ``service=``, goes to libpq, which also reads ``PGPASSWORD``
+      and a password file.
 
     Raises:
         UsageError: If libpq cannot read the URL, the schema is not a plain name, or ``pooled`` or ``engine`` has

@@ -64,7 +64,7 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _read(self, work: Work) -> Any:
-        """Do work that only reads, as of one moment."""
+        """Do work that only reads, from one consistent view of the store."""
 
     @abstractmethod
     def _submit(self, run: str, work: Work) -> Future[Any]:

@@ -1,9 +1,9 @@
 """Stores in SQLite: in a file that OS processes on one machine share, or in memory.
 
-Reads of a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
+Reads from a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
 to a log and synced to the disk, so it survives a crash of the OS process or of the machine.  A claim alone is not
-synced, because a crash of the machine ends its holder too.  The holder's first entry syncs the claim too.  A store can
-be used from many threads, and from both processes after a fork.
+synced, because a crash of the machine ends its holder too.  The claim is synced with the holder's first entry.  A store
+can be used from many threads, and from both processes after a fork.
 
 The file, SQLite's files next to it and the folder of locks are readable by their owner only.
 """
@@ -37,7 +37,7 @@ from fsm_agent.store.sql.sql_store import SqlStore, Work
 from fsm_agent.store.sql.statements import Sql
 
 PAGE_BYTES = 1024  # a commit writes whole pages, and an entry has about 300 bytes; with 512, each would need a new page
-BUSY_S = 30.0  # how long a transaction waits for one of another OS process
+BUSY_S = 30.0  # how long a transaction waits for one in another OS process
 IDLE = 8  # how many unused connections stay open
 _STATEMENTS = 256  # how many prepared statements a connection keeps
 _OLDEST = (3, 37, 0)  # the first SQLite with strict tables
@@ -318,7 +318,7 @@ class MemoryStore(SqlStore):
         self._connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
         )
-        weakref.finalize(self, self._connection.close)  # Python 3.13 and later warn of open connections
+        weakref.finalize(self, self._connection.close)  # Python 3.13 and later warn about open connections
         with _opening:
             _stores.add(self)
         self._write(lambda c: tables.prepare(c, self._place))
@@ -388,8 +388,8 @@ class Connections:
         self._in_use = 0
         self._forks = 0  # forks in progress
         self.is_closed = False
-        # Python 3.13 and later warn of connections that were not closed.  In a reference cycle, as after an exception,
-        # a `__del__` of ours may run after theirs.  A finalizer runs before.
+        # Python 3.13 and later warn about connections that were not closed.  In a reference cycle, as after an
+        # exception, a `__del__` of ours may run after theirs.  A finalizer runs before.
         weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager

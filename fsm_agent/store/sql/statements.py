@@ -1,7 +1,8 @@
 """The statements of a store: each function reads or writes runs in the caller's transaction.
 
-In Postgres, a statement sees what was committed before it began.  So each change of a run first changes or locks its
-row, in a separate statement, and then reads.  Otherwise, a signal and a rest at the same moment could miss each other.
+In Postgres, a statement sees what was committed before it began.  So each change to a run first changes or locks the
+run's row, in a separate statement, and then reads.  Otherwise, a signal and a rest at the same moment could miss each
+other.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     """Create a run, unless it already exists with this header.
 
     Returns:
-        Its lease.  Without a taker, the Unix time at which it is due, or infinity if other runs must end first.  None
-        if it already exists.
+        The run's lease or, without a taker, the Unix time at which the run is due (infinity if other runs must end
+        first).  None if the run already exists.
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
     made = c(
