@@ -1,4 +1,4 @@
-"""Drives the runs of a store: with workers, or with the engines DBOS and Temporal.
+"""Drives the runs in a store: with workers, or with the engines DBOS and Temporal.
 
 The store is a queue from which a `Worker` claims runs.  Most programs need nothing else.  An engine decides which
 worker drives a run and when; the run's journal in Postgres stays the source of truth.  Each engine needs its extra:

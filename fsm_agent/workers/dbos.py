@@ -1,4 +1,4 @@
-"""DBOS: a job for a run is a row in its queue, written in the store's transaction."""
+"""DBOS: a job for a run is a row in the DBOS queue, written in the store's transaction."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Engine(ABC):
         This does not raise, because the engine would forget a failed job.
 
         Returns:
-            The seconds after which to look at the run again, or None for never.
+            The seconds to wait before looking at the run again, or None if there is no need to.
         """
         if self.worker.is_stopping:
             return 0.0

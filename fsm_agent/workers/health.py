@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BEAT_S = 1.0  # how often a worker reports that it is alive
 ALIVE_S = 30.0  # a worker that has not reported for this long counts as hanging
 READ_S = 5.0  # how long a client may take for its request
-READING_S = 1.0  # how long a count of the runs in the store is used
+READING_S = 1.0  # how long a count of the runs in the store is reused
 CONNECTIONS = 8  # how many connections are served at a time; others are closed
 NEEDS_PROMETHEUS = "metrics need prometheus-client; pip install 'fsm-agent[metrics]'"
 _log = logging.getLogger("fsm_agent")
@@ -41,7 +41,7 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
 
     Attributes:
         is_alive: Whether the worker is running, and has reported in the last 30 seconds.
-        is_ready: Whether it also claims runs: it is not stopping, and its store answers.
+        is_ready: Whether it can also claim runs: it is not stopping, and its store answers.
         held: Number of runs that it drives now.
         advanced: How many times it has advanced a run.
         last_step_s: The Unix time of the last step of one of its runs, or None before the first step.
@@ -101,7 +101,7 @@ class Heartbeat:
 
 
 class HealthServer:
-    """Answers probes of a worker over HTTP, in separate threads.
+    """Answers health probes for a worker over HTTP, in separate threads.
 
     Args:
         worker: The worker.
@@ -223,7 +223,7 @@ def metrics_text(worker: Worker) -> str:
 
 
 def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
-    """Add the metrics of the runs of a store to your program's registry, without a worker.
+    """Add metrics of the runs in a store to your program's registry, without a worker.
 
     Workers report these metrics too, but only while they run.
 
@@ -238,7 +238,7 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
 
 
 class RunsCollector:
-    """The metrics of the runs of a store.  Thread-safe.
+    """The metrics of the runs in a store.  Thread-safe.
 
     The store is asked at most once every `READING_S` seconds, by one thread at a time.  Other threads get the last
     answer.

@@ -1,4 +1,4 @@
-"""Workers advance the due runs of a store, one or many at a time.
+"""Workers advance the due runs in a store, one or many at a time.
 
 The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
 any number of OS processes.  A run that must wait longer than the worker's patience rests in the store, and the next
@@ -67,7 +67,7 @@ class Worker:
 
     Args:
         agents: The agents, flows and orchestrators whose runs are claimed.  They are matched by name.
-        runs: The store of the runs: a path, a `Store`, or `Runs` with options.
+        runs: The store that holds the runs: a path, a `Store`, or `Runs` with options.
         deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes
             them for each run.  It takes the name of the agent, the ``extra`` of the run, and the user who asked.
         prompts: Prompts that were passed with tasks.  They are found by their paths.
@@ -170,7 +170,7 @@ class Worker:
         return len(self._driving)
 
     def held_by_agent(self) -> Mapping[str, int]:
-        """Return the number of runs that are being driven, by agent."""
+        """Return, for each agent, how many of its runs are being driven."""
         held = dict.fromkeys(self._agents, 0)
         for recorder in [*self._driving.values()]:
             held[recorder.lease.agent] += 1
@@ -297,8 +297,8 @@ class Worker:
 
         Raises:
             RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.  The holder may be dead, so try again after ``until_s`` of the
-                error.
+            RunBusy: If another holder drives the run.  The holder may be dead, so try again after the error's
+                ``until_s``.
             UsageError: If the worker does not have the agent of the run.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
             ReplayError: If the code no longer takes the steps in the journal, and ``on_change="stop"``.
