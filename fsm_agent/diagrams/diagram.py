@@ -61,7 +61,7 @@ class Way:
 
 
 def level_for(level: Level | None, rows: int) -> Level:
-    """Return ``level``.  If it is None, return a level at which this number of rows is readable.
+    """Return ``level`` or, if it is None, a level at which this number of rows is readable.
 
     Raises:
         UsageError: If the level is unknown.
@@ -82,7 +82,7 @@ def with_else(ways: Iterable[Way]) -> list[Way]:
 
 
 def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the arrows of a diagram, as pairs of source and target, and the lines on each.
+    """Return the lines on each arrow of a diagram, by the arrow's source and target.
 
     - ``rows``: every row.  A row that all states share is one arrow from `ANY`.
     - ``overview``: every row, but without guards and without arrows from a state to itself.  An arrow shows its two
@@ -180,7 +180,7 @@ _LIMITS = {  # guards of rows that are taken at a limit; an overview omits these
     *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "out_of_handoffs")
 }
 
-_TWIN = State.PARSE_EXCEPTION, State.CALLING  # an overview shows only the arrows of the first that lead to an end
+_TWIN = State.PARSE_EXCEPTION, State.CALLING  # of the arrows from the first, an overview shows only those to an end
 
 _SPINE = {(State.SEEDED, State.CALLING), (State.CALLING, State.CHECKING), (State.CHECKING, State.COMPLETED)}
 
@@ -339,7 +339,7 @@ def with_run(
     """Return the diagram of a machine with a run drawn on it: visits, times, tokens and numbered steps.
 
     Args:
-        machine: The diagram.  The ids of states inside others have a slash, and their numbers are unknown.
+        machine: The diagram.  The ids of states inside others contain a slash, and their counts are unknown.
         trace: The steps in order.
         stays: What the run did in each state.
         current: The ids of the states that the run waits in.
@@ -397,7 +397,7 @@ def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:
     """Write the overview of an agent call into ``directory``: ``agent_call.mmd``, ``.dot`` and ``.svg``.
 
     Raises:
-        ConfigError: If `dot` is not installed.  The other two files are written.
+        ConfigError: If `dot` is not installed.  The other two files are still written.
         UsageError: If the directory does not exist.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Drawing of state graphs as Mermaid, DOT, SVG or PNG.
+"""Draws state graphs as Mermaid, DOT, SVG or PNG.
 
 Names and texts in a diagram are untrusted, because models and users contribute to the trace of a call.  Each text is
 made printable, shortened, and escaped for the target language, so that it cannot end a label, start a tag or add a
@@ -227,7 +227,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
 
 def _names(diagram: Diagram) -> dict[str, str]:
-    """Return the id of each state in Mermaid and DOT, whose keywords are lower-case."""
+    """Return an id for each state in Mermaid and DOT.  Their keywords are lower-case, so no id is a keyword."""
     plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
     names = {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
     return names | {box.id: f"box{i}" for i, box in enumerate(diagram.boxes)}
@@ -239,7 +239,7 @@ def _states(diagram: Diagram) -> dict[str, Node | Box]:
 
 
 def _arrows(diagram: Diagram) -> list[Edge]:
-    """Return the edges to draw as arrows.  An edge from a box to itself is a line of the box's title instead."""
+    """Return the edges to draw as arrows.  An edge from a box to itself becomes a line in the box's title instead."""
     boxes = {box.id for box in diagram.boxes}
     return [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in boxes]
 
