@@ -57,9 +57,9 @@ class Explored:
     """What `explore` found.
 
     Attributes:
-        configurations: The number of distinct pairs of state and data, also in subflows.
+        configurations: The number of distinct pairs of state and data, including those in subflows.
         rows: How often each row was taken, by name.  Rows of a subflow have the subflow's name as a prefix.
-        missed: The rows that were never taken, also in subflows.  Default rows are not included.
+        missed: The rows that were never taken, including those in subflows but not default rows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
         is_whole: False if a limit on configurations or combinations left something untried.
@@ -99,7 +99,7 @@ def explore(
 
     Subflows are walked as well.  For states with members, `explore` tries combinations of the members' results: first
     enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
-    their results in the order in which the members are written.  If some members are enough, each of them finishes
+    their results in the order in which the members are written.  If not all members are needed, each of them finishes
     first once.
 
     All guards, actions, tasks and questions are called twice, to check that they are pure.
@@ -219,7 +219,7 @@ class _Walk:
 
 
 class _TestedRun(FlowRun[Any]):
-    """A run whose guards and actions are called twice, also in subflows."""
+    """A run whose guards and actions are called twice, including those in subflows."""
 
     def __init__(
         self, flow: Flow[Any], record: FlowRecord, run_context: RunContext, machines: dict[Flow[Any], Any]
@@ -371,7 +371,7 @@ class _Explorer:
 
         Args:
             state: The state.
-            data: The data that it gets.
+            data: The data that the state gets.
             run_context: The context of the run around it.
             table: The rows that distinguish its failures; empty for a member.
         """
@@ -473,7 +473,7 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
-    """Return the result of members with these results.  The member at index ``first`` finishes first."""
+    """Return the result of a state whose members give these results.  The member at index ``first`` finishes first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
     waiting = deque(range(len(results)))
     waiting.rotate(-first)

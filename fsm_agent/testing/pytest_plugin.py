@@ -118,7 +118,7 @@ class _RowCoverage:
 
     @property
     def covered(self) -> float:
-        """The percentage of the users' own rows in flows that were taken; 100 if users wrote no rows."""
+        """The percentage of rows taken, of those that users wrote in flows; 100 if users wrote no rows."""
         names = [f"{flow}: {row}" for flow, rows in self.flows.items() for row, is_own in rows.items() if is_own]
         return 100.0 * sum(self.taken[name] > 0 for name in names) / len(names) if names else 100.0
 

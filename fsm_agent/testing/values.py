@@ -41,7 +41,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_record(record: CallRecord) -> str | None:
-    """Return a description of a contradiction in the record of a call, or None.  This takes linear time.
+    """Return a description of a contradiction in a call's record, or None if it has none.  This takes linear time.
 
     Examples:
         >>> check_record(Agent(Script("Hi.")).call("Hello").record) is None
