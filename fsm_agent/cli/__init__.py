@@ -37,7 +37,7 @@ _HOMES = {"TerminalHook": "live_output", "app": "commands"}
 
 
 def _open_streams() -> None:
-    """Open closed standard streams, as after ``>&-``, on the null device, so that no other file gets their number."""
+    """Open closed standard streams, as after ``>&-``, on the null device, so that no other file gets their numbers."""
     for name in ("stdin", "stdout", "stderr"):  # in this order, since each gets the lowest free number
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115

@@ -297,7 +297,7 @@ class Demo:
         run_id: str | None = None,
         worked: tuple[Script, Sequence[Function], Sequence[Any]] | None = None,
     ) -> tuple[AgentCall, str]:
-        """Run the call of a part, and return it with the problem in the model's answers, or ""."""
+        """Run a part's call.  Return the call, and what is wrong with the model's answers, or ""."""
         agent = agent or self._agent
         self._begin(title, about, prompt.render(**values).text)
         dialog = agent.init_dialog()

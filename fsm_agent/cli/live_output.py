@@ -94,10 +94,10 @@ def _tokens(usage: Usage) -> str:
 
 
 class TerminalHook:
-    """A hook with the output of ``fsm-agent ask``: the answer on stdout, and steps and functions on stderr.
+    """A hook that prints what ``fsm-agent ask`` prints: the answer on stdout, and steps and functions on stderr.
 
-    Lines of nested agents begin with their path.  At the end it writes an overview to stderr: rounds, functions,
-    tokens and cost.  Its own errors are logged and never raised.
+    Lines about a nested agent begin with the agent's path.  At the end, the hook writes an overview to stderr: rounds,
+    functions, tokens and cost.  Its own errors are logged and never raised.
 
     Args:
         quiet: Show only the answer.

@@ -50,7 +50,7 @@ OPTIONS = {  # options of ``runs answer``, by the kind of the outcome
 }
 _ABOUT = 200  # characters of an entry's description
 _KEY, _STEP, _WHY = 20, 20, 1_000  # characters of a key or a state, of triggers, of why a reply was refused
-_GAP, _LEAST, _LEAST_WHY = 2, 16, 40  # columns between cells; minimum of the folded column, and of why
+_GAP, _LEAST, _LEAST_WHY = 2, 16, 40  # columns between cells; minimum widths of the folded column and of reasons
 _MOST_LANES = 16
 _FIRST = "model:0"  # the first request
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}

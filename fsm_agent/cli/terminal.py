@@ -91,7 +91,7 @@ def shown_step(step: Stepped) -> str:
 
 
 class StatusLine:
-    """The progress of the calls of one command."""
+    """The progress of the calls that one command makes."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
@@ -278,7 +278,7 @@ class Screen:
                     _print(self.err, Text(part, style))
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event, and write the event.  Lines of nested calls begin with their path.
+        """Update the progress from an event, and write it.  Lines about a nested call begin with the call's path.
 
         On a terminal, where the live line shows the state, only steps that went wrong are written.
         """
@@ -406,7 +406,7 @@ def discard_output() -> None:
 
 
 class _Console(Console):
-    """A console that raises when its reader is gone.  Rich itself would end with status 1."""
+    """A console that raises when its reader is gone.  Rich itself would exit with status 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
