@@ -1,4 +1,4 @@
-"""The codec of Anthropic's Messages API: requests."""
+"""The codec for Anthropic's Messages API: requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from fsm_agent.providers.schemas import ClosedSchema, SchemaLimits, closed_schem
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
-# The share of `max_tokens` for reasoning, where a model needs a number.
+# The share of `max_tokens` for reasoning, for models that need a number.
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 Block = dict[str, Any]
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
@@ -73,7 +73,7 @@ _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"}) 
 
 
 class AnthropicProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model of Anthropic's API, in addition to those in `Profile`.
+    """The capabilities of a model on Anthropic's API, in addition to those in `Profile`.
 
     Examples:
         >>> AnthropicProfile(default_max_tokens=4_000).reasoning
@@ -88,7 +88,7 @@ class AnthropicProfile(Profile, frozen=True, kw_only=True):
 
 
 class AnthropicCodec(Codec):
-    """The codec of ``/messages``, for Anthropic and compatible services.
+    """The codec for ``/messages``, as served by Anthropic and compatible services.
 
     The API has no seed: a seed in the settings is omitted.
 
@@ -270,7 +270,7 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
 
 
 class _DialogInTurns:
-    """Encodes a dialog as a system prompt and turns of user and assistant.
+    """Encodes a dialog as a system prompt and alternating user and assistant turns.
 
     Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
     the calls.  Texts without a visible character are omitted, because the service refuses them.  The service's own
@@ -422,7 +422,7 @@ def _servers(tools: Sequence[HostedTool]) -> list[dict[str, Any]]:
 def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
     """Return the encoded tool.
 
-    https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the types of the SDK
+    https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the types in the SDK
     """
 
     def options_of(*supported: str) -> dict[str, Any]:
@@ -456,7 +456,7 @@ def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
 
 
 def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any], *, there: int) -> dict[str, Any]:
-    """Return the request with prompt-cache breakpoints at the end of its messages, system prompt and functions.
+    """Return the request with prompt-cache breakpoints at the ends of its messages, system prompt and functions.
 
     The service caches everything before a breakpoint.  A later request looks for cached content at its own breakpoints
     and up to 20 blocks before each.  The breakpoint in the messages covers the whole request as long as nothing before

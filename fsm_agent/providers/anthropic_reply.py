@@ -1,4 +1,4 @@
-"""Replies of Anthropic's Messages API, complete or streamed."""
+"""Replies from Anthropic's Messages API, complete or streamed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ WIRE = "anthropic"
 # An `Opaque` with this key is not a block.  It holds extra fields for the next part's block (signature, citations,
 # caller) or, with the value "request", fields that the next request must repeat.
 ADDS_TO = "adds_to"
-# The key that marks calls of a toolset, and their results.  No request declares the functions of a toolset.  A
-# computer's toolset is named "computer".  From the types of the SDK 2.12 (November 2026).
+# The key that marks calls of a toolset, and their results.  No request declares a toolset's functions.  A computer's
+# toolset is named "computer".  According to the types in SDK 2.12 (November 2026).
 TOOLSET = "toolset_name"
 
 FINISHES: dict[str, Finish] = {
@@ -153,7 +153,7 @@ class AnthropicDecoder(Decoder):
         """Return the reply.
 
         Raises:
-            BadReply: If no reply has arrived, or only a part of one.
+            BadReply: If no reply has arrived, or only part of one.
         """
         if not self.is_ended:
             raise self.bad_reply("the stream was cut off before the end of the reply")
@@ -270,7 +270,7 @@ class AnthropicDecoder(Decoder):
             self._deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
-        """End a block.  Arguments without pieces were complete at its start, or are empty."""
+        """End a block.  Arguments that came without pieces were complete at its start, or are empty."""
         for key in block.open_keys:
             rest = block.texts[key].end()
             if key == block.type:

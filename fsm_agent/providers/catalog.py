@@ -104,7 +104,7 @@ class Provider(Value, frozen=True, kw_only=True):
         return self.profile.changed(**changes)
 
 
-# Reasoning models refuse sampling settings and take only the newer name of the token limit.  GPT-5.1 to 5.4 reason
+# Reasoning models refuse sampling settings and take only the newer name for the token limit.  GPT-5.1 to 5.4 reason
 # only when told to.  https://platform.openai.com/docs/guides/reasoning (November 2026)
 _REASONS = {
     "temperature": False,
@@ -165,7 +165,7 @@ _COMPUTER_2024 = {"hosted_tools": {**CLAUDE_TOOLS, "computer_use": "computer_202
 _COMPUTER_2025 = {"hosted_tools": {**CLAUDE_TOOLS, "computer_use": "computer_20251124"}}
 _NOT_FORCED = {"required_tool_choice": False, "named_tool_choice": False}
 
-# Anthropic's documentation of models, pydantic-ai's profiles and public guides to migration (November 2026).
+# From Anthropic's model documentation, pydantic-ai's profiles and public migration guides (November 2026).
 _BY_BUDGET = {"reasoning": "budget", "temperature": True, "system_in_dialog": False}
 _BEFORE_SCHEMAS = {
     **_BY_BUDGET,
@@ -195,13 +195,13 @@ CLAUDE_MODELS: Overrides = (
     ("claude-mythos-preview*", {**_NOT_FORCED, **_COMPUTER_2025}),
 )
 
-# Use together with functions: recorded, and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
+# Combined with functions: from recordings and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
 GOOGLE_TOOLS = {"web_search": "googleSearch", "code_execution": "codeExecution", "computer_use": "computerUse"}
 GEMINI_TOOLS_BESIDE: Overrides = (("gemini-[12]*", {"hosted_with_functions": None}),)
 
-# Thinking models refuse a required call, by public reports: "tool_choice 'required' is incompatible with thinking
-# enabled", except K3 (https://github.com/UKGovernmentBEIS/inspect_ai/pull/5152, August 2026); "Thinking mode does
-# not support this tool_choice" (https://github.com/deepseek-ai/DeepSeek-V3/issues/1376, August 2026); "does not
+# Thinking models refuse a required call, according to public reports: "tool_choice 'required' is incompatible with
+# thinking enabled", except K3 (https://github.com/UKGovernmentBEIS/inspect_ai/pull/5152, August 2026); "Thinking mode
+# does not support this tool_choice" (https://github.com/deepseek-ai/DeepSeek-V3/issues/1376, August 2026); "does not
 # support being set to required or object in thinking mode" (https://github.com/cloudwego/eino/issues/994, April 2026).
 KIMI_MODELS: Overrides = (("kimi-k3*", {"required_tool_choice": True}),)
 DEEPSEEK_MODELS: Overrides = (
@@ -228,7 +228,7 @@ GEMINI_MODELS: Overrides = (
 # Context windows: the tokens of a request and its reply together.  The numbers come from genai-prices 0.2
 # (https://github.com/pydantic/genai-prices, November 2026), which collects them from the makers' documentation.  Where
 # the members of a family differ, this table has the smallest.  The package itself is not used: it is an extra, takes
-# 0.13 s to load, and lacks a third of the models of Google and Mistral.
+# 0.13 s to load, and lacks a third of Google's and Mistral's models.
 _WINDOWS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "openai": (
         ("gpt-3.5*", 16_385),
@@ -269,7 +269,7 @@ _WINDOWS: Mapping[str, tuple[tuple[str, int], ...]] = {
         ("moonshot-v1-32k*", 32_768),
     ),
 }
-# Models that users serve themselves, such as with Ollama, have the window that the server was started with.
+# Models that users serve themselves, for example with Ollama, have the window that the server was started with.
 _WINDOWS_OF = {"openai-chat": "openai", "vertex": "google", "xai-responses": "xai"}
 
 
@@ -543,7 +543,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
 
     Raises:
         ConfigError: If the name is taken and ``overwrite`` is False, or the name has characters other than lower-case
-            letters, digits, "-", "_" and ".".  Also if ``codec`` is not a `Codec`, or if both wires have the same name.
+            letters, digits, "-", "_" and ".".  Also if ``codec`` is not a `Codec`, or both wires have the same name.
 
     Examples:
         >>> from fsm_agent.clients import client_for

@@ -1,4 +1,4 @@
-"""Codecs: their base class, the profile of a model, and how requests are adapted to it.
+"""Codecs: their base class, model profiles, and how requests are adapted to a model.
 
 A codec calls `check_settings`, `taken_settings` and `offered_functions` to adapt a request to the model, and
 `merged_body` to add fields that the wire format does not define.  `adaptations` describes what it changed.
@@ -31,7 +31,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 def readable(messages: Iterable[Message], provider: str) -> list[Message]:
-    """Return the messages without opaque parts of other providers.
+    """Return the messages without opaque parts from other providers.
 
     Only the provider that made an opaque part can read it, even if others use the same wire format.
     """
@@ -55,7 +55,7 @@ def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
 
 
 def to_json(value: Any) -> bytes:
-    """Return a value as JSON, in UTF-8.  Half a surrogate pair becomes "?"."""
+    """Return a value as JSON, encoded as UTF-8.  Half a surrogate pair becomes "?"."""
     try:
         return _encoder.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
@@ -91,7 +91,7 @@ class Profile(Value, frozen=True, kw_only=True):
     least_max_tokens: int = 1  # smaller limits are raised to this
     seed_name: str = "seed"
     system_role: Literal["system", "developer", "user"] = "system"
-    # The field that returns reasoning to the model: a key of its message, "thinking" (content parts) or None.
+    # The field that returns reasoning to the model: a key of the message, "thinking" (content parts) or None.
     reasoning_name: (
         Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
     ) = None
@@ -141,7 +141,7 @@ class RequestForm(NamedTuple):
 
 
 class Codec(ABC):
-    """The base class of codecs.  A codec writes requests in one wire format and makes the decoders of replies.
+    """The base class of codecs.  A codec writes requests in one wire format and makes the decoders for replies.
 
     It does no I/O.  A subclass defines `name`, `path`, `headers`, `encode` and `decoder`.
 
@@ -170,7 +170,7 @@ class Codec(ABC):
             model: The model's name.
             profile: The model's capabilities.
             stream: Whether to ask for a streamed reply.
-            provider: The provider's name.  Opaque parts of other providers are omitted.
+            provider: The provider's name.  Opaque parts from other providers are omitted.
 
         Raises:
             UsageError: If the wire format or the model does not support something that the request needs.
@@ -203,7 +203,7 @@ class Codec(ABC):
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply.  Calls that can only be understood with the request become function calls.
+        """Return the reply.  Calls that make sense only together with the request become function calls.
 
         The client calls this only for requests with hosted tools or an extra body.
 
@@ -218,7 +218,8 @@ def choose_form(
 ) -> RequestForm:
     """Decide how to ask the model for the output.
 
-    The prompt's mode takes precedence over the profile's.  A schema that the model does not take is described in words.
+    The prompt's mode takes precedence over the profile's.  A schema that the model does not accept is described in
+    words.
 
     Args:
         request: The request.
@@ -266,7 +267,7 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
     """Check that the model supports the settings for which there is no substitute.
 
     Raises:
-        UsageError: If the model does not support ``top_logprobs`` or ``stop``, and it is set.
+        UsageError: If ``top_logprobs`` or ``stop`` is set, but the model does not support it.
 
     Examples:
         >>> check_settings(Settings(stop=("END",)), "small", Profile())
@@ -330,7 +331,7 @@ def _has_user_after_results(messages: Iterable[Message]) -> bool:
 
 
 def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
-    """Return a description of each adaptation of the request."""
+    """Return a description of each way in which the request was adapted."""
     request = form.request
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)

@@ -68,7 +68,7 @@ def file_name(document: Document) -> str:
 
 
 def in_words(document: Document) -> str | None:
-    """Return the name and content of a text document as one text, or None for other documents."""
+    """Return a text document's name and content as one text, or None for other documents."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
@@ -114,7 +114,7 @@ def _citation(entry: Any) -> Citation:
 
 
 def grounding(metadata: Any, text: str) -> tuple[Citation, ...]:
-    """Return the citations in Gemini's ``groundingMetadata`` for this text.  Its offsets count bytes of UTF-8."""
+    """Return the citations in Gemini's ``groundingMetadata`` for this text.  Its offsets are in UTF-8 bytes."""
     return tuple(_grounding(metadata, text)) if isinstance(metadata, Mapping) else ()
 
 
@@ -215,7 +215,7 @@ class CallIds:
         self._exactly = exactly
         self._is_plain = is_plain
         self._used: dict[str, list[tuple[str, str]]] = {}  # the keys of the call, by id
-        # Both by the keys that a call and its result share
+        # Both are keyed by what a call and its result share
         self._last: dict[tuple[str, str], str] = {}  # the newest id
         self._waiting: dict[tuple[str, str], list[str]] = {}  # ids without a result yet, in order
 
@@ -315,7 +315,7 @@ def first_count(*values: Any) -> int | None:
 
 
 def count_or_none(value: Any) -> int | None:
-    """Return ``value`` as a count of tokens, or None if it is not a count.  Some services send counts as floats."""
+    """Return ``value`` as a token count, or None if it is not a count.  Some services send counts as floats."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
@@ -332,7 +332,7 @@ def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
 
 
 def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
-    """Return the entry's token and its log probability from the field ``name``, or None if the entry is invalid."""
+    """Return the entry's token and the log probability in its field ``name``, or None if the entry is invalid."""
     if not isinstance(entry, dict):
         return None
     token, logprob = entry.get("token"), entry.get(name)

@@ -30,7 +30,7 @@ class Decoder(ABC):
     Attributes:
         usage: The usage reported so far.
         model: The model's name, as reported.
-        response_id: The provider's id of the response.
+        response_id: The provider's id for the response.
         is_ended: True once the provider has reported that the reply is complete.  Only the usage may still be missing.
         is_over: True once nothing can follow, even if the connection stays open.
 
@@ -97,7 +97,7 @@ class Decoder(ABC):
         """
 
     def reply_of(self, parts: Iterable[Part], finish: Finish | None, **fields: Any) -> Reply:
-        """Return a reply with these parts and finish reason, and the reported usage, model and ids."""
+        """Return a reply with these parts and this finish reason, and with the reported usage, model and ids."""
         return Reply(
             message=Message(role="assistant", parts=tuple(parts)),
             usage=self.usage,
@@ -109,11 +109,11 @@ class Decoder(ABC):
         )
 
     def reported_error(self, document: Any) -> ProviderError:
-        """Return the error that the service reports in an event or a response, which may be JSON or text."""
+        """Return the error that the service reports in an event or a response, whether JSON or text."""
         return reported(document, self.headers)
 
     def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
-        """Return the error for a response that has no readable reply.  It shows how ``body`` begins."""
+        """Return the error for a response that has no readable reply.  The error shows how ``body`` begins."""
         return unreadable(problem, self.headers, body)
 
     @property

@@ -5,7 +5,7 @@ https://developers.openai.com/api/docs/guides/error-codes, from https://platform
 Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  All other meanings come
 from recorded replies.
 
-The header ``Retry-After`` is read here, as `ProviderError.retry_after_s`; `fsm_agent.runtime.retry_delay` applies it.
+The header ``Retry-After`` is read here into `ProviderError.retry_after_s`; `fsm_agent.runtime.retry_delay` applies it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ RULES = (
     ),
     # The server could not read its own model's output.
     Rule(BadReply, words=_words(r"output that does not match the expected")),
-    # llama.cpp answers 500 to mistakes of the caller.
+    # llama.cpp answers 500 to mistakes by the caller.
     Rule(ProviderError, retryable=False, words=_words(r"(image|audio) input is not supported|failed to parse tools")),
     Rule(
         RateLimited,
@@ -195,7 +195,7 @@ def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> B
 
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
-    """Return the typed error.  It reports the received ``status``, and ``meant`` determines its type."""
+    """Return the typed error.  It reports the received ``status``, and its type depends on ``meant``."""
     message = report.message[: 4 * MAX_MESSAGE]
     meaning = judged(report.codes)
     matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))
@@ -218,7 +218,7 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
 
 
 def _read_report(document: Any, depth: int = 0) -> _Report:
-    """Return the facts in an error's JSON.  An unknown shape becomes the message, as JSON."""
+    """Return the facts in an error's JSON.  If its shape is unknown, the JSON becomes the message."""
     if isinstance(document, list) and document and depth < 4:
         return _read_report(document[0], depth + 1)
     if not isinstance(document, dict):
@@ -274,8 +274,8 @@ def _json(value: Any) -> str:
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the delay that the headers ask for, in seconds.
 
-    The `x-ratelimit-reset-*` headers are not read.  They say when the quota is full again, which may be hours after the
-    next request would succeed.
+    The `x-ratelimit-reset-*` headers are not read.  They say when the full quota is available again, which may be hours
+    after the next request would succeed.
     """
     if milliseconds := _seconds(headers.get("retry-after-ms")):
         return milliseconds / 1000

@@ -1,4 +1,4 @@
-"""The codec of Google's ``generateContent``, for the Gemini API and Vertex AI: requests."""
+"""The codec for Google's ``generateContent``, on the Gemini API and Vertex AI: requests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class GeminiProfile(Profile, frozen=True, kw_only=True):
 
 
 class GeminiCodec(Codec):
-    """The codec of ``generateContent`` and ``streamGenerateContent``.
+    """The codec for ``generateContent`` and ``streamGenerateContent``.
 
     Examples:
         >>> GeminiCodec().path("gemini-3-flash", stream=False)
@@ -227,7 +227,7 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
 
 
 class _DialogInContents:
-    """Encodes a dialog as a system instruction and turns of user and model.
+    """Encodes a dialog as a system instruction, and user and model turns.
 
     The results of one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow in
     another turn.
@@ -376,16 +376,16 @@ def _hosted_tools(
 ) -> list[dict[str, Any]]:
     """Return the encoded tools.
 
-    https://ai.google.dev/api/caching#Tool (2026-11), and the types of the SDK
+    https://ai.google.dev/api/caching#Tool (2026-11), and the types in the SDK
     """
     types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
     return [{type_: _hosted_tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
 
 
 def _with_computer_calls(reply: Reply, request: Request) -> Reply:
-    """Return the reply with computer actions as calls of `COMPUTER`, each after an opaque part that marks it.
+    """Return the reply with computer actions as calls to `COMPUTER`, each after an opaque part that marks it.
 
-    Gemini sends actions as calls of functions that no request declares (``click_at``), and each model adds more:
+    Gemini sends actions as calls to functions that no request declares (``click_at``), and each model adds more:
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026).
     """
     if not any(isinstance(tool, ComputerUse) for tool in request.settings.hosted_tools):
@@ -401,10 +401,10 @@ def _with_computer_calls(reply: Reply, request: Request) -> Reply:
 
 
 def _check_name(function: Function) -> None:
-    """Check that the name of a function begins with a letter or an underscore.
+    """Check that a function's name begins with a letter or an underscore.
 
-    Gemini requires this (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11).  Some models enforce it only
-    since Gemini 3.
+    Gemini requires this (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11).  Some models have enforced
+    it only since Gemini 3.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(

@@ -24,7 +24,7 @@ from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone
 from fsm_agent.providers.sse import ArrivingText
 
-# One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
+# One step in a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_STEPS = 64
@@ -334,7 +334,7 @@ class GeminiDecoder(Decoder):
             self._close_call()
 
     def _close_call(self, *, is_cut: bool = False) -> None:
-        """Complete the arguments of a call.  Arguments that were cut off become invalid JSON."""
+        """Complete the arguments of a call.  If they were cut off, they become invalid JSON."""
         if (call := self._open) is None:
             return
         self._open = None

@@ -1,4 +1,4 @@
-"""The codec of OpenAI's Chat Completions API, which most services offer: requests."""
+"""The codec for OpenAI's Chat Completions API, which most services offer: requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BRIDGE = "Understood."  # must not be empty: "Assistant message must have either
 
 
 class OpenAIChatCodec(Codec):
-    """The codec of ``/chat/completions``, for OpenAI and compatible services.
+    """The codec for ``/chat/completions``, as served by OpenAI and compatible services.
 
     Examples:
         >>> OpenAIChatCodec().path("gpt-5-mini", stream=False)
@@ -89,9 +89,9 @@ class OpenAIChatCodec(Codec):
 
 
 def _entries(messages: Sequence[Message], model: str, profile: Profile) -> list[dict[str, Any]]:
-    """Return the entries of a dialog.
+    """Return the entries for a dialog.
 
-    Entries with the role 'tool' take only text, so attachments of function results follow the round.
+    Entries with the role 'tool' take only text, so attachments from function results follow the round.
     """
     ids = CallIds(exactly=profile.call_id_chars)
     entries, beside = list[dict[str, Any]](), list[Any]()
@@ -122,7 +122,7 @@ def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
-    """Return the entries of a user, system or tool message, without function results."""
+    """Return the entries for a user, system or tool message, without function results."""
     if message.role == "system":
         is_plain = not any(isinstance(part, Opaque) for part in message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)

@@ -1,4 +1,4 @@
-"""Replies of Chat Completions, complete or streamed."""
+"""Replies from Chat Completions, complete or streamed."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class ArrivingCalls:
         return deltas
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
-        """Return the call that a piece belongs to, found by index or id.  Otherwise return the last call.
+        """Return the call that a piece belongs to, found by index or id, or else the last call.
 
         Some services give all parallel calls the same index, so a new name or id, or a second complete set of
         arguments, also begins a call.  Others repeat name and id with every piece.
@@ -242,7 +242,8 @@ class ChatDecoder(Decoder):
     """Decodes a complete response, or the chunks of a stream.
 
     Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
-    It is also complete at a finish reason, because at most the usage is missing, and a retry would cost as much again.
+    It is also complete at a finish reason, because then at most the usage is missing, and a retry would cost as much
+    again.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -297,7 +298,7 @@ class ChatDecoder(Decoder):
             self._take_usage(usage)
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        """Keep the newest usage, because the counts of some streams grow."""
+        """Keep the newest usage, because the counts in some streams grow."""
         if (counted := _usage(usage)) not in (UNUSED, self.usage):
             self.usage = counted
 

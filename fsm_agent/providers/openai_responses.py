@@ -1,4 +1,4 @@
-"""The codec of OpenAI's Responses API: requests."""
+"""The codec for OpenAI's Responses API: requests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 class OpenAIResponsesCodec(Codec):
-    """The codec of ``/responses``, for OpenAI and compatible services.
+    """The codec for ``/responses``, as served by OpenAI and compatible services.
 
     Each request holds the whole dialog, so the provider stores nothing (``store: false``) unless the extra body asks
     for it.  The API has no seed: a seed in the settings is omitted.
@@ -117,7 +117,7 @@ class OpenAIResponsesCodec(Codec):
         """Return the reply.
 
         Raises:
-            BadReply: If the reply has no answer and calls a tool of the extra body that only the caller could run.
+            BadReply: If the reply has no answer and calls a tool from the extra body that only the caller could run.
         """
         message = reply.message
         if not message.text and not message.function_calls:
@@ -155,7 +155,7 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
     """Return the encoded tool.
 
-    https://developers.openai.com/api/docs/guides/tools (2026-11), and the types of the SDK
+    https://developers.openai.com/api/docs/guides/tools (2026-11), and the types in the SDK
     """
     type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
 
@@ -289,7 +289,7 @@ class _InputItems:
         return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
     def _reply_items(self, message: Message) -> list[Any]:
-        """Return the items of the model's message, without reasoning that the service would refuse."""
+        """Return the items for the model's message, without reasoning that the service would refuse."""
         for part in message.parts:
             if isinstance(part, MEDIA):
                 raise misplaced(part, message.role)
@@ -385,7 +385,7 @@ class _InputItems:
 
 
 def _group_by_item(message: Message) -> Iterator[tuple[Any, list[Part]]]:
-    """Yield each item with its parts of the message, and None with parts that belong to no item."""
+    """Yield each item with its parts of the message, and None with the parts that belong to no item."""
     head: Any = None
     parts: list[Part] = []
     for part in message.parts:
@@ -430,7 +430,7 @@ def _is_hollow(entry: Mapping[str, Any]) -> bool:
 
 
 def _fill(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Return the entries with their texts, or None if the numbers differ."""
+    """Fill the hollow entries with these texts.  Return all entries, or None if the counts differ."""
     left = list(reversed(texts))
     if sum(map(_is_hollow, content)) != len(left):
         return None

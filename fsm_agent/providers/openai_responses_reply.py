@@ -1,4 +1,4 @@
-"""Replies of the Responses API, complete or streamed.
+"""Replies from the Responses API, complete or streamed.
 
 In a message, an item is an `Opaque` part followed by provider-independent parts.  The opaque part is the item as
 received, without the content of the other parts.  It holds ids, citations, encrypted reasoning and so on, and is sent
@@ -44,7 +44,7 @@ from fsm_agent.providers.sse import ArrivingText
 WIRE = "openai-responses"
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
 # The fields of a computer_call: one or more actions, and the checks that a person has to confirm.  From
-# https://developers.openai.com/api/docs/guides/tools-computer-use and the types of the SDK 3.54 (November 2026).
+# https://developers.openai.com/api/docs/guides/tools-computer-use and the types in SDK 3.54 (November 2026).
 _ACTION = ("action", "actions", "pending_safety_checks")
 TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
 FINISHES: dict[str, Finish] = {
@@ -62,7 +62,7 @@ _ENDS = {
 def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
     """Yield an item as parts of a message.
 
-    The text of a message item is reasoning if another item is the answer.
+    A message item's text is reasoning if another item is the answer.
     """
     kind = item_type(item)
     if kind == "message":
@@ -97,7 +97,7 @@ def is_answer(item: Mapping[str, Any]) -> bool:
 def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
     """Return the call that an item makes, or None for other items.
 
-    It may call a function, a computer, or an MCP server that asks for approval first.
+    The item may call a function, a computer, or an MCP server that asks for approval first.
     """
     kind = item_type(item)
     name, id = text_or_none(item.get("name")) or "", text_or_none(item.get("call_id"))
@@ -178,7 +178,7 @@ class RepeatableText(ArrivingText):
         return text
 
     def rest(self, whole: str) -> str:
-        """Return the rest of the whole text, or "" if it does not continue this text."""
+        """Return the rest of the whole text, or "" if that does not continue this text."""
         self.half = ""  # the whole text replaces it
         if len(whole) <= self.length or not whole.startswith(str(self)):
             return ""
@@ -235,7 +235,7 @@ def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
 
 
 def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:
-    """Match items of the whole output to arrived items: by id, by index, or by kind in order, whichever works first."""
+    """Match items in the whole output to arrived items: by id, by index, or by kind in order, whichever works first."""
     by_id: dict[tuple[str, str], ArrivingItem | None] = {}
     by_index: dict[tuple[str, int], ArrivingItem | None] = {}
     by_kind: dict[str, deque[ArrivingItem]] = {}
@@ -355,7 +355,7 @@ class ResponsesDecoder(Decoder):
                 self._end_item(item)
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
-        """Replace the received items by the items of the whole output, and emit their missing deltas."""
+        """Replace the received items with those in the whole output, and emit their missing deltas."""
         items = matched(self._items, output)
         for item, data in zip(items, output, strict=True):
             self._settle(item, data)
@@ -385,7 +385,7 @@ class ResponsesDecoder(Decoder):
         self._emit(item, piece, text_of_part.add(text_of_part.rest(text) if is_done else text))
 
     def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
-        """Return the item of an event, found by index or id.  Otherwise return the newest item."""
+        """Return the item that an event belongs to, found by index or id, or else the newest item."""
         keys = [key for key in (index, id) if type(key) is int or (type(key) is str and key)]
         match = self._by_key.get(keys[0]) if keys else self._items[-1] if self._items else None
         if match is None or match.kind != kind or (is_new and match.is_done):

@@ -1,4 +1,4 @@
-"""JSON Schemas for models: what each provider accepts, how schemas are reduced to it, and how prompts describe outputs.
+"""JSON Schemas for models: what each provider accepts, how schemas are made to fit, and how prompts describe outputs.
 
 A constraint that a provider does not accept moves into the description, as in the providers' SDKs.  An annotation that
 the provider refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of it.  Google
@@ -65,7 +65,7 @@ class Rules(NamedTuple):
 _NESTED = {key: key for key in ("properties", "$defs", "definitions", "items", "anyOf")} | {"oneOf": "anyOf"}
 
 # Strict mode: https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas" (2026-11).  Other
-# services adopted it with the same or more lenient rules.
+# services adopted strict mode with the same or more lenient rules.
 STRICT = Rules(
     kept={
         **_any("type", "enum", "const", "title", "description", "required", "additionalProperties", "$ref"),
@@ -89,7 +89,7 @@ CLAUDE = Rules(
     dropped=_ANNOTATIONS | {"additionalProperties"},
 )
 # `responseJsonSchema` and `parametersJsonSchema`: https://ai.google.dev/api/generate-content (2026-11).  Without
-# `title`, which models take for a function's name (https://github.com/googleapis/python-genai/issues/1732).
+# `title`, which models mistake for a function's name (https://github.com/googleapis/python-genai/issues/1732).
 GEMINI = Rules(
     kept={
         **_any("type", "description", "required", "minItems", "maxItems", "minimum", "maximum"),
@@ -104,7 +104,7 @@ _MAX_INLINED = 1_000  # nodes
 _MAX_INLINED_DEPTH = 32
 _MAX_NODES = 50_000
 _MAX_DEPTH = 64
-# For Claude: limits for all schemas of one request together.
+# For Claude: limits on all the schemas in one request together.
 _MAX_STRICT_FUNCTIONS = 20
 _MAX_OPTIONAL = 24
 _MAX_UNIONS = 16
@@ -127,7 +127,7 @@ class SchemaLimits:
         self._unions = _MAX_UNIONS
 
     def take(self, closed: ClosedSchema, *, of_function: bool) -> bool:
-        """If the schema fits into the limits, count it and return True.  Otherwise return False."""
+        """If the schema fits within the limits, count it and return True.  Otherwise return False."""
         left = self._functions - of_function, self._optional - closed.optional, self._unions - closed.unions
         if min(left) < 0:
             return False
@@ -157,7 +157,7 @@ def closed_schema(schema: Mapping[str, Any]) -> ClosedSchema | None:
 
 
 def gemini_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema of an object in the part of JSON Schema that Gemini takes.
+    """Return an object's schema in the part of JSON Schema that Gemini accepts.
 
     References are replaced by their targets, except recursive ones.  Properties with a recursive reference become
     optional.
@@ -169,15 +169,15 @@ def gemini_schema(schema: Mapping[str, Any]) -> Schema:
 
 
 def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[Schema, bool]:
-    """Return the schema to send, and whether it is in strict mode."""
+    """Return `(schema, strict)`: the schema to send, and whether it is in strict mode."""
     strict = strict_schema(schema) if takes_strict else None
     return (dict(schema), False) if strict is None else (strict, True)
 
 
 def sendable_output(output: Output, *, takes_strict: bool) -> tuple[Schema, bool]:
-    """Return the schema of an output, and whether it is in strict mode.
+    """Return `(schema, strict)`: the schema of an output, and whether it is in strict mode.
 
-    The objects of the schema are closed in either case.
+    The schema's objects are closed in either case.
     """
     schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
     return (schema if is_strict else closed_objects(schema)), is_strict
@@ -234,7 +234,7 @@ class _NotTaken(Exception):
 
 
 class _Reducer:
-    """Reduces a schema to what a provider takes.  Subclasses handle references and objects."""
+    """Reduces a schema to what a provider accepts.  Subclasses handle references and objects."""
 
     rules: ClassVar[Rules]
 
@@ -268,7 +268,7 @@ class _Reducer:
         return {**only, **{key: value for key, value in schema.items() if key != "allOf"}}
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return the replacement of a schema with a reference, or None to process it like any other schema."""
+        """Return the replacement for a schema with a reference, or None to process it like any other schema."""
         return None
 
     def _nested(self, key: str, value: Any, depth: int) -> Any:
@@ -423,7 +423,7 @@ class _Gemini(_Reducer):
         return _with_notes(reduced, notes)
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return the target of a reference, or a reference in the form that Gemini accepts, without siblings."""
+        """Return a reference's target, or the reference in the form that Gemini accepts, without siblings."""
         if not isinstance(pointer := node.get("$ref"), str):
             return None
         beside = {key: value for key, value in node.items() if key != "$ref"}
@@ -526,7 +526,7 @@ def _infer_type(plain: Mapping[str, Any]) -> str | None:
 
 
 def _variants(values: list[Any], kinds: list[str]) -> Iterator[Schema]:
-    """Yield one schema for each type among the values, because Gemini takes an `enum` only of strings or numbers."""
+    """Yield one schema for each type among the values, because Gemini accepts an `enum` only of strings or numbers."""
     groups: dict[str, list[Any]] = {}
     for value in values:
         groups.setdefault(_kind(value, kinds), []).append(value)
@@ -551,7 +551,7 @@ def _kind(value: Any, kinds: list[str]) -> str:
 
 
 def _relax(node: Any, leading_back: Container[str]) -> bool:
-    """Make properties with a recursive reference optional.  Return True if there is one outside of properties."""
+    """Make properties with a recursive reference optional.  Return True if such a reference is elsewhere."""
     if isinstance(node, list):
         return True in [_relax(item, leading_back) for item in node]  # a list, because each item must be relaxed
     if not isinstance(node, dict):

@@ -38,8 +38,8 @@ class EventStream:
     """Parses the bytes of a response into server-sent events.
 
     It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read November 2026),
-    with two differences.  The last event needs no blank line after it.  A body that begins like JSON or HTML is not a
-    stream and is kept in `document`.
+    with two differences.  The last event needs no blank line after it.  A body whose beginning looks like JSON or HTML
+    is not a stream and is kept in `document`.
 
     httpx-sse 0.4.3 is as fast, but it reads only an `httpx.Response`, does not limit the size of events, and drops
     bodies that are not streams.
@@ -165,7 +165,7 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
     Args:
         data: The JSON.
-        keep_halves: Converts a value that has halves of surrogate pairs, instead of replacing them.
+        keep_halves: Converts a value that has halves of surrogate pairs.  Without it, they are replaced.
 
     Raises:
         ValueError: If the data is not JSON.
@@ -184,7 +184,7 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the id that the provider gave this response, which its support may ask for."""
+    """Return the provider's id for this response, which its support may ask for."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
