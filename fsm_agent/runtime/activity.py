@@ -38,7 +38,7 @@ class Activity:
         handle: The thread or task that performs the effect; None for the driver's own.
         stream: The generator of its events, if they are streamed in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
-        place: Where plain code of the user runs.  Code in threads counts against `Environment.threads`.
+        place: Where the user's plain code runs.  Code in threads counts against `Environment.threads`.
     """
 
     is_instant = False  # takes no time: the driver performs it itself, between two steps
@@ -160,7 +160,7 @@ class Owners:
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
         """Return the innermost of these environments with the driver's clock.
 
-        Without an approver, it gets the approver of the nearest environment around it.
+        If it has no approver, it gets that of the nearest environment around it.
         """
         # All use one clock, because the driver compares all deadlines with its own.
         around = self._environment

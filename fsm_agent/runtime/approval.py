@@ -32,7 +32,7 @@ from fsm_agent.validation import invalid
 
 
 class AskActivity(Activity):
-    """A question to a function of the user, plain or async.
+    """A question to one of the user's functions, plain or async.
 
     A plain function runs in a thread, because it may wait for a person.
     """

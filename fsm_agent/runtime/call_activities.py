@@ -122,7 +122,7 @@ async def stream_model(
 
 
 class _Calls:
-    """The function calls of an arriving reply.  Their ids contain the index that its message will have."""
+    """The function calls of an arriving reply.  Their ids contain the index that the reply's message will have."""
 
     def __init__(self, message: int) -> None:
         self._message = message
@@ -176,7 +176,7 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 def transport_failure(error: Exception) -> ProviderError | None:
     """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt would not fix.
 
-    A custom client may raise the errors of its library: `OSError` or `httpx.TransportError`.  Both count as retryable.
+    A custom client may raise errors from its library: `OSError` or `httpx.TransportError`.  Both count as retryable.
     """
     if isinstance(error, ProviderError):
         return error
@@ -221,8 +221,8 @@ class BeginActivity(Activity):
 class ModelActivity(Activity):
     """A request to the model.
 
-    A client that respects its timeout, ``allowed_s``, raises an error that says what took too long.  If it does not,
-    the driver drops the request.
+    A client that respects its timeout, ``allowed_s``, raises an error that says what took too long.  If the client does
+    not, the driver drops the request.
     """
 
     process: AgentCall
@@ -346,8 +346,8 @@ class SummaryActivity(ModelActivity):
 class SleepActivity(Activity):
     """A wait until ``until_s``.
 
-    If the wait exceeds the recorder's patience, it is not started, and the run rests.  It ends at the earliest deadline
-    of the driven process, and starts again if that deadline belongs to another process.
+    If the wait exceeds the recorder's patience, it is not started, and the run rests.  A wait ends at the earliest
+    deadline of the driven process, and starts again if that deadline belongs to another process.
     """
 
     is_sleep = True

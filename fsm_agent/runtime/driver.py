@@ -14,7 +14,7 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
   process and for the deadline; after a request, no later outcome counts.  Activities that the process no longer waits
   for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.portal`) and left behind.
   Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the process at
-  rest.  The results that functions have returned by then are kept, or those functions would run twice.
+  rest.  The results that functions have returned by then are kept, since those functions would otherwise run twice.
 - *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see
   `handle_limit`.  With a fast stream or a slow listener the driver may never wait, so deadlines and timeouts are also
   checked at each event, after the outcomes that have arrived.  A sleep starts when nothing else is active, or when a
@@ -144,7 +144,7 @@ class Driver(ABC):
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
-        """Put an event of an activity into the inbox, from any thread."""
+        """Put an event from an activity into the inbox, from any thread."""
 
     def inside(self, activity: Activity) -> AbstractContextManager[None]:
         """Return a context in which the activity is measured, including the tasks that begin there."""
@@ -331,7 +331,7 @@ class Driver(ABC):
         return True
 
     def _follow(self, change: Change) -> None:
-        """Apply a `Change` of the effects, in time that does not depend on the number of other effects."""
+        """Apply a `Change` to the effects, in time that does not depend on the number of other effects."""
         if change.has_moved_deadline:
             self._deadline = self.process.deadline
         for key in change.gone:
@@ -426,7 +426,7 @@ class Driver(ABC):
             self._start(activity)
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
-        """Take the first item of the inbox.  After the deadline, expire instead unless an outcome has arrived."""
+        """Take the first item from the inbox.  After the deadline, expire instead unless an outcome has arrived."""
         if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # a copy: threads append to it
             returned = next((one for one in self.active.values() if one.returned_outcome() is not None), None)
             if returned is None:
@@ -437,7 +437,7 @@ class Driver(ABC):
         return self._take(*self.inbox.popleft())
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
-        """Take an item of the inbox, and return its events; none if the activity was dropped."""
+        """Take an item from the inbox, and return its events; none if the activity was dropped."""
         if activity.is_dropped:
             return ()
         if event is not None:
@@ -617,7 +617,7 @@ class Driver(ABC):
             self.add_cleanup_error(raised, error)
 
     def add_cleanup_error(self, raised: object, error: Exception) -> None:
-        """Add an error of the cleanup as a note to the exception that ended the drive, such as a Ctrl-C.
+        """Add an error from the cleanup as a note to the exception that ended the drive, such as a Ctrl-C.
 
         Raises:
             Exception: The error itself, if no exception ended the drive.

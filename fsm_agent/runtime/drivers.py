@@ -87,7 +87,7 @@ class AsyncDriver(Driver):
         """Write the journal, or wait up to `patience_s` seconds until something happens.
 
         Returns:
-            An awaitable of an event of a lone activity, or of None.
+            An awaitable that yields an event from a lone activity, or None.
         """
         if self.is_to_write and self.recorder is not None:
             self.is_to_write = False
@@ -199,7 +199,7 @@ class AsyncDriver(Driver):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        During that time the driver takes no posts, and a limit on the wait ends the activity.
+        While it does, the driver takes no posts, and a limit on the wait ends the activity.
         """
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed
@@ -222,7 +222,7 @@ class AsyncDriver(Driver):
 
 
 def _next_of(alone: Activity) -> Awaitable[Any]:
-    """Return an awaitable of an activity's outcome, or of its stream's next item."""
+    """Return an awaitable for an activity's outcome, or for its stream's next item."""
     if alone.stream is None:
         work: Any = alone.perform()
         if not isinstance(work, AsyncGeneratorType):

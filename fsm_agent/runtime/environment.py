@@ -98,7 +98,7 @@ class Recorder(Protocol):
         """Remove the posts with these ids in the next write."""
 
     def keep(self, key: str, outcome: Any) -> None:
-        """Keep an outcome for the next driver, because a guard or an action raised."""
+        """Keep an outcome for the next driver, because a guard or an action raised an exception."""
 
     def report_later(self, key: str, future: Any) -> None:
         """Post the outcome of a function once its future is done, even though the run has been lost."""
@@ -276,17 +276,17 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         clock: Returns the time and waits.
         approve: A function, plain or coroutine, that is called with each function call that waits for approval, and
             with its `Context` if it takes one.  Without it, or if it returns None, the call is suspended.  Calls with
-            ``has_approver=True``, such as calls of an `Agent` with an approver, ask about every function.  Other calls
+            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other calls
             ask only about functions that require approval.
-        backoff: The delay before a retry if the provider specifies none: a wait of `tenacity`.  By default
+        backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; with 0 they run one after another.
         new_id: Returns the id of a new call.
         random: Returns a number from 0 to 1, for the jitter of waits.
-        prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's
-            name, with ``"*"`` for all others.  The `Usage` of a reply then includes the cost.  By default, only calls
-            with a budget in dollars have costs, from the known prices.
-        results: The pipeline for results of functions before the model sees them.
+        prices: The prices of tokens: a `Price`, or a mapping to prices from the models' names in replies or from the
+            clients' names, with ``"*"`` for all others.  The `Usage` of a reply then includes the cost.  By default,
+            only calls with a budget in dollars have costs, from the known prices.
+        results: The pipeline that changes function results before the model sees them.
         name: The name of the agent or flow, for observers.
 
     Examples:

@@ -57,7 +57,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool
 
 
 def log_error(level: int, line: str, error: Exception) -> None:
-    """Log an exception of the user's code with its traceback as text."""
+    """Log an exception from the user's code with its traceback as text."""
     if LOG.isEnabledFor(level):
         file, number, name, _ = LOG.findCaller()
         record = LOG.makeRecord(LOG.name, level, file, number, line, (), None, name)
@@ -144,11 +144,11 @@ class LoggingHook:
 
     The logger ``fsm_agent`` gets the steps of all calls.  This hook logs one agent, with your own logger and levels.  A
     line begins with the id of the call; the details also name its run, agent and path.  Likely keys are masked, and no
-    line contains the dialog, arguments or results.  Errors of the hook are logged, not raised.
+    line contains the dialog, arguments or results.  Errors in the hook are logged, not raised.
 
     Args:
         logger: The logger, or its name.
-        levels: Levels of events by name, such as ``{"Stepped": logging.INFO}``; None turns an event off.
+        levels: Log levels by event name, such as ``{"Stepped": logging.INFO}``; None turns an event off.
 
     Raises:
         UsageError: If an event does not exist, or a level is not a number.

@@ -1,8 +1,8 @@
 """Middleware for functions: a rate limit and a cache.
 
-Middleware is any ``(call, next) -> result``.  It may inspect or change the call, withhold it, or change the result.
-For a coroutine function, the middleware's ``acall`` is used if it has one, and ``next`` must be awaited.  Functions
-that share a middleware object share its state.
+Middleware is any callable ``(call, next) -> result``.  It may inspect or change the call, withhold it, or change the
+result.  For a coroutine function, the middleware's ``acall`` is used if it has one, and ``next`` must be awaited.
+Functions that share a middleware object share its state.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def abort_in_force() -> Abort | None:
 
 Settled: TypeAlias = Callable[[], T]
 
-"""The result of work, to be called once: returns the value, or raises the exception and forgets it.
+"""Delivers the result of work; call it once.  It returns the value, or raises the exception and forgets it.
 
 A future would keep the exception in a reference cycle, through the frames of the traceback.  All objects of a call
 would then stay alive until the garbage collector runs.

@@ -68,7 +68,7 @@ def measured(driver: Driver) -> MeasuredDrive | None:
 
 
 class MeasuredDrive:
-    """The measurements of one drive.  Exceptions of the probe do not reach the driver."""
+    """The measurements of one drive.  Exceptions from the probe do not reach the driver."""
 
     def __init__(self, probe: DriveSpans) -> None:
         self._probe = probe

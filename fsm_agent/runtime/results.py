@@ -83,7 +83,7 @@ class ResultCache:
         max_bytes: The maximum number of bytes to keep; the oldest result is dropped first.
         preview_lines: The number of lines that the summary shows.
         max_chars: The maximum length of the function's answers, in characters.
-        now: Returns the time in seconds, counted from any moment.
+        now: Returns the time in seconds from any fixed moment.
 
     Examples:
         >>> @function
@@ -276,7 +276,7 @@ Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replace
 
 
 class PipelineResult(NamedTuple):
-    """A result after the pipeline, with the events of its changes."""
+    """A result after the pipeline, with the events that report its changes."""
 
     outcome: Returned
     events: tuple[ResultChanged, ...] = ()

@@ -1,6 +1,7 @@
 """Delays between attempts, for requests and for functions.
 
-A provider may ask for a delay.  All other delays are waits of `tenacity`, which is imported at the first failure.
+A provider may ask for a delay.  All other delays come from `tenacity` waits; the library is imported at the first
+failure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def request_delay_s(
     backoff: Callable[[RetryCallState], float] | None,
     random: Callable[[], float],
 ) -> float:
-    """Return the delay before the next request, after an attempt (the first is 1) failed with ``error``.
+    """Return the delay before the next request after an attempt, counted from 1, failed with ``error``.
 
     A delay that the provider asks for takes precedence.  `fsm_agent.providers.failures` reads it from the header
     ``Retry-After`` or the body of the error.
@@ -33,14 +34,14 @@ def request_delay_s(
 
 
 def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
-    """Return the delay after the failure of an attempt (the first is 1).  It doubles up to ``most_s``."""
+    """Return the delay after a failed attempt, counting attempts from 1.  The delay doubles up to ``most_s``."""
     from tenacity import wait_exponential
 
     return delay_s(wait_exponential(multiplier=first_s, max=most_s), attempt)
 
 
 def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception | None = None) -> float:
-    """Return the delay of a `tenacity` wait after the failure of an attempt (the first is 1)."""
+    """Return the delay that a `tenacity` wait gives after a failed attempt, counting attempts from 1."""
     from tenacity import RetryCallState
 
     state = RetryCallState(cast("Any", None), None, (), {})

@@ -1,9 +1,9 @@
 """Run one function according to its policy.
 
-The model sees an exception of the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and similar
-exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have raised it.
-After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it instead of running
-the function again.
+The model sees an exception from the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and
+similar exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have
+raised it.  After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it instead
+of running the function again.
 """
 
 from __future__ import annotations
@@ -441,7 +441,7 @@ async def _acall_middleware(
 
 
 async def _value_of(value: Any) -> Any:
-    """Return a value, awaited if needed; a cancellation from elsewhere becomes an error of the function."""
+    """Return a value, awaited if needed; a cancellation from elsewhere becomes the function's error."""
     try:
         return await value if inspect.isawaitable(value) else value
     except SystemExit as error:

@@ -3,7 +3,7 @@
 Names with the prefix ``gen_ai.`` or ``error.`` are OpenTelemetry's, from `opentelemetry-semantic-conventions` 0.66b2
 (schema 1.44.0): ``opentelemetry/semconv/_incubating/attributes/gen_ai_attributes.py``, ``metrics/gen_ai_metrics.py``.
 They are literals here because that package deprecates them.  They are moving to
-https://github.com/open-telemetry/semantic-conventions-genai, which has no release yet (November 2026).  Names with the
+https://github.com/open-telemetry/semantic-conventions-genai, which had no release as of November 2026.  Names with the
 prefix ``fsm_agent.`` belong to this package.
 """
 

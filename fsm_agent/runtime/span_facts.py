@@ -132,7 +132,7 @@ _DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
 
 
 def question_name(key: str, process: Any) -> str:
-    """Return the name of the span of a question that ``process`` asks, or "" if the key is not a question's."""
+    """Return the name of the span for a question that ``process`` asks, or "" if the key is not a question's."""
     prefix, _, about = key.partition(":")
     if prefix not in _QUESTIONS:
         return ""
@@ -142,7 +142,7 @@ def question_name(key: str, process: Any) -> str:
 
 
 def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
-    """Return the attributes of an outcome, and the type of its error or "".
+    """Return an outcome's attributes and the type of its error, which is "" if there is no error.
 
     For ``outcome``, see `EffectSpan.end`.  ``content`` adds messages and results.
     """

@@ -163,14 +163,14 @@ def _nanos(at_s: float) -> str:
 
 
 class TracerProvider(Protocol):
-    """A `TracerProvider` of OpenTelemetry, which is an optional dependency."""
+    """The `TracerProvider` of OpenTelemetry, an optional dependency."""
 
     @property
     def get_tracer(self) -> Callable[..., Any]: ...
 
 
 class MeterProvider(Protocol):
-    """A `MeterProvider` of OpenTelemetry, which is an optional dependency."""
+    """The `MeterProvider` of OpenTelemetry, an optional dependency."""
 
     @property
     def get_meter(self) -> Callable[..., Any]: ...
@@ -182,10 +182,10 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     content: bool = False,
 ) -> Instrumentation:
-    """Record spans and metrics of all agents and flows in this OS process, from now on.
+    """Record spans and metrics for all agents and flows in this OS process, from now on.
 
-    Call ``instrument()`` at the start of a program, after setting its tracer provider.  In a test, use
-    ``with instrument(tracer_provider=provider): …``.  Recording does not change runs or results.  Exceptions of
+        Call ``instrument()`` at the start of a program, after setting its tracer provider.  In a test, use
+    ``with instrument(tracer_provider=provider): …``.  Recording does not change runs or results.  Exceptions from
     providers and exporters are logged.
 
     Besides OpenTelemetry's attributes, a span may have ``fsm_agent.call.id``, ``.run.id``, ``.state``, ``.path`` (of an
